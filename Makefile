@@ -1,0 +1,65 @@
+# mendgraph: `make` prints what there is. Needs python3 (3.11 to 3.14), git and make; the rest stays in this folder.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+CHOSEN := $(if $(filter file,$(origin PYTHON)),,--python $(PYTHON))
+ARGS ?=
+UV_VERSION := 0.13
+BIN := .venv/bin
+
+# The uv on the path, if it is new enough for our lock file; else one of our own.
+UV := $(shell uv --version 2>/dev/null | grep -qE '^uv (0\.(1[3-9]|[2-9][0-9])|[1-9])' && echo uv || echo .tools/uv/bin/uv)
+OWN_UV := $(filter .tools/%,$(UV))
+
+# Byte code makes our commands start twice as fast, and .venv is the one environment that they use.
+unexport PYTHONDONTWRITEBYTECODE PYTHONPATH VIRTUAL_ENV UV_PROJECT_ENVIRONMENT
+
+.PHONY: help setup demo test lint record studio bench clean
+
+help: ## what you can make
+	@echo "usage: make <target> [ARGS='more arguments for the command behind it']"
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: .venv/.synced ## prepare .venv from uv.lock (the other targets do so by themselves)
+
+demo: setup ## a real bug, repaired by the local model before your eyes (the first time it fetches 1.1 GB)
+	@$(BIN)/python -P benchmarks/demo/demo.py $(ARGS)
+
+test: setup ## all tests, offline, with the coverage of the pure files
+	@$(BIN)/pytest -n 2 $(or $(ARGS),--cov)
+
+lint: setup ## ruff, mypy and the rules of the house
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
+
+record: setup ## record the cassettes again, from the local model and the scripted server
+	@MENDGRAPH_RECORD=1 $(BIN)/pytest -p no:cacheprovider tests/runs $(ARGS)
+
+studio: setup ## serve the graph for LangGraph Studio, on http://127.0.0.1:2024
+	@$(BIN)/langgraph dev --n-jobs-per-worker 10 $(ARGS)
+
+bench: setup ## measure what a run costs beside its model
+	@$(BIN)/python -P benchmarks/run.py $(ARGS)
+
+clean: ## remove what make has made in this folder (the model's weights stay where they are)
+	rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .benchmarks .coverage*
+	rm -rf .langgraph_api dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/.synced: pyproject.toml uv.lock | $(OWN_UV)
+	@$(UV) sync $(CHOSEN) --locked --all-extras --compile-bytecode
+	@touch $@
+
+.tools/uv/bin/uv:
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null || { \
+	  found=$$($(PYTHON) -V 2>&1) || found=missing; \
+	  echo "mendgraph needs Python 3.11 to 3.14, and $(PYTHON) is $$found: try make PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "$(PYTHON) has no venv module: install it (on Debian and Ubuntu the package python3-venv)"; exit 1; }
+	@echo "installing uv into .tools/"
+	@$(PYTHON) -m venv .tools/uv
+	@.tools/uv/bin/pip install --quiet --disable-pip-version-check 'uv==$(UV_VERSION).*'

@@ -1,0 +1,53 @@
+"""The house as the tests see it: which files there are, and which of them may touch the world."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+PACKAGES = ("graph", "nodes")
+
+EFFECT_FILES = frozenset(
+    {
+        "graph/agent.py",
+        "graph/cli.py",
+        "graph/run.py",
+        "nodes/call_model/client.py",
+        "nodes/call_model/driver.py",
+        "nodes/call_model/local_model.py",
+        "nodes/call_model/local_server.py",
+        "nodes/call_model/pull.py",
+        "nodes/call_model/pull_hub.py",
+        "nodes/call_model/pull_wheels.py",
+        "nodes/call_model/weights.py",
+    }
+)
+"""The single files that may touch the world; `EFFECT_ROOM` is a folder of nothing else."""
+
+EFFECT_ROOM = "nodes/execute_tools/environment/"
+
+
+def sources(*folders: str) -> list[str]:
+    """Every Python file under these top-level folders, as a path from the root."""
+    found = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    return sorted(path.relative_to(ROOT).as_posix() for path in found if "__pycache__" not in path.parts)
+
+
+def is_pure(path: str) -> bool:
+    """Whether this file of `graph` or `nodes` has to do without the world."""
+    return path not in EFFECT_FILES and not path.startswith(EFFECT_ROOM)
+
+
+def module_name(path: str) -> str:
+    """`nodes/guard/policy.py` -> `nodes.guard.policy`."""
+    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def text_of(path: str) -> str:
+    """What the file says."""
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def walk(path: str) -> Iterator[ast.AST]:
+    """Every node of the file's syntax tree."""
+    return ast.walk(ast.parse(text_of(path)))

@@ -1,0 +1,24 @@
+"""A file is named after the idea that it holds; these names hold none."""
+
+from pathlib import PurePosixPath
+
+import pytest
+
+from tests.architecture.house import PACKAGES, sources
+
+EMPTY_WORDS = frozenset({"util", "utils", "helper", "helpers", "common", "core", "base", "manager", "managers", "misc"})
+
+
+def empty_words(path: str) -> set[str]:
+    """The words in a path that say nothing of what is there."""
+    return {word for part in PurePosixPath(path).with_suffix("").parts for word in part.split("_")} & EMPTY_WORDS
+
+
+@pytest.mark.parametrize("path", sources(*PACKAGES, "tests", "benchmarks"))
+def test_names_say_something(path: str) -> None:
+    assert empty_words(path) == set()
+
+
+@pytest.mark.parametrize("path", ["nodes/core/a.py", "nodes/utils.py", "nodes/guard/path_helpers.py"])
+def test_empty_names_are_noticed(path: str) -> None:
+    assert empty_words(path) != set()
