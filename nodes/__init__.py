@@ -1,0 +1,1 @@
+"""One room for each node of the machine; rooms share only `nodes.records` and `nodes.language`."""

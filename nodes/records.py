@@ -1,0 +1,399 @@
+"""The words that all rooms speak: frozen records and closed enums.
+
+Everything here may end up in a checkpoint, so each type is plain data: pydantic models that refuse unknown
+fields and cannot be changed, the named tuples that the users' own tests spell out, and enums. A module path or a
+field name in this file is a storage format; `graph.state.CHECKPOINT_TYPES` lists what a saver may load.
+"""
+
+from enum import Enum, StrEnum, auto
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+
+JsonMap = dict[str, Any]
+"""A JSON object: string keys, JSON values."""
+
+
+class Record(BaseModel):
+    """A frozen value: equal by content, hashable where its fields are, strict about unknown fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+# --- What a model said
+
+
+class FinishReason(StrEnum):
+    """Why the model ended its reply, in the endpoint's own words reduced to what we act on."""
+
+    STOP = "stop"
+    TOOL_CALLS = "tool_calls"
+    LENGTH = "length"
+    CONTENT_FILTER = "content_filter"
+    REFUSAL = "refusal"
+
+
+class RawCall(Record):
+    """A native tool call as it was streamed: the argument text is kept to the letter."""
+
+    call_id: str
+    tool: str
+    arguments: str
+
+
+class ModelReply(Record):
+    """One complete reply. `preloaded` marks one that the machine wrote itself (no model call was made)."""
+
+    text: str = ""
+    calls: tuple[RawCall, ...] = ()
+    finish_reason: FinishReason = FinishReason.STOP
+    refusal: str = ""
+    model: str = ""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    seconds: float = 0.0
+    preloaded: bool = False
+
+
+class ProviderErrorKind(StrEnum):
+    """What went wrong between us and the endpoint. Only the first four are worth a retry."""
+
+    RATE_LIMITED = "rate_limited"
+    TIMEOUT = "timeout"
+    CONNECTION = "connection"
+    SERVER_ERROR = "server_error"
+    INCOMPLETE_STREAM = "incomplete_stream"
+    AUTHENTICATION = "authentication"
+    BAD_REQUEST = "bad_request"
+    CONTEXT_OVERFLOW = "context_overflow"
+    MODEL_UNAVAILABLE = "model_unavailable"
+
+
+class ProviderFailure(Record):
+    """The endpoint gave no usable reply. `retry_after_s` is its own wish, in seconds."""
+
+    kind: ProviderErrorKind
+    message: str
+    retry_after_s: float | None = None
+
+
+class Protocol(StrEnum):
+    """How calls travel: as `tool:` lines in the text, or as the endpoint's native tool calls."""
+
+    TEXT, NATIVE = "text", "native"
+
+
+class EditForm(StrEnum):
+    """How the model is asked to write edits: old and new string, or fenced blocks with the new text."""
+
+    REPLACE, BLOCKS = "replace", "blocks"
+
+
+class Profile(Record):
+    """How this turn talks to its model; decided once, at the start of the turn."""
+
+    protocol: Protocol = Protocol.TEXT
+    edit_form: EditForm = EditForm.REPLACE
+    embedded: bool = False
+
+
+# --- What a reply means (spec 1, section 1)
+
+
+class ExtractionErrorType(Enum):
+    """Each way in which a reply can fail to be a call. The first six are spec 1's, the rest are ours."""
+
+    MISSING_TOOL_PREFIX = auto()
+    MISSING_OPENING_PAREN = auto()
+    MISSING_CLOSING_PAREN = auto()
+    INVALID_JSON_SYNTAX = auto()
+    EMPTY_TOOL_NAME = auto()
+    UNKNOWN_TOOL_NAME = auto()
+    INVALID_ARGUMENTS = auto()
+    OVERSIZED_ARGUMENTS = auto()
+    INVALID_ANSWER = auto()
+    EMPTY_REPLY = auto()
+    TRUNCATED_REPLY = auto()
+    REFUSED_REPLY = auto()
+    FILTERED_REPLY = auto()
+
+
+SCHEMA_ERRORS = frozenset({ExtractionErrorType.INVALID_ARGUMENTS, ExtractionErrorType.INVALID_ANSWER})
+"""Well-formed calls whose arguments or final value do not fit their schema: spec 3's two repair attempts."""
+
+
+class ExtractionError(NamedTuple):
+    """One part of a reply that could not become a call. `line_number` counts from 1; 0 means no line."""
+
+    error_type: ExtractionErrorType
+    line_number: int
+    line_content: str
+    details: str
+
+
+class ToolInvocation(NamedTuple):
+    """One well-formed call, as it was read from line `line_number` (0 for a native call)."""
+
+    tool_name: str
+    args: dict[str, Any]
+    line_number: int
+
+
+class ToolCall(Record):
+    """A call that fits its tool's schema. `raw_arguments` is the exact text, `arguments` the validated values."""
+
+    call_id: str
+    tool: str
+    arguments: JsonMap
+    raw_arguments: str
+    line_number: int = 0
+
+
+class CallError(Record):
+    """A malformed call at its place in the reply. `tool` is "" where no name could be read."""
+
+    call_id: str
+    tool: str
+    raw_arguments: str
+    error: ExtractionError
+
+
+class Correction(Record):
+    """One failed reply and what was said to the model about it, shown to it until the turn has healed.
+
+    `schema_repair` tells spec 3's schema repairs from spec 1's extraction retries: they are counted apart.
+    """
+
+    reply: str
+    prompt: str
+    schema_repair: bool = False
+
+
+class Reading(StrEnum):
+    """What `parse` made of a reply."""
+
+    CALLS, MALFORMED, ANSWER = "calls", "malformed", "answer"
+
+
+class Answer(Record):
+    """The final answer, with a value where the user gave a schema for one."""
+
+    text: str
+    value: Any = None
+
+
+# --- What a tool gave back (spec 2, section 5)
+
+
+class ToolErrorCode(StrEnum):
+    """Why a call has no result. The first four are spec 2's."""
+
+    NOT_FOUND = "not_found"
+    INVALID_ARGUMENT = "invalid_argument"
+    PERMISSION_DENIED = "permission_denied"
+    IO_ERROR = "io_error"
+    UNKNOWN_TOOL = "unknown_tool"
+    CONFLICT = "conflict"
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
+    LOOP_OVERRIDE = "loop_override"
+
+
+class ToolError(Record):
+    """A failure that the model can act on. `suggestions` are complete values to try, best first."""
+
+    code: ToolErrorCode
+    message: str
+    suggestions: tuple[str, ...] = ()
+
+    def as_map(self) -> JsonMap:
+        """Spec 2's inner envelope, as JSON-ready values."""
+        return {"code": self.code.value, "message": self.message, "suggestions": list(self.suggestions)}
+
+
+class ToolResult(Record):
+    """Spec 2's envelope: exactly one of `data` and `error` has something to say."""
+
+    ok: bool
+    data: JsonMap = Field(default_factory=dict)
+    error: ToolError | None = None
+
+    def as_map(self) -> JsonMap:
+        """`{"ok": true, "data": {...}}` or `{"ok": false, "error": {...}}`."""
+        if self.error is not None:
+            return {"ok": False, "error": self.error.as_map()}
+        return {"ok": True, "data": self.data}
+
+    @classmethod
+    def success(cls, **data: Any) -> "ToolResult":
+        """A result with these fields, which must be JSON values."""
+        return cls(ok=True, data=data)
+
+    @classmethod
+    def failure(cls, code: ToolErrorCode, message: str, suggestions: tuple[str, ...] = ()) -> "ToolResult":
+        """A typed failure."""
+        return cls(ok=False, error=ToolError(code=code, message=message, suggestions=suggestions))
+
+
+class ChangeKind(StrEnum):
+    """What happened to a file."""
+
+    CREATED, EDITED = "created", "edited"
+
+
+class FileChange(Record):
+    """One file effect. Hashes are SHA-256 of the bytes, "" where there was no file; `diff` is unified and bounded."""
+
+    path: str
+    kind: ChangeKind
+    sha256_before: str
+    sha256_after: str
+    diff: str
+
+
+class CallResult(Record):
+    """What one call came to, in the place of the call. `ms` is wall time in milliseconds."""
+
+    call_id: str
+    tool: str
+    result: ToolResult
+    changes: tuple[FileChange, ...] = ()
+    ms: int = 0
+    attempts: int = 1
+
+
+class PlanStatus(StrEnum):
+    """Where one step of the plan stands."""
+
+    PENDING, IN_PROGRESS, DONE = "pending", "in_progress", "done"
+
+
+class PlanStep(Record):
+    """One step of the plan."""
+
+    title: str = Field(min_length=1, max_length=200)
+    status: PlanStatus = PlanStatus.PENDING
+
+
+class Plan(Record):
+    """Spec 3's plan JSON: what is done and what is left, in order."""
+
+    steps: tuple[PlanStep, ...] = Field(default=(), max_length=50)
+
+
+class Effect(StrEnum):
+    """What a tool does to the world: nothing, looks at the workspace, or changes it."""
+
+    NONE, READ, WRITE = "none", "read", "write"
+
+
+class ToolSpec(Record):
+    """What guard, parse, prompt and loop control know of a tool; the function itself stays in `execute_tools`.
+
+    `parameters` is the JSON schema of the arguments, `path_fields` the arguments that name workspace paths, and
+    `terminal` marks the tool whose call ends the run.
+    """
+
+    name: str
+    description: str
+    parameters: JsonMap
+    effect: Effect
+    path_fields: tuple[str, ...] = ()
+    terminal: bool = False
+
+
+# --- May it run?
+
+
+class VerdictKind(StrEnum):
+    """Guard's three answers."""
+
+    ALLOW, DENY, ASK = "allow", "deny", "ask"
+
+
+class Verdict(Record):
+    """Guard's answer about one call. `rule` names what decided; `error` is what the model sees when denied."""
+
+    kind: VerdictKind
+    rule: str = ""
+    error: ToolError | None = None
+    path: str = ""
+
+
+class OverrideConstraint(Record):
+    """Spec 3's typed override: calls with this signature are denied until a file changes or the turn ends."""
+
+    signature: str
+    tool: str
+    target: str
+    repeats: int
+
+
+class LoopVerdict(StrEnum):
+    """Is this progress?"""
+
+    FRESH, OVERRIDE, PERSISTED, ANSWERED = "fresh", "override", "persisted", "answered"
+
+
+class LoopRecord(Record):
+    """Loop control's memory: for each step, oldest first, the signatures of its calls."""
+
+    recent: tuple[tuple[str, ...], ...] = ()
+    overrides: tuple[OverrideConstraint, ...] = ()
+    verdict: LoopVerdict = LoopVerdict.FRESH
+
+
+# --- How a run ends
+
+
+class OutcomeKind(StrEnum):
+    """The three terminals. Each has its own process exit code (`graph.cli`)."""
+
+    FINISHED = "FINISHED"
+    BUDGET_STOP = "BUDGET_STOP"
+    SYSTEM_ERROR = "SYSTEM_ERROR"
+
+
+class StopReason(StrEnum):
+    """Why a run ended; closed."""
+
+    ANSWERED = "answered"
+    MAX_CALLS_PER_SESSION = "max_calls_per_session"
+    MAX_CALLS_PER_TURN = "max_calls_per_turn"
+    MAX_INPUT_TOKENS = "max_input_tokens"
+    MAX_OUTPUT_TOKENS = "max_output_tokens"
+    MAX_STEPS = "max_steps"
+    WALL_CLOCK = "wall_clock"
+    MAX_COST = "max_cost"
+    HEALING_EXHAUSTED = "healing_exhausted"
+    SCHEMA_REPAIR_EXHAUSTED = "schema_repair_exhausted"
+    LOOP_PERSISTED = "loop_persisted"
+    PROVIDER_FAILED = "provider_failed"
+    CONTEXT_OVERFLOW = "context_overflow"
+    EMPTY_REPLY = "empty_reply"
+    REFUSED = "refused"
+    CANCELLED = "cancelled"
+    INVALID_REQUEST = "invalid_request"
+
+
+class StopCause(Record):
+    """Why a node sends the run to a terminal: the reason, one human sentence, and the evidence."""
+
+    reason: StopReason
+    message: str
+    diagnostics: tuple[str, ...] = ()
+
+
+class Outcome(Record):
+    """How a run ended; set exactly once in a turn, by `stop/`. `answer` is "" and `value` None unless FINISHED."""
+
+    kind: OutcomeKind
+    reason: StopReason
+    message: str
+    diagnostics: tuple[str, ...] = ()
+    answer: str = ""
+    value: Any = None
+    changed_files: tuple[str, ...] = ()
+    usage: JsonMap = Field(default_factory=dict)
+    how_to_go_on: str = ""
