@@ -1,0 +1,1 @@
+"""What was malformed is repaired, or asked for again, a bounded number of times."""

@@ -1,0 +1,111 @@
+"""What the model is told when its reply could not be used (spec 1, section 2)."""
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from nodes.records import ExtractionError, ExtractionErrorType, ToolInvocation
+
+Protocol = Literal["text", "native"]
+
+MAX_ERRORS_SHOWN = 5
+MAX_DETAILS_CHARS = 500
+
+
+class SelfHealingConfig(NamedTuple):
+    """How often and how explicitly to ask again. Source: spec 1 section 2.1; `max_schema_repairs` from spec 3."""
+
+    max_retries: int = 3
+    include_error_details: bool = True
+    include_format_reminder: bool = True
+    max_schema_repairs: int = 2
+
+
+DEFAULT_SELF_HEALING_CONFIG = SelfHealingConfig()
+
+
+class HealingAttempt(NamedTuple):
+    """One corrective prompt and why it was sent. `attempt_number` counts from 0."""
+
+    attempt_number: int
+    original_response: str
+    errors: list[ExtractionError]
+    corrective_prompt: str
+
+
+class HealingResult(NamedTuple):
+    """What `attempt_extraction_with_healing` came to. No invocations and `success` means a plain answer."""
+
+    success: bool
+    invocations: list[ToolInvocation]
+    final_response: str
+    attempts: tuple[HealingAttempt, ...]
+
+
+_REMEDIES = {
+    ExtractionErrorType.INVALID_ARGUMENTS: "Repeat the call with arguments that fit the tool's parameters.",
+    ExtractionErrorType.INVALID_ANSWER: "Give the final answer again, with a value that fits the asked schema.",
+    ExtractionErrorType.OVERSIZED_ARGUMENTS: "Send less in one call: make several smaller edits.",
+    ExtractionErrorType.EMPTY_REPLY: "Reply with a tool call or with an answer.",
+    ExtractionErrorType.TRUNCATED_REPLY: (
+        "The reply was cut at the token limit and nothing ran. Send a shorter reply or smaller edits."
+    ),
+    ExtractionErrorType.REFUSED_REPLY: "Reply to the task as it is, or say in the answer what cannot be done.",
+    ExtractionErrorType.FILTERED_REPLY: "Reply in other words.",
+}
+"""For our own kinds only: the texts of spec 1's six kinds are the spec's to the letter."""
+
+_OPENINGS = {
+    "text": "I could not parse your tool invocation. Please fix the following issues:",
+    "native": "I could not use your tool call. Please fix the following issues:",
+}
+
+_REMINDERS = {
+    "text": (
+        "",
+        "Reminder of correct format:",
+        '  tool: TOOL_NAME({"param": "value"})',
+        "",
+        "Requirements:",
+        "  - Use compact single-line JSON",
+        "  - Use double quotes for strings",
+        "  - Ensure parentheses are balanced",
+    ),
+    "native": (
+        "",
+        "Requirements:",
+        "  - Call one of the given tools as a function call, do not write the call as text",
+        "  - Send the arguments as one JSON object with every required parameter",
+        "  - Use double quotes for strings",
+    ),
+}
+
+
+def generate_corrective_prompt(
+    errors: Sequence[ExtractionError],
+    original_response: str,  # noqa: ARG001 - the spec's signature; a reply that is quoted back is repeated by the model
+    config: SelfHealingConfig,
+    *,
+    protocol: Protocol = "text",
+) -> str:
+    """The message that asks for a corrected reply.
+
+    At most 5 errors are named, each with at most 500 characters of details; the format reminder speaks of the given
+    protocol. Source: spec 1 section 2.2.
+    """
+    parts = [_OPENINGS[protocol]]
+    if config.include_error_details:
+        parts += [_error_line(error) for error in errors[:MAX_ERRORS_SHOWN]]
+        if len(errors) > MAX_ERRORS_SHOWN:
+            parts.append(f"- and {len(errors) - MAX_ERRORS_SHOWN} more")
+    if config.include_format_reminder:
+        parts += _REMINDERS[protocol]
+    parts += ["", "Please retry your response with the correct format."]
+    return "\n".join(parts)
+
+
+def _error_line(error: ExtractionError) -> str:
+    details = error.details
+    if len(details) > MAX_DETAILS_CHARS:
+        details = details[: MAX_DETAILS_CHARS - 3] + "..."
+    remedy = _REMEDIES.get(error.error_type)
+    return f"- {error.error_type.name}: {details}" + (f" {remedy}" if remedy else "")

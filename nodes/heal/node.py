@@ -1,0 +1,51 @@
+"""In: a reply with nothing to run. Out: its calls read as they are, one more correction, or the end. No effect."""
+
+from collections.abc import Callable
+from typing import Any
+
+from typing_extensions import TypedDict
+
+from nodes.heal.corrective_prompt import HealingAttempt, SelfHealingConfig, generate_corrective_prompt
+from nodes.heal.healing import HealingAction, decide_healing, is_schema_failure
+from nodes.records import CallError, Correction, ExtractionError, ModelReply, Profile, Protocol, Reading, ToolCall
+
+Rescue = Callable[[str, int], list[ToolCall | CallError]]
+"""Reads a reply in another dialect as it is: its calls, or nothing."""
+
+
+class HealState(TypedDict, total=False):
+    """What the node reads."""
+
+    reply: ModelReply | None
+    errors: list[ExtractionError]
+    corrections: list[Correction]
+    healing_attempts: list[HealingAttempt]
+    profile: Profile
+    step: int
+
+
+def heal(state: HealState, config: SelfHealingConfig, rescue: Rescue) -> dict[str, Any]:
+    """Repair without a call where nothing has to be guessed; otherwise ask again, a bounded number of times."""
+    reply, errors = state.get("reply") or ModelReply(), state["errors"]
+    items = rescue(reply.text, state.get("step", 0))
+    if any(isinstance(item, ToolCall) for item in items):
+        rescued = reply.model_copy(update={"text": _canonical(items, state["profile"].protocol)})
+        return {"reading": Reading.CALLS, "items": items, "errors": [], "corrections": [], "reply": rescued}
+    corrections = state.get("corrections") or []
+    schema_failures = sum(correction.schema_repair for correction in corrections)
+    decision = decide_healing(errors, len(corrections) - schema_failures, schema_failures, config)
+    if decision.action is HealingAction.EXHAUSTED:
+        return {"stop": decision.cause}
+    prompt = generate_corrective_prompt(errors, reply.text, config, protocol=state["profile"].protocol.value)
+    attempts = state.get("healing_attempts") or []
+    attempt = HealingAttempt(len(attempts), reply.text, errors, prompt)
+    said = reply.text or "\n".join(f"{call.tool}({call.arguments})" for call in reply.calls)
+    correction = Correction(reply=said, prompt=prompt, schema_repair=is_schema_failure(errors))
+    return {"corrections": [*corrections, correction], "healing_attempts": [*attempts, attempt]}
+
+
+def _canonical(items: list[ToolCall | CallError], protocol: Protocol) -> str:
+    """What the history keeps of a rescued reply: the calls in the right form, which the model then imitates."""
+    if protocol is Protocol.NATIVE:
+        return ""
+    return "\n".join(f"tool: {item.tool}({item.raw_arguments})" for item in items)

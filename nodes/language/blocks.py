@@ -1,0 +1,143 @@
+"""The block form: an edit as a file name and a fenced block with the new text of what changes.
+
+Small models write code well and escape it into JSON badly, so for them a reply like
+
+    calc.py
+    ```python
+    def add(a, b):
+        return a + b
+    ```
+
+is an `edit_blocks` call. What the text around the blocks says is the answer, so one reply can do the whole task.
+Source: facts measured on a 1.5B model: old and new string in JSON 1 of 12 repairs, fenced blocks 7 to 9 of 12.
+"""
+
+import re
+from collections.abc import Sequence
+from posixpath import basename
+from typing import NamedTuple
+
+from nodes.records import ExtractionError, ExtractionErrorType, ToolInvocation
+
+EDIT_TOOL = "edit_blocks"
+
+EXAMPLE_PATH = "words.py"
+"""The file of the prompt's example. An unsure model repeats its name, and then means the file that it was shown."""
+
+_FENCE = re.compile(r"^[ \t]{0,3}(`{3,}|~{3,})[ \t]*([^`\n]*)$")
+_PATH = re.compile(r"[\w@.+-]+(?:/[\w@.+-]+)*\.\w+|(?:[\w@.+-]+/)+[\w@.+-]+|Makefile|Dockerfile")
+_DEFINITION = re.compile(r"^\s*(?:async\s+def|def|class|@)\b", re.MULTILINE)
+_QUOTED_LANGUAGES = frozenset({"bash", "sh", "shell", "console", "text", "diff", "output", "pycon"})
+
+
+class Fence(NamedTuple):
+    """One fenced block: its line, the text in its info string, its body, and the text line right before it."""
+
+    line_number: int
+    info: str
+    body: str
+    heading: str
+    closed: bool
+
+
+class BlockReading(NamedTuple):
+    """What a reply in block form holds: edits and errors in order, and the prose around the blocks."""
+
+    outcomes: list[ToolInvocation | ExtractionError]
+    prose: str
+
+
+def read_blocks(text: str, shown_files: Sequence[str]) -> BlockReading:
+    """Read the edits of a reply in block form.
+
+    A block counts as an edit when a path stands on the line before it, in its info string or in its first comment, or
+    when it holds definitions and only one file was shown. Other blocks (shell lines, output, examples in an
+    explanation) are prose. An unclosed block is an error: what is missing of it must not be written.
+    """
+    outcomes: list[ToolInvocation | ExtractionError] = []
+    fences, prose = _split(text)
+    for fence in fences:
+        path, body = _target(fence, shown_files)
+        if path is None:
+            continue
+        if fence.closed:
+            outcomes.append(ToolInvocation(EDIT_TOOL, {"path": path, "content": body}, fence.line_number))
+        else:
+            details = f"The block for {path} has no closing fence. Send it again, complete."
+            error = ExtractionErrorType.TRUNCATED_REPLY
+            outcomes.append(ExtractionError(error, fence.line_number, fence.heading or fence.info, details))
+    return BlockReading(outcomes, prose)
+
+
+def render_file(path: str, content: str) -> str:
+    """Show a file in the form in which the model is to answer. The fence is longer than any in the content."""
+    longest = max((len(run) for run in re.findall(r"`{3,}", content)), default=2)
+    fence = "`" * max(3, longest + 1)
+    language = "python" if path.endswith((".py", ".pyi")) else path.rsplit(".", 1)[-1] if "." in path else ""
+    newline = "" if content.endswith("\n") or not content else "\n"
+    return f"{path}\n{fence}{language}\n{content}{newline}{fence}"
+
+
+def _split(text: str) -> tuple[list[Fence], str]:
+    fences: list[Fence] = []
+    prose: list[str] = []
+    heading = ""
+    lines = text.splitlines()
+    index = 0
+    while index < len(lines):
+        opening = _FENCE.match(lines[index])
+        if opening is None:
+            heading = lines[index].strip() or heading
+            prose.append(lines[index])
+            index += 1
+            continue
+        end = _closing(lines, index + 1, opening.group(1))
+        body = "\n".join(lines[index + 1 : end])
+        fences.append(Fence(index + 1, opening.group(2).strip(), body + "\n", heading, end < len(lines)))
+        if prose and prose[-1].strip() == heading and _path_in(heading):
+            prose.pop()
+        heading = ""
+        index = end + 1
+    return fences, "\n".join(prose).strip()
+
+
+def _closing(lines: list[str], start: int, fence: str) -> int:
+    for index in range(start, len(lines)):
+        stripped = lines[index].strip()
+        if stripped.startswith(fence) and not stripped.strip(fence[0]):
+            return index
+    return len(lines)
+
+
+def _target(fence: Fence, shown_files: Sequence[str]) -> tuple[str | None, str]:
+    """The file that a block is for, and its body without a comment that only names the file."""
+    language = re.split(r"[\s:]", fence.info, maxsplit=1)[0].lower()
+    first, _, rest = fence.body.partition("\n")
+    commented = _path_in(first.lstrip("#/ ")) if first.startswith(("#", "//")) and len(first.split()) == 2 else None
+    named = _path_in(fence.heading) or _path_in(fence.info[len(language) :]) or commented
+    if named is None:
+        only_file = len(shown_files) == 1 and language not in _QUOTED_LANGUAGES and _DEFINITION.search(fence.body)
+        return (shown_files[0] if only_file else None), fence.body
+    if language in _QUOTED_LANGUAGES and named not in shown_files:
+        return None, fence.body
+    return _nearest(named, shown_files), (rest if commented == named and fence.heading == "" else fence.body)
+
+
+def _path_in(text: str) -> str | None:
+    """The one path that a short line names, or None."""
+    bare = text.strip().strip("*#`: ").removeprefix("File").removeprefix("file").strip("*`: ")
+    if _PATH.fullmatch(bare):
+        return bare.removeprefix("./")
+    quoted = re.findall(r"`([^`]+)`", text)
+    paths = [word for word in quoted if _PATH.fullmatch(word)]
+    return paths[0].removeprefix("./") if len(paths) == 1 and text.rstrip().endswith(":") else None
+
+
+def _nearest(path: str, shown_files: Sequence[str]) -> str:
+    """Map a path to the one shown file that it can mean: itself, or the only one with the same name."""
+    if path in shown_files:
+        return path
+    if path == EXAMPLE_PATH and len(shown_files) == 1:
+        return shown_files[0]
+    same_name = [shown for shown in shown_files if basename(shown) == basename(path)]
+    return same_name[0] if len(same_name) == 1 else path

@@ -1,0 +1,59 @@
+"""Native tool calls, read from their raw argument text into the same outcomes as text calls (spec 2, section 1)."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from nodes.language.json_arguments import ArgumentProblem, decode_arguments, excerpt
+from nodes.language.text_protocol import ExtractionResult, unknown_tool_details
+from nodes.records import ExtractionError, ExtractionErrorType, RawCall, ToolInvocation
+
+
+class NativeCall(NamedTuple):
+    """One native call at its place in the reply, under an id that no other call of the reply has."""
+
+    call_id: str
+    tool: str
+    raw_arguments: str
+    outcome: ExtractionResult
+
+
+def read_native_calls(
+    calls: Sequence[RawCall], known_tools: frozenset[str], id_prefix: str = "call"
+) -> list[NativeCall]:
+    """One entry for each call, in order, none dropped; never raises.
+
+    Missing, unprintable and repeated ids become `<id_prefix>_<index>`, so `id_prefix` should name the step. The
+    history must carry these ids, not those of the reply. Blank arguments mean {}. Line numbers are 0.
+    """
+    return [
+        NativeCall(call_id, call.tool.strip(), call.arguments, _read_call(call, known_tools))
+        for call_id, call in zip(_unique_ids(calls, id_prefix), calls, strict=True)
+    ]
+
+
+def _read_call(call: RawCall, known_tools: frozenset[str]) -> ExtractionResult:
+    def broken(kind: ExtractionErrorType, details: str) -> ExtractionError:
+        return ExtractionError(kind, 0, excerpt(f"{call.tool}({call.arguments})"), details)
+
+    tool = call.tool.strip()
+    if not tool:
+        return broken(ExtractionErrorType.EMPTY_TOOL_NAME, "Tool name is empty")
+    if tool not in known_tools:
+        return broken(ExtractionErrorType.UNKNOWN_TOOL_NAME, unknown_tool_details(tool, known_tools))
+    arguments = decode_arguments(call.arguments.strip() or "{}")
+    if isinstance(arguments, ArgumentProblem):
+        return broken(arguments.kind, arguments.details)
+    return ToolInvocation(tool, arguments, 0)
+
+
+def _unique_ids(calls: Sequence[RawCall], id_prefix: str) -> Iterator[str]:
+    given = {call.call_id for call in calls}
+    seen: set[str] = set()
+    for index, call in enumerate(calls):
+        call_id = call.call_id
+        if not call_id.strip() or not call_id.isprintable() or call_id in seen:
+            call_id = f"{id_prefix}_{index}"
+            while call_id in given | seen:
+                call_id += "_"
+        seen.add(call_id)
+        yield call_id

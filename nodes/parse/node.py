@@ -1,0 +1,25 @@
+"""In: one reply. Out: its calls, its errors or its answer, and the end of a healing that worked. No effect."""
+
+from typing import Any
+
+from typing_extensions import TypedDict
+
+from nodes.parse.reading import Reader, read_reply
+from nodes.records import Correction, ModelReply, Reading
+
+
+class ParseState(TypedDict, total=False):
+    """What the node reads."""
+
+    reply: ModelReply | None
+    step: int
+    corrections: list[Correction]
+
+
+def parse(state: ParseState, reader: Reader) -> dict[str, Any]:
+    """Read the reply; a reply that is not malformed closes the open corrections, so they leave the prompt."""
+    read = read_reply(state.get("reply") or ModelReply(), state.get("step", 0), reader)
+    update = {"reading": read.reading, "items": read.items, "errors": read.errors, "answer": read.answer}
+    if read.reading is not Reading.MALFORMED and state.get("corrections"):
+        update["corrections"] = []
+    return update

@@ -1,0 +1,185 @@
+"""What a reply means: calls in order, errors, or an answer. One verdict for text and native, whole or streamed.
+
+The finish reason is judged before anything else: a reply that was cut, refused or filtered never runs a call, however
+complete its calls look. Then each call is read, in order, and its arguments are checked against its tool's schema;
+a malformed call keeps its place among the others. A reply with nothing to call is the answer.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from nodes.language.blocks import read_blocks
+from nodes.language.dialects import describe_dialect, looks_like_call
+from nodes.language.native_calls import read_native_calls
+from nodes.language.text_protocol import extract_in_order
+from nodes.records import (
+    Answer,
+    CallError,
+    EditForm,
+    ExtractionError,
+    ExtractionErrorType,
+    FinishReason,
+    ModelReply,
+    Profile,
+    Protocol,
+    Reading,
+    ToolCall,
+    ToolInvocation,
+)
+
+ANSWER_TOOL = "final_answer"
+
+Validate = Callable[[str, dict[str, Any]], dict[str, Any] | list[str]]
+"""Checks arguments against a tool's schema: the canonical arguments, or what is wrong with them."""
+
+CheckAnswer = Callable[[Answer], list[str]]
+"""Checks a final answer against the user's schema: what is wrong with it, or nothing."""
+
+
+class ReplyReading(NamedTuple):
+    """What `parse` found. `items` are the calls and malformed calls in order; `errors` those of a malformed reply."""
+
+    reading: Reading
+    items: list[ToolCall | CallError]
+    errors: list[ExtractionError]
+    answer: Answer | None = None
+
+
+class Reader(NamedTuple):
+    """What reading needs to know of this run."""
+
+    profile: Profile
+    known_tools: frozenset[str]
+    validate: Validate
+    check_answer: CheckAnswer
+    shown_files: tuple[str, ...] = ()
+
+
+class _ReadCall(NamedTuple):
+    call_id: str
+    tool: str
+    raw_arguments: str
+    outcome: ToolInvocation | ExtractionError
+
+
+def read_reply(reply: ModelReply, step: int, reader: Reader) -> ReplyReading:
+    """Read one complete reply. Never raises; `step` makes the ids of calls that have none unique in the thread."""
+    broken = _broken_reply(reply)
+    if broken is not None:
+        return _malformed([broken])
+    read = _read_calls(reply, step, reader)
+    items = [_checked(call, reader) for call in read]
+    if not items:
+        return _read_answer(reply, reader)
+    if all(isinstance(item, CallError) for item in items):
+        return ReplyReading(Reading.MALFORMED, items, [item.error for item in items if isinstance(item, CallError)])
+    only = items[0]
+    if len(items) == 1 and isinstance(only, ToolCall) and only.tool == ANSWER_TOOL:
+        answer = Answer(text=str(only.arguments.get("answer", "")), value=only.arguments.get("value"))
+        return ReplyReading(Reading.ANSWER, items, [], answer)
+    return ReplyReading(Reading.CALLS, items, [])
+
+
+def check_call(call: ToolInvocation, call_id: str, raw_arguments: str, reader: Reader) -> ToolCall | CallError:
+    """Check one well-formed call against its tool's schema, and a final answer against the user's as well."""
+    checked = reader.validate(call.tool_name, call.args)
+    if isinstance(checked, dict) and call.tool_name == ANSWER_TOOL:
+        answer = Answer(text=str(checked.get("answer", "")), value=checked.get("value"))
+        problems = reader.check_answer(answer)
+        kind = ExtractionErrorType.INVALID_ANSWER
+    else:
+        problems = checked if isinstance(checked, list) else []
+        kind = ExtractionErrorType.INVALID_ARGUMENTS
+    if problems or not isinstance(checked, dict):
+        details = f"{call.tool_name}: " + "; ".join(problems)
+        error = ExtractionError(kind, call.line_number, raw_arguments[:200], details)
+        return CallError(call_id=call_id, tool=call.tool_name, raw_arguments=raw_arguments, error=error)
+    return ToolCall(
+        call_id=call_id,
+        tool=call.tool_name,
+        arguments=checked,
+        raw_arguments=raw_arguments,
+        line_number=call.line_number,
+    )
+
+
+def _checked(call: _ReadCall, reader: Reader) -> ToolCall | CallError:
+    if isinstance(call.outcome, ExtractionError):
+        return CallError(call_id=call.call_id, tool=call.tool, raw_arguments=call.raw_arguments, error=call.outcome)
+    return check_call(call.outcome, call.call_id, call.raw_arguments, reader)
+
+
+def _broken_reply(reply: ModelReply) -> ExtractionError | None:
+    """A reply that must not be acted on, whatever it says."""
+
+    def broken(kind: ExtractionErrorType, details: str) -> ExtractionError:
+        return ExtractionError(kind, 0, reply.text[:200], details)
+
+    if reply.finish_reason is FinishReason.LENGTH:
+        return broken(
+            ExtractionErrorType.TRUNCATED_REPLY, "The reply was cut at the token limit. Nothing was executed."
+        )
+    if reply.finish_reason is FinishReason.REFUSAL:
+        return broken(ExtractionErrorType.REFUSED_REPLY, f"The model refused: {reply.refusal[:300]}")
+    if reply.finish_reason is FinishReason.CONTENT_FILTER:
+        return broken(ExtractionErrorType.FILTERED_REPLY, "The endpoint's content filter stopped the reply.")
+    if not reply.text.strip() and not reply.calls:
+        return broken(ExtractionErrorType.EMPTY_REPLY, "The reply was empty.")
+    return None
+
+
+def _read_calls(reply: ModelReply, step: int, reader: Reader) -> list[_ReadCall]:
+    prefix = f"call_{step}"
+    if reply.calls:
+        return [_ReadCall(*call) for call in read_native_calls(reply.calls, reader.known_tools, prefix)]
+    if reader.profile.protocol is Protocol.NATIVE:
+        return []
+    lines = [
+        _ReadCall(f"{prefix}_{index}", call.tool, call.raw_arguments, call.outcome)
+        for index, call in enumerate(extract_in_order(reply.text, reader.known_tools))
+    ]
+    if lines or reader.profile.edit_form is not EditForm.BLOCKS:
+        return lines
+    return _read_block_calls(reply.text, prefix, reader)
+
+
+def _read_block_calls(text: str, prefix: str, reader: Reader) -> list[_ReadCall]:
+    """Edits in block form, closed by the answer that the same reply gives: what it says around the blocks."""
+    found = read_blocks(text, reader.shown_files)
+    if not found.outcomes:
+        return []
+    calls = [
+        _ReadCall(f"{prefix}_{index}", _tool_of(outcome), _raw_arguments(outcome), outcome)
+        for index, outcome in enumerate(found.outcomes)
+    ]
+    if all(isinstance(outcome, ToolInvocation) for outcome in found.outcomes):
+        paths = dict.fromkeys(o.args["path"] for o in found.outcomes if isinstance(o, ToolInvocation))
+        said = found.prose or f"Changed {', '.join(paths)}."
+        ending = ToolInvocation(ANSWER_TOOL, {"answer": said}, 0)
+        calls.append(_ReadCall(f"{prefix}_{len(calls)}", ANSWER_TOOL, "", ending))
+    return calls
+
+
+def _tool_of(outcome: ToolInvocation | ExtractionError) -> str:
+    return outcome.tool_name if isinstance(outcome, ToolInvocation) else "edit_blocks"
+
+
+def _raw_arguments(outcome: ToolInvocation | ExtractionError) -> str:
+    return str(outcome.args["content"]) if isinstance(outcome, ToolInvocation) else outcome.line_content
+
+
+def _read_answer(reply: ModelReply, reader: Reader) -> ReplyReading:
+    dialect = looks_like_call(reply.text, reader.known_tools)
+    if dialect is not None:
+        kind = ExtractionErrorType.MISSING_TOOL_PREFIX
+        return _malformed([ExtractionError(kind, 0, reply.text[:200], describe_dialect(dialect))])
+    answer = Answer(text=reply.text.strip())
+    problems = reader.check_answer(answer)
+    if problems:
+        kind = ExtractionErrorType.INVALID_ANSWER
+        return _malformed([ExtractionError(kind, 0, reply.text[:200], "; ".join(problems))])
+    return ReplyReading(Reading.ANSWER, [], [], answer)
+
+
+def _malformed(errors: list[ExtractionError]) -> ReplyReading:
+    return ReplyReading(Reading.MALFORMED, [], errors)

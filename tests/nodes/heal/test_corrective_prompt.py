@@ -1,0 +1,111 @@
+import pytest
+
+from nodes.heal.corrective_prompt import (
+    DEFAULT_SELF_HEALING_CONFIG,
+    HealingAttempt,
+    HealingResult,
+    Protocol,
+    SelfHealingConfig,
+    generate_corrective_prompt,
+)
+from nodes.records import ExtractionError, ExtractionErrorType
+
+E = ExtractionErrorType
+SPEC_KINDS = list(E)[:6]
+
+TEXT_REMINDER = """
+Reminder of correct format:
+  tool: TOOL_NAME({"param": "value"})
+
+Requirements:
+  - Use compact single-line JSON
+  - Use double quotes for strings
+  - Ensure parentheses are balanced
+"""
+NATIVE_REMINDER = """
+Requirements:
+  - Call one of the given tools as a function call, do not write the call as text
+  - Send the arguments as one JSON object with every required parameter
+  - Use double quotes for strings
+"""
+OPENING = "I could not parse your tool invocation. Please fix the following issues:"
+CLOSING = "\nPlease retry your response with the correct format."
+
+
+def error(kind: ExtractionErrorType, details: str = "details") -> ExtractionError:
+    return ExtractionError(kind, 1, "line", details)
+
+
+def prompt_for(*errors: ExtractionError, config: SelfHealingConfig = DEFAULT_SELF_HEALING_CONFIG) -> str:
+    return generate_corrective_prompt(errors, "the reply", config)
+
+
+def test_the_defaults_are_the_specs() -> None:
+    assert SelfHealingConfig() == SelfHealingConfig(3, True, True, 2) == DEFAULT_SELF_HEALING_CONFIG
+    assert SelfHealingConfig(5, False, False) == SelfHealingConfig(
+        max_retries=5, include_error_details=False, include_format_reminder=False
+    )
+
+
+def test_the_records_have_the_specs_fields_in_order() -> None:
+    assert HealingAttempt._fields == ("attempt_number", "original_response", "errors", "corrective_prompt")
+    assert HealingResult._fields == ("success", "invocations", "final_response", "attempts")
+
+
+@pytest.mark.parametrize("kind", SPEC_KINDS)
+def test_the_specs_six_kinds_have_the_specs_text(kind: ExtractionErrorType) -> None:
+    assert prompt_for(error(kind)) == f"{OPENING}\n- {kind.name}: details\n{TEXT_REMINDER}{CLOSING}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "remedy"),
+    [
+        (E.INVALID_ARGUMENTS, "Repeat the call with arguments that fit the tool's parameters."),
+        (E.INVALID_ANSWER, "Give the final answer again, with a value that fits the asked schema."),
+        (E.OVERSIZED_ARGUMENTS, "Send less in one call: make several smaller edits."),
+        (E.EMPTY_REPLY, "Reply with a tool call or with an answer."),
+        (
+            E.TRUNCATED_REPLY,
+            "The reply was cut at the token limit and nothing ran. Send a shorter reply or smaller edits.",
+        ),
+        (E.REFUSED_REPLY, "Reply to the task as it is, or say in the answer what cannot be done."),
+        (E.FILTERED_REPLY, "Reply in other words."),
+    ],
+)
+def test_our_own_kinds_say_what_to_do(kind: ExtractionErrorType, remedy: str) -> None:
+    assert f"- {kind.name}: details {remedy}\n" in prompt_for(error(kind))
+
+
+def test_every_kind_of_ours_has_a_remedy() -> None:
+    for kind in list(E)[6:]:
+        assert f"- {kind.name}: details\n" not in prompt_for(error(kind))
+
+
+def test_details_and_reminder_can_be_left_out() -> None:
+    errors = [error(E.EMPTY_TOOL_NAME)]
+    assert prompt_for(*errors, config=SelfHealingConfig(include_error_details=False)) == (
+        f"{OPENING}\n{TEXT_REMINDER}{CLOSING}"
+    )
+    assert prompt_for(*errors, config=SelfHealingConfig(include_format_reminder=False)) == (
+        f"{OPENING}\n- EMPTY_TOOL_NAME: details\n{CLOSING}"
+    )
+
+
+def test_long_details_and_many_errors_are_bounded() -> None:
+    lines = prompt_for(error(E.EMPTY_TOOL_NAME, "x" * 501), *[error(E.EMPTY_TOOL_NAME, "y" * 500)] * 7).split("\n")
+    assert lines[1:8] == [
+        f"- EMPTY_TOOL_NAME: {'x' * 497}...",
+        *[f"- EMPTY_TOOL_NAME: {'y' * 500}"] * 4,
+        "- and 3 more",
+        "",
+    ]
+
+
+@pytest.mark.parametrize("protocol", ["text", "native"])
+def test_each_protocol_is_reminded_of_its_own_form(protocol: Protocol) -> None:
+    errors = [error(E.INVALID_JSON_SYNTAX)]
+    prompt = generate_corrective_prompt(errors, "", DEFAULT_SELF_HEALING_CONFIG, protocol=protocol)
+    opening = OPENING if protocol == "text" else "I could not use your tool call. Please fix the following issues:"
+    reminder = TEXT_REMINDER if protocol == "text" else NATIVE_REMINDER
+    assert prompt == f"{opening}\n- INVALID_JSON_SYNTAX: details\n{reminder}{CLOSING}"
+    assert ("tool:" in prompt) == (protocol == "text")

@@ -1,0 +1,192 @@
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from nodes.heal import corrective_prompt, healing
+from nodes.heal.corrective_prompt import DEFAULT_SELF_HEALING_CONFIG, SelfHealingConfig, generate_corrective_prompt
+from nodes.heal.healing import (
+    HealingAction,
+    HealingAttempt,
+    HealingDecision,
+    HealingResult,
+    attempt_extraction_with_healing,
+    decide_healing,
+    is_schema_failure,
+)
+from nodes.language.text_protocol import extract_tool_invocations_with_errors
+from nodes.records import ExtractionError, ExtractionErrorType, StopCause, StopReason, ToolInvocation
+
+E = ExtractionErrorType
+KNOWN = frozenset({"read_file"})
+GOOD, BAD = 'tool: read_file({"path": "a"})', "tool: read_file({path})"
+START: list[dict[str, Any]] = [{"role": "user", "content": [{"type": "text", "text": "Read a."}]}]
+
+
+def scripted(*replies: str) -> tuple[Callable[[list[dict[str, Any]]], str], list[list[dict[str, Any]]]]:
+    seen: list[list[dict[str, Any]]] = []
+
+    def get_llm_response(conversation: list[dict[str, Any]]) -> str:
+        seen.append(conversation)
+        return replies[min(len(seen), len(replies)) - 1]
+
+    return get_llm_response, seen
+
+
+def attempt(number: int, response: str, config: SelfHealingConfig = DEFAULT_SELF_HEALING_CONFIG) -> HealingAttempt:
+    _, errors = extract_tool_invocations_with_errors(response, KNOWN)
+    return HealingAttempt(number, response, errors, generate_corrective_prompt(errors, response, config))
+
+
+@pytest.mark.parametrize(
+    ("reply", "invocations"),
+    [
+        (GOOD, [ToolInvocation("read_file", {"path": "a"}, 1)]),
+        (f"{BAD}\n{GOOD}", [ToolInvocation("read_file", {"path": "a"}, 2)]),
+        ("The file is fine.", []),
+        (f"Example:\n```\n{BAD}\n```", []),
+    ],
+)
+def test_calls_and_plain_answers_succeed_at_once(reply: str, invocations: list[ToolInvocation]) -> None:
+    ask, seen = scripted(reply)
+    assert attempt_extraction_with_healing(ask, START, KNOWN) == HealingResult(True, invocations, reply, ())
+    assert seen == [START]
+
+
+def test_a_malformed_call_is_asked_for_again() -> None:
+    ask, seen = scripted(BAD, GOOD)
+    result = attempt_extraction_with_healing(ask, START, KNOWN)
+    first = attempt(0, BAD)
+    assert result == HealingResult(True, [ToolInvocation("read_file", {"path": "a"}, 1)], GOOD, (first,))
+    assert seen[1] == [
+        *START,
+        {"role": "assistant", "content": [{"type": "text", "text": BAD}]},
+        {"role": "user", "content": [{"type": "text", "text": first.corrective_prompt}]},
+    ]
+    assert seen[0] == START == [{"role": "user", "content": [{"type": "text", "text": "Read a."}]}]
+
+
+def test_three_retries_and_no_more() -> None:
+    ask, seen = scripted(BAD)
+    result = attempt_extraction_with_healing(ask, START, KNOWN)
+    assert result == HealingResult(False, [], BAD, tuple(attempt(number, BAD) for number in range(3)))
+    assert [len(conversation) for conversation in seen] == [1, 3, 5, 7]
+
+
+def test_the_configuration_is_used() -> None:
+    ask, seen = scripted(BAD)
+    config = SelfHealingConfig(max_retries=1, include_format_reminder=False)
+    result = attempt_extraction_with_healing(ask, START, KNOWN, config)
+    assert result == HealingResult(False, [], BAD, (attempt(0, BAD, config),))
+    assert len(seen) == 2
+    assert attempt_extraction_with_healing(ask, START, KNOWN, SelfHealingConfig(max_retries=0)).attempts == ()
+
+
+def test_very_many_retries_do_not_overflow() -> None:
+    ask, _ = scripted(*[BAD] * 2_000, GOOD)
+    result = attempt_extraction_with_healing(ask, START, KNOWN, SelfHealingConfig(max_retries=2_500))
+    assert (result.success, len(result.attempts)) == (True, 2_000)
+
+
+def errors_of(*kinds: ExtractionErrorType) -> list[ExtractionError]:
+    return [ExtractionError(kind, index, "line", "details") for index, kind in enumerate(kinds)]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "extraction_failures", "schema_failures", "reason", "message"),
+    [
+        ([E.INVALID_JSON_SYNTAX], 2, 9, None, ""),
+        (
+            [E.INVALID_JSON_SYNTAX],
+            3,
+            0,
+            StopReason.HEALING_EXHAUSTED,
+            "The model's reply still could not be read as a tool call after 3 retries.",
+        ),
+        ([E.INVALID_ARGUMENTS, E.INVALID_ANSWER], 9, 1, None, ""),
+        (
+            [E.INVALID_ARGUMENTS],
+            0,
+            2,
+            StopReason.SCHEMA_REPAIR_EXHAUSTED,
+            "The model's arguments or answer still did not fit their schema after 2 repairs.",
+        ),
+        ([E.INVALID_ARGUMENTS, E.EMPTY_TOOL_NAME], 2, 2, None, ""),
+        ([E.EMPTY_REPLY], 2, 0, None, ""),
+        (
+            [E.EMPTY_REPLY],
+            3,
+            0,
+            StopReason.EMPTY_REPLY,
+            "The model's reply was still empty after 3 retries.",
+        ),
+        ([E.TRUNCATED_REPLY], 0, 0, None, ""),
+        (
+            [E.REFUSED_REPLY],
+            0,
+            0,
+            StopReason.REFUSED,
+            "The model refused to reply, or its reply was filtered.",
+        ),
+        (
+            [E.FILTERED_REPLY],
+            0,
+            0,
+            StopReason.REFUSED,
+            "The model refused to reply, or its reply was filtered.",
+        ),
+    ],
+)
+def test_each_count_has_its_limit(
+    kinds: list[ExtractionErrorType],
+    extraction_failures: int,
+    schema_failures: int,
+    reason: StopReason | None,
+    message: str,
+) -> None:
+    decision = decide_healing(errors_of(*kinds), extraction_failures, schema_failures, DEFAULT_SELF_HEALING_CONFIG)
+    if reason is None:
+        assert decision == HealingDecision(HealingAction.TRY_AGAIN)
+    else:
+        cause = StopCause(reason=reason, message=message, diagnostics=(f"{kinds[0].name}: details",))
+        assert decision == HealingDecision(HealingAction.EXHAUSTED, cause)
+
+
+def test_diagnostics_are_bounded_and_name_the_line() -> None:
+    errors = [ExtractionError(E.EMPTY_TOOL_NAME, 4, "line", "x" * 900)] * 9
+    cause = decide_healing(errors, 3, 0, DEFAULT_SELF_HEALING_CONFIG).cause
+    assert cause is not None
+    assert cause.diagnostics == (("line 4: EMPTY_TOOL_NAME: " + "x" * 900)[:500],) * 5
+
+
+@given(
+    st.lists(st.sampled_from(list(E)), min_size=1, max_size=4),
+    st.integers(0, 6),
+    st.integers(0, 6),
+    st.integers(0, 5),
+    st.integers(0, 5),
+)
+def test_asking_again_always_ends(
+    kinds: list[ExtractionErrorType], extraction: int, schema: int, max_retries: int, max_repairs: int
+) -> None:
+    """Whoever raises the count that `is_schema_failure` names reaches EXHAUSTED."""
+    errors = errors_of(*kinds)
+    config = SelfHealingConfig(max_retries=max_retries, max_schema_repairs=max_repairs)
+    asked = 0
+    while decide_healing(errors, extraction, schema, config).action is HealingAction.TRY_AGAIN:
+        extraction, schema = extraction + (not is_schema_failure(errors)), schema + is_schema_failure(errors)
+        asked += 1
+    assert asked <= max(max_retries, max_repairs)
+
+
+def test_no_errors_are_no_schema_failure() -> None:
+    assert not is_schema_failure([])
+    assert is_schema_failure(errors_of(E.INVALID_ARGUMENTS))
+    assert not is_schema_failure(errors_of(E.INVALID_ARGUMENTS, E.EMPTY_TOOL_NAME))
+
+
+def test_the_specs_names_come_from_here_too() -> None:
+    for name in ("SelfHealingConfig", "HealingAttempt", "HealingResult", "generate_corrective_prompt"):
+        assert getattr(healing, name) is getattr(corrective_prompt, name)
+    assert set(healing.__all__) >= {"attempt_extraction_with_healing", "SelfHealingConfig", "HealingResult"}
