@@ -1,0 +1,1 @@
+"""May this call run? Each call of a reply is allowed, denied or put to a person, before any effect."""

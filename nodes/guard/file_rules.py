@@ -1,0 +1,229 @@
+"""Which files an agent must leave alone, by name (spec 1, section 3).
+
+The five default rules are the specification's, hardened: names are compared folded (`nodes.guard.paths.folded`), so
+`.ENV`, `.env.` and `.e<zero width>nv` are all `.env`, and a backup (`.env~`, `server.key.bak`) counts as what it
+copies. The rules look at names only, so they hold for files that do not exist yet. The disk is asked in two places,
+only to follow links: by `is_system_path` for an absolute `Path`, and by `create_protected_edit_file_tool`'s tool.
+
+Not blocked: `.envrc`. It is no `.env` file by the specification's wording, and direnv runs it only after a person has
+allowed its exact content; it counts as project configuration instead.
+"""
+
+from collections.abc import Callable
+from pathlib import Path, PurePath
+from typing import Any, NamedTuple
+
+from nodes.guard.paths import climbs, folded_parts
+
+
+class FileGuardrailRule(NamedTuple):
+    """A named reason to leave a file alone. `check` answers True for a file that is blocked."""
+
+    name: str
+    description: str
+    check: Callable[[Path], bool]
+
+
+class GuardrailViolation(NamedTuple):
+    """One rule that blocks one file."""
+
+    rule_name: str
+    rule_description: str
+    file_path: str
+    message: str
+
+
+class GuardrailResult(NamedTuple):
+    """Whether a file may be edited, and every rule that says no, in the order of the rules."""
+
+    allowed: bool
+    violations: tuple[GuardrailViolation, ...]
+
+
+_BACKUP_MARKS = ("~", ".bak", ".backup", ".old", ".orig", ".save", ".swp", ".tmp")
+_KEY_SUFFIXES = (".pem", ".key", ".p12", ".pfx", ".crt", ".cer", ".p8", ".ppk", ".jks", ".keystore")
+_SECRET_FILES = ("secrets.yaml", "secrets.yml", "secrets.json", "secrets.toml")
+_CREDENTIAL_FILES = ("credentials.json", "credentials.yaml", "credentials.yml", ".git-credentials")
+_TOKEN_FILES = (".npmrc", ".pypirc", ".netrc", "_netrc", ".pgpass", ".htpasswd")
+_SSH_KEYS = ("id_rsa", "id_dsa", "id_ecdsa", "id_ecdsa_sk", "id_ed25519", "id_ed25519_sk")
+_SENSITIVE_NAMES = frozenset({*_SECRET_FILES, *_CREDENTIAL_FILES, *_TOKEN_FILES, *_SSH_KEYS})
+_SENSITIVE_ENDINGS = frozenset({(".aws", "credentials"), (".docker", "config.json"), (".kube", "config")})
+_GIT_NAMES = frozenset({".git", "git~1"})  # the second is its short name on Windows volumes
+_READABLE_TEMPLATES = frozenset({".env.example", ".env.sample", ".env.template"})
+_SYSTEM_FOLDERS = (
+    *(("etc",), ("usr",), ("bin",), ("sbin",), ("var",), ("system",), ("library",)),
+    *(("private", "etc"), ("private", "var")),
+)
+_PERSONAL_FOLDERS = (
+    *(("var", "folders"), ("var", "tmp"), ("var", "home")),
+    *(("private", "var", "folders"), ("private", "var", "tmp")),
+)
+_PROJECT_FILES = ("config.yaml", "config.yml", "settings.py", ".gitmodules", ".pre-commit-config.yaml", ".mcp.json")
+_SHELL_FILES = (".envrc", ".bashrc", ".bash_profile", ".profile", ".zshrc", ".zprofile")
+_CONFIG_NAMES = frozenset({*_PROJECT_FILES, *_SHELL_FILES})
+_CONFIG_FOLDERS = frozenset({".vscode", ".idea", ".cursor", ".claude", ".codex", ".devcontainer", ".husky", ".github"})
+
+
+def is_env_file(path: Path) -> bool:
+    """Is this an environment file? `.env`, `prod.env`, `.env.local` and `.env-local` are; `environment.py` is not."""
+    name = _name(path)
+    return name.endswith(".env") or ".env." in name or name.startswith((".env-", ".env_"))
+
+
+def is_private_key(path: Path) -> bool:
+    """Is this a private key, a certificate or a key store, by its extension?"""
+    return _name(path).endswith(_KEY_SUFFIXES)
+
+
+def is_system_path(path: Path) -> bool:
+    """Is this in a system directory? Judged by whole components: `/usr/x` is, `/usr2/x` and `/etcetera` are not.
+
+    An absolute path is judged as it is written and, for a concrete `Path`, also as its links resolve; one that cannot
+    be resolved counts as blocked. A relative path is judged as text alone: inside a workspace nothing is a system
+    path, while one that climbs out is judged as if it reached the root. The temporary and home folders below `/var` (on
+    macOS `/private/var`) are no system paths, or no workspace could live there. Source: spec 1 section 3, seven roots.
+    """
+    if not path.is_absolute():
+        return climbs(path) and _is_below_system(path)
+    return _is_below_system(path) or (isinstance(path, Path) and _resolves_below_system(path))
+
+
+def is_git_internal(path: Path) -> bool:
+    """Is this `.git` or anything in it, at any depth? `.gitignore` and `.github/` are not."""
+    return not _GIT_NAMES.isdisjoint(folded_parts(path))
+
+
+def is_sensitive_config(path: Path) -> bool:
+    """Does this name promise secrets: credentials, access tokens, SSH keys? `id_rsa.pub` and `secrets.py` do not."""
+    return _name(path) in _SENSITIVE_NAMES or folded_parts(path)[-2:] in _SENSITIVE_ENDINGS
+
+
+def is_project_config(path: Path) -> bool:
+    """Is this project configuration, or a file that other programs run later (editors, hooks, agents, CI)?
+
+    Source: spec 1 section 3, threat model (`config.yaml`, `settings.py`, `*.toml`); DESIGN decision 11.
+    """
+    parts = folded_parts(path)
+    name = parts[-1] if parts else ""
+    return name in _CONFIG_NAMES or name.endswith(".toml") or not _CONFIG_FOLDERS.isdisjoint(parts[:-1])
+
+
+def is_readable_template(path: Path) -> bool:
+    """Is this an environment file without secrets? It may be read, though not edited. Source: DESIGN decision 6."""
+    return folded_parts(path)[-1:] in {(name,) for name in _READABLE_TEMPLATES}
+
+
+DEFAULT_GUARDRAIL_RULES: tuple[FileGuardrailRule, ...] = (
+    FileGuardrailRule("env_file", "Environment variable files", is_env_file),
+    FileGuardrailRule("private_key", "Private keys and certificates", is_private_key),
+    FileGuardrailRule("system_path", "System directories", is_system_path),
+    FileGuardrailRule("git_internal", "Git internal files", is_git_internal),
+    FileGuardrailRule("sensitive_config", "Sensitive configuration files", is_sensitive_config),
+)
+
+PROJECT_CONFIG_RULE = FileGuardrailRule("project_config", "Project configuration files", is_project_config)
+"""Not a default rule: it never blocks, it asks a person where one can be asked (DESIGN decision 11)."""
+
+
+def check_file_guardrails(
+    path: Path, rules: tuple[FileGuardrailRule, ...] = DEFAULT_GUARDRAIL_RULES
+) -> GuardrailResult:
+    """Whether the file may be edited. A rule that raises an exception blocks: an answer is missing, not positive."""
+    violations = tuple(
+        GuardrailViolation(
+            rule_name=rule.name,
+            rule_description=rule.description,
+            file_path=str(path),
+            message=f"Blocked by rule '{rule.name}': {rule.description}",
+        )
+        for rule in rules
+        if _blocks(rule, path)
+    )
+    return GuardrailResult(allowed=not violations, violations=violations)
+
+
+def format_guardrail_violations(result: GuardrailResult) -> str:
+    """The violations for a person, four lines for one rule; "" when the file is allowed."""
+    if result.allowed:
+        return ""
+    lines = ["⛔ FILE EDIT BLOCKED - Security Guardrail Triggered:"]
+    for violation in result.violations:
+        lines.append(f"  Rule: {violation.rule_name}")
+        lines.append(f"  Reason: {violation.rule_description}")
+        lines.append(f"  Path: {violation.file_path}")
+    return "\n".join(lines)
+
+
+_PROTECTION_NOTE = """
+
+    SECURITY: This tool has guardrails that prevent editing:
+    - Environment files (.env)
+    - Private keys and certificates (.pem, .key)
+    - System directories (/etc, /usr, etc.)
+    - Git internal files (.git/)
+    - Sensitive configuration files (secrets.yaml, credentials.json)
+    """
+
+
+def create_protected_edit_file_tool(
+    base_tool: Callable[[str, str, str], dict[str, Any]],
+    rules: tuple[FileGuardrailRule, ...] = DEFAULT_GUARDRAIL_RULES,
+) -> Callable[[str, str, str], dict[str, Any]]:
+    """An `edit_file(path, old_str, new_str)` that asks the rules first; `base_tool` itself stays as it is.
+
+    A blocked file gives `{"path", "action": "blocked", "reason": "security_guardrail", "violations"}` and `base_tool`
+    is not called. Both the name as given and the file that its links lead to are judged, and a path that leads
+    nowhere readable is blocked. This wrapper is for tools of your own; the machine's tools are judged by `policy`.
+    """
+
+    def protected_edit_file(path: str, old_str: str, new_str: str) -> dict[str, Any]:
+        try:
+            resolved = Path(path).resolve()
+        except (OSError, RuntimeError, ValueError):
+            return _blocked(path, {"invalid_path": "Paths that cannot be resolved"})
+        violations = (
+            *check_file_guardrails(resolved, rules).violations,
+            *check_file_guardrails(Path(path), rules).violations,
+        )
+        if violations:
+            return _blocked(str(resolved), {v.rule_name: v.rule_description for v in violations})
+        return base_tool(path, old_str, new_str)
+
+    protected_edit_file.__doc__ = (base_tool.__doc__ or "") + _PROTECTION_NOTE
+    return protected_edit_file
+
+
+def _blocked(path: str, rules: dict[str, str]) -> dict[str, Any]:
+    violations = [{"rule": name, "description": description} for name, description in rules.items()]
+    return {"path": path, "action": "blocked", "reason": "security_guardrail", "violations": violations}
+
+
+def _blocks(rule: FileGuardrailRule, path: Path) -> bool:
+    try:
+        return rule.check(path)
+    except Exception:  # noqa: BLE001 - a user's rule may fail in any way, and none of them may open the file
+        return True
+
+
+def _name(path: PurePath) -> str:
+    parts = folded_parts(path)
+    name = parts[-1] if parts else ""
+    for mark in _BACKUP_MARKS:
+        name = name.removesuffix(mark)
+    return name
+
+
+def _is_below_system(path: PurePath) -> bool:
+    parts = folded_parts(path)
+    return _is_below(parts, _SYSTEM_FOLDERS) and not _is_below(parts, _PERSONAL_FOLDERS)
+
+
+def _is_below(parts: tuple[str, ...], folders: tuple[tuple[str, ...], ...]) -> bool:
+    return any(parts[: len(folder)] == folder for folder in folders)
+
+
+def _resolves_below_system(path: Path) -> bool:
+    try:
+        return _is_below_system(path.resolve())
+    except (OSError, RuntimeError, ValueError):
+        return True

@@ -1,0 +1,168 @@
+"""May this call run? One pure judgement for each call, in a fixed order, closed where anything is missing.
+
+The order: the tool must be known; the loop override; every named path must lie in the workspace; the file rules, for
+reading and writing alike; then the mode. What a path turns out to be on the disk is judged again by the Environment,
+through `judge_path`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from nodes.guard.file_rules import (
+    DEFAULT_GUARDRAIL_RULES,
+    PROJECT_CONFIG_RULE,
+    FileGuardrailRule,
+    GuardrailViolation,
+    check_file_guardrails,
+    is_env_file,
+    is_readable_template,
+)
+from nodes.guard.paths import path_problem, shown, workspace_relative
+from nodes.guard.verdicts import Item, denied, verdict_on_malformed
+from nodes.records import (
+    CallError,
+    Effect,
+    OverrideConstraint,
+    ToolCall,
+    ToolError,
+    ToolErrorCode,
+    ToolSpec,
+    Verdict,
+    VerdictKind,
+)
+
+Mode = Literal["read-only", "ask", "auto"]
+Rules = tuple[FileGuardrailRule, ...]
+SignatureOf = Callable[[ToolCall, ToolSpec], str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuardConfig:
+    """What a run may do. `root` is the absolute real name of the workspace; without one, no path is allowed."""
+
+    mode: Mode
+    root: str
+    rules: Rules = DEFAULT_GUARDRAIL_RULES
+
+
+def judge_reply(
+    items: Sequence[Item],
+    config: GuardConfig,
+    specs: Mapping[str, ToolSpec],
+    overrides: Sequence[OverrideConstraint],
+    signature_of: SignatureOf,
+) -> list[Verdict]:
+    """One verdict for each item, in order; malformed calls are denied with what was wrong with them."""
+
+    def judge(item: Item) -> Verdict:
+        if isinstance(item, CallError):
+            return verdict_on_malformed(item)
+        spec = specs.get(item.tool)
+        signature = signature_of(item, spec) if spec else ""
+        return judge_call(item, spec, config, overrides, signature)
+
+    return [judge(item) for item in items]
+
+
+def judge_call(
+    call: ToolCall,
+    spec: ToolSpec | None,
+    config: GuardConfig,
+    overrides: Sequence[OverrideConstraint],
+    signature: str,
+) -> Verdict:
+    """ALLOW with the first path that the call names (workspace-relative), ASK, or DENY with an error for the model."""
+    if spec is None:
+        message = f"There is no tool '{shown(call.tool)}'. Call one of the tools that you were given."
+        return denied("unknown_tool", ToolErrorCode.UNKNOWN_TOOL, message)
+    for override in overrides:
+        if override.signature == signature:
+            return _refuse_repeat(override)
+    targets: list[str] = []
+    for named in _named_paths(call, spec):
+        target = _locate(named, config)
+        if isinstance(target, Verdict):
+            return target
+        targets.append(target)
+    return _judge_files(targets, spec, config.rules) or _judge_mode(targets, spec, config.mode)
+
+
+def judge_path(relative_path: str, for_write: bool, rules: Rules) -> ToolError | None:
+    """What the file rules say of one workspace-relative name: None, or PERMISSION_DENIED in one line.
+
+    Readable templates (`.env.example`) pass `is_env_file` when they are only read.
+    """
+    violations = _violations(relative_path, rules, for_write=for_write)
+    return _error_of(violations, relative_path) if violations else None
+
+
+def _named_paths(call: ToolCall, spec: ToolSpec) -> list[object]:
+    values = [call.arguments.get(field) for field in spec.path_fields]
+    return [part for value in values if value is not None for part in (value if isinstance(value, list) else [value])]
+
+
+def _locate(named: object, config: GuardConfig) -> str | Verdict:
+    if not isinstance(named, str):
+        return denied("invalid_path", ToolErrorCode.INVALID_ARGUMENT, "A path must be text, such as '.' or 'src/a.py'.")
+    if problem := path_problem(named):
+        message = f"The path {problem.value}. Use a relative path under '.', such as 'src/a.py'."
+        return denied("invalid_path", ToolErrorCode.INVALID_ARGUMENT, message, (".",))
+    target = workspace_relative(named, config.root)
+    if target is not None:
+        return target
+    message = f"'{shown(named)}' is outside the workspace. Use a relative path under '.'."
+    suggestion = _inside_suggestion(named, config.rules)
+    return denied("workspace_boundary", ToolErrorCode.PERMISSION_DENIED, message, (suggestion,))
+
+
+def _inside_suggestion(outside: str, rules: Rules) -> str:
+    """The same file name at the top of the workspace: what a model means that invents the folders above it."""
+    name = outside.rstrip("/").rpartition("/")[2]
+    if name in {"", ".", "..", "~"} or not name.isprintable() or _violations(name, rules, for_write=False):
+        return "."
+    return f"./{name}"
+
+
+def _judge_files(targets: Sequence[str], spec: ToolSpec, rules: Rules) -> Verdict | None:
+    for target in targets:
+        violations = _violations(target, rules, for_write=spec.effect is Effect.WRITE)
+        if violations:
+            error = _error_of(violations, target)
+            return Verdict(kind=VerdictKind.DENY, rule=violations[0].rule_name, error=error, path=target)
+    return None
+
+
+def _judge_mode(targets: Sequence[str], spec: ToolSpec, mode: Mode) -> Verdict:
+    path = targets[0] if targets else ""
+    if spec.effect is not Effect.WRITE or mode == "auto":
+        return Verdict(kind=VerdictKind.ALLOW, path=path)
+    if mode == "ask":
+        config = any(PROJECT_CONFIG_RULE.check(Path(target)) for target in targets)
+        rule = PROJECT_CONFIG_RULE.name if config else "ask_before_write"
+        return Verdict(kind=VerdictKind.ASK, rule=rule, path=path)
+    message = f"This run may look at files but not change them, so {spec.name} is refused. Answer without changes."
+    return denied("read_only", ToolErrorCode.PERMISSION_DENIED, message, path=path)
+
+
+def _refuse_repeat(override: OverrideConstraint) -> Verdict:
+    target = f" on '{shown(override.target)}'" if override.target else ""
+    message = (
+        f"{override.tool}{target} was called {override.repeats} times with the same arguments and is now refused. "
+        "Do something else: use what you have seen, change the arguments, or give your final answer."
+    )
+    return denied("loop_override", ToolErrorCode.LOOP_OVERRIDE, message, path=override.target)
+
+
+def _violations(target: str, rules: Rules, *, for_write: bool) -> tuple[GuardrailViolation, ...]:
+    path = Path(target)
+    if not for_write and is_readable_template(path):
+        rules = tuple(rule for rule in rules if rule.check is not is_env_file)
+    return check_file_guardrails(path, rules).violations
+
+
+def _error_of(violations: Sequence[GuardrailViolation], target: str) -> ToolError:
+    reasons = "; ".join(violation.message for violation in violations)
+    message = f"{reasons} ({shown(target)}). Go on without this file."
+    return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)

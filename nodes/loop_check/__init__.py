@@ -1,0 +1,13 @@
+"""Is this progress? Repeated actions get one typed override; repeating on ends the run (spec 3)."""
+
+from nodes.loop_check.repetition import LOOP_OVERRIDE_MAX_RETRIES, LOOP_REPEAT_THRESHOLD, REPEAT_WINDOW
+from nodes.loop_check.signature import action_signature
+from nodes.records import OverrideConstraint
+
+__all__ = [
+    "LOOP_OVERRIDE_MAX_RETRIES",
+    "LOOP_REPEAT_THRESHOLD",
+    "REPEAT_WINDOW",
+    "OverrideConstraint",
+    "action_signature",
+]

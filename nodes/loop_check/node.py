@@ -1,0 +1,51 @@
+"""In: the calls of a step and their results. Out: the loop record, and the step settled into the history. No effect."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from typing_extensions import TypedDict
+
+from nodes.language.history import settle_exchange
+from nodes.loop_check.repetition import LoopConfig, check_progress, loop_stop
+from nodes.loop_check.settling import accepted_answer, with_notices
+from nodes.loop_check.signature import target_of
+from nodes.records import CallError, CallResult, LoopRecord, ModelReply, Profile, ToolCall, ToolSpec
+
+
+class LoopState(TypedDict, total=False):
+    """What loop control reads. `results` are those of `items`, in order."""
+
+    items: list[ToolCall | CallError]
+    results: list[CallResult]
+    loop: LoopRecord
+    reply: ModelReply | None
+    profile: Profile
+
+
+def check(
+    state: LoopState,
+    config: LoopConfig,
+    signature_of: Callable[[ToolCall, ToolSpec], str],
+    specs: Mapping[str, ToolSpec],
+) -> dict[str, Any]:
+    """Was this step progress? Malformed calls and calls of unknown tools have no signature: they are `heal`'s."""
+    items, results = state.get("items", []), state.get("results", [])
+    calls = {at: item for at, item in enumerate(items) if isinstance(item, ToolCall) and item.tool in specs}
+    signatures = {at: signature_of(call, specs[call.tool]) for at, call in calls.items()}
+    done = {at: result for at, result in enumerate(results) if at in calls}
+    loop = check_progress(
+        record=state.get("loop", LoopRecord()),
+        signatures=tuple(signatures.values()),
+        described={signatures[at]: (call.tool, target_of(call, specs[call.tool])) for at, call in calls.items()},
+        changed={signatures[at] for at, result in done.items() if result.changes},
+        answered=any(specs[calls[at].tool].terminal and result.result.ok for at, result in done.items()),
+        config=config,
+    )
+    reply, protocol = state.get("reply") or ModelReply(), state["profile"].protocol
+    told = with_notices(results, signatures, loop)
+    update: dict[str, Any] = {"loop": loop, "messages": settle_exchange(reply, items, told, protocol)}
+    if answer := accepted_answer(items, results, loop, specs):
+        update["answer"] = answer
+    if cause := loop_stop(loop, config):
+        update["stop"] = cause
+    return update

@@ -1,0 +1,42 @@
+"""A step as it enters the history: its results, with the typed override beside the one that was repeated."""
+
+from collections.abc import Mapping, Sequence
+
+from nodes.loop_check.repetition import override_notice
+from nodes.records import Answer, CallError, CallResult, LoopRecord, LoopVerdict, ToolCall, ToolResult, ToolSpec
+
+
+def with_notices(results: Sequence[CallResult], signatures: Mapping[int, str], loop: LoopRecord) -> list[CallResult]:
+    """Tell the model, in the result itself, that an action is refused from now on.
+
+    `signatures` are those of the calls by their place. A result that has data gets the notice as data; a failure gets
+    its sentence added, for a failure is all that its reader looks at.
+    """
+    return [_with_notice(result, signatures.get(place, ""), loop) for place, result in enumerate(results)]
+
+
+def accepted_answer(
+    items: Sequence[ToolCall | CallError],
+    results: Sequence[CallResult],
+    loop: LoopRecord,
+    specs: Mapping[str, ToolSpec],
+) -> Answer | None:
+    """The final answer that this step gave beside its other calls, where it was accepted."""
+    if loop.verdict is not LoopVerdict.ANSWERED:
+        return None
+    for item, result in zip(items, results, strict=True):
+        if isinstance(item, ToolCall) and specs[item.tool].terminal and result.result.ok:
+            return Answer(text=str(item.arguments.get("answer", "")), value=item.arguments.get("value"))
+    return None
+
+
+def _with_notice(result: CallResult, signature: str, loop: LoopRecord) -> CallResult:
+    notice = override_notice(loop, signature)
+    if notice is None:
+        return result
+    error = result.result.error
+    if error is None:
+        told = ToolResult(ok=True, data={**result.result.data, "override": notice})
+    else:
+        told = ToolResult(ok=False, error=error.model_copy(update={"message": f"{error.message} {notice['message']}"}))
+    return result.model_copy(update={"result": told})

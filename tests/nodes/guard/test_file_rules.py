@@ -1,0 +1,283 @@
+import os
+import random
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from nodes.guard.file_rules import (
+    DEFAULT_GUARDRAIL_RULES,
+    PROJECT_CONFIG_RULE,
+    FileGuardrailRule,
+    GuardrailResult,
+    GuardrailViolation,
+    check_file_guardrails,
+    create_protected_edit_file_tool,
+    format_guardrail_violations,
+    is_env_file,
+    is_git_internal,
+    is_private_key,
+    is_project_config,
+    is_readable_template,
+    is_sensitive_config,
+    is_system_path,
+)
+
+BLOCKED = {
+    "env_file": [
+        *(".env", "prod.env", ".env.local", "app/.env.production", "x.env.y", ".env.example", ".env-local", ".env_ci"),
+        *(
+            ".ENV",
+            ".env.",
+            ".env ",
+            ".e\u200bnv",
+            "\uff0eenv",
+            ".env~",
+            ".env.swp",
+            "prod.env.old",
+            "a\\.env",
+            "/project/.env",
+        ),
+    ],
+    "private_key": [
+        *("server.pem", "server.key", "a.p12", "a.pfx", "a.crt", "a.cer", "a.p8", "putty.ppk", "a.jks", "a.keystore"),
+        *(
+            "SERVER.PEM",
+            "server.key.bak",
+            "a.pem.backup",
+            "a.key.save",
+            "a.p12.tmp",
+            "server.key.",
+            ".pem",
+            "certs/ca.\uff43\uff52\uff54",
+        ),
+    ],
+    "system_path": [
+        *("/etc", "/etc/passwd", "/usr/bin/env", "/bin/sh", "/sbin/init", "/var/log/syslog", "/System/x", "/Library/x"),
+        *("//etc/passwd", "/home/../etc/passwd", "/ETC/passwd", "/private/etc/hosts", "/private/var/db/x"),
+        *("../../../etc/passwd", "a/../../../usr/lib/x", "/etc/\0"),
+    ],
+    "git_internal": [
+        *(".git", ".git/config", "a/.git/hooks/pre-commit", ".git/../.git/x", "/project/.git/HEAD"),
+        *(".GIT/config", ".git /config", ".git./config", ".g\u200cit/config", ".\uff47it", "GIT~1/config"),
+    ],
+    "sensitive_config": [
+        *("secrets.yaml", "secrets.yml", "secrets.json", "credentials.json", "credentials.yaml", ".npmrc", ".pypirc"),
+        *(".netrc", "id_rsa", "id_ed25519", "id_ecdsa", "home/.ssh/ID_RSA", "id_rsa.bak", "Secrets.YAML", "id_dsa"),
+        *(".aws/credentials", ".docker/config.json", ".kube/config", ".git-credentials", ".streamlit/secrets.toml"),
+        *("credentials.yml", "_netrc", ".pgpass", ".htpasswd", "id_ecdsa_sk", "id_ed25519_sk", "id_rsa.orig"),
+    ],
+}
+BENIGN = [
+    *("environment.py", "env.py", ".environment", "venv/x.py", "dotenv.md", ".envrc", "env", "docs/env.example"),
+    *("monkey.py", "keyboard.key.md", "key", "keys.py", "hotkeys.json", "pem.py", "certificates.md", "turkey"),
+    *("[...nextauth].ts", "[...slug].tsx", "...", "..a/b", "a..b", "src/*.py"),
+    *("etc/config.py", "usr/x.py", "bin/run", "var/x", "/usr2/x", "/etcetera", "/variable/x", "/binary", "/library2"),
+    "/var/tmp/x.py",
+    *("/var/folders/zz/x.py", "/private/var/folders/a/b.py", "/private/tmp/x.py", "/private/var/tmp/x", "/home/u/x.py"),
+    *("/var/home/u/x.py", "/Users/u/Library/x.py", "src/etc/passwd"),
+    *(".gitignore", ".github/workflows/ci.yml", ".gitattributes", "git/x.py", "my.git.md", "digit.py", "legit/.keep"),
+    *("secrets_manager.py", "secrets.py", "credentials.py", "credential_helper.md", "id_rsa.pub", "valid_rsa.py"),
+    *("npmrc.md", "test_secrets.json.py", ".kube/readme", "config.json", "pyproject.toml", "token.py", "calc.py", "."),
+]
+
+
+def rules_that_block(path: str) -> list[str]:
+    return [violation.rule_name for violation in check_file_guardrails(Path(path)).violations]
+
+
+@pytest.mark.parametrize(("rule", "path"), [(rule, path) for rule, paths in BLOCKED.items() for path in paths])
+def test_sensitive_names_are_blocked_by_their_rule(rule: str, path: str) -> None:
+    assert rule in rules_that_block(path)
+
+
+@pytest.mark.parametrize("path", BENIGN)
+def test_harmless_names_raise_no_alarm(path: str) -> None:
+    assert rules_that_block(path) == []
+
+
+def test_the_default_rules_are_the_five_of_the_specification_in_order() -> None:
+    assert (
+        FileGuardrailRule("env_file", "Environment variable files", is_env_file),
+        FileGuardrailRule("private_key", "Private keys and certificates", is_private_key),
+        FileGuardrailRule("system_path", "System directories", is_system_path),
+        FileGuardrailRule("git_internal", "Git internal files", is_git_internal),
+        FileGuardrailRule("sensitive_config", "Sensitive configuration files", is_sensitive_config),
+    ) == DEFAULT_GUARDRAIL_RULES
+
+
+INVISIBLE = st.sampled_from("\u200b\u200d\u2060\ufeff\u00ad\U000e0041")
+PLAIN = [(rule, path) for rule, paths in BLOCKED.items() for path in paths if path.isascii() and ".." not in path]
+
+
+@given(st.sampled_from(PLAIN), st.randoms(use_true_random=False), INVISIBLE)
+def test_no_case_and_no_invisible_character_opens_a_file(
+    blocked: tuple[str, str], chance: random.Random, invisible: str
+) -> None:
+    rule, path = blocked
+    letters = [chance.choice([letter.lower(), letter.upper()]) for letter in path]
+    letters.insert(chance.randint(1, len(letters)), invisible)  # never first: an absolute path must stay absolute
+    assert rule in rules_that_block("".join(letters))
+
+
+@given(st.text(st.characters(), max_size=60))
+def test_every_text_gets_an_answer(path: str) -> None:
+    assert check_file_guardrails(Path(path)).allowed is (rules_that_block(path) == [])
+
+
+def test_links_to_a_system_directory_are_followed(tmp_path: Path) -> None:
+    link = tmp_path / "hosts"
+    link.symlink_to("/etc/hosts")
+    assert is_system_path(link)
+    assert not is_system_path(tmp_path / "calc.py")
+
+
+def test_a_path_that_cannot_be_resolved_is_blocked_only_where_the_disk_may_be_asked(tmp_path: Path) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    assert is_system_path(loop)
+    assert not is_system_path(PurePosixPath(loop))  # type: ignore[arg-type]  # a pure path has no disk to ask
+
+
+@pytest.mark.parametrize("path", [".env.example", "app/.env.sample", ".ENV.template"])
+def test_templates_are_environment_files_that_may_be_read(path: str) -> None:
+    assert (is_env_file(Path(path)), is_readable_template(Path(path))) == (True, True)
+
+
+@pytest.mark.parametrize("path", [".env", ".env.local", ".env.example.bak", "env.example", ".env.example/x", "."])
+def test_nothing_else_is_a_readable_template(path: str) -> None:
+    assert not is_readable_template(Path(path))
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        *((name, True) for name in ("config.yaml", "app/settings.py", "pyproject.toml", "CARGO.TOML", ".envrc")),
+        *((name, True) for name in (".vscode/settings.json", ".cursor/mcp.json", ".mcp.json", ".idea/workspace.xml")),
+        *((name, True) for name in (".github/workflows/ci.yml", ".husky/pre-commit", ".bashrc", ".gitmodules")),
+        *((name, True) for name in (".claude/commands/x.md", ".codex/x", ".devcontainer/devcontainer.json", ".zshrc")),
+        *((name, True) for name in ("config.yml", ".pre-commit-config.yaml", ".bash_profile", ".profile", ".zprofile")),
+        *((name, False) for name in ("config.py", "test_settings.py", "toml.py", "workflows/x.py", "vscode/x", ".")),
+    ],
+)
+def test_what_counts_as_project_configuration(path: str, expected: bool) -> None:
+    assert is_project_config(Path(path)) is expected
+
+
+def test_project_configuration_is_no_default_rule() -> None:
+    assert PROJECT_CONFIG_RULE not in DEFAULT_GUARDRAIL_RULES
+    assert PROJECT_CONFIG_RULE.name == "project_config"
+    assert rules_that_block("pyproject.toml") == []
+
+
+def test_the_result_names_every_violation() -> None:
+    assert check_file_guardrails(Path("/project/.git/.env")) == GuardrailResult(
+        allowed=False,
+        violations=(
+            GuardrailViolation(
+                "env_file",
+                "Environment variable files",
+                "/project/.git/.env",
+                "Blocked by rule 'env_file': Environment variable files",
+            ),
+            GuardrailViolation(
+                "git_internal",
+                "Git internal files",
+                "/project/.git/.env",
+                "Blocked by rule 'git_internal': Git internal files",
+            ),
+        ),
+    )
+    assert check_file_guardrails(Path("/project/calc.py")) == GuardrailResult(allowed=True, violations=())
+
+
+def test_own_rules_replace_the_default_ones() -> None:
+    rules = (FileGuardrailRule("lock", "Lock files", lambda path: path.suffix == ".lock"),)
+    assert check_file_guardrails(Path(".env"), rules).allowed
+    assert not check_file_guardrails(Path("uv.lock"), rules).allowed
+
+
+def test_a_rule_that_fails_blocks() -> None:
+    rules = (FileGuardrailRule("broken", "A broken rule", lambda path: bool(path.name[99])),)
+    assert check_file_guardrails(Path("calc.py"), rules).violations == (
+        GuardrailViolation("broken", "A broken rule", "calc.py", "Blocked by rule 'broken': A broken rule"),
+    )
+
+
+def test_violations_are_written_as_the_specification_has_it() -> None:
+    assert format_guardrail_violations(check_file_guardrails(Path("/project/.env"))) == (
+        "⛔ FILE EDIT BLOCKED - Security Guardrail Triggered:\n"
+        "  Rule: env_file\n"
+        "  Reason: Environment variable files\n"
+        "  Path: /project/.env"
+    )
+    assert format_guardrail_violations(GuardrailResult(allowed=True, violations=())) == ""
+
+
+def edit_file(path: str, old_str: str, new_str: str) -> dict[str, Any]:
+    """Edit a file."""
+    return {"path": path, "action": "edited", "text": old_str + new_str}
+
+
+def undocumented(path: str, old_str: str, new_str: str) -> dict[str, Any]:
+    return {"path": path + old_str + new_str}
+
+
+protected = create_protected_edit_file_tool(edit_file)
+
+
+def test_the_protected_tool_does_not_call_the_tool_for_a_blocked_file(tmp_path: Path) -> None:
+    assert protected(str(tmp_path / ".env"), "a", "b") == {
+        "path": str(tmp_path / ".env"),
+        "action": "blocked",
+        "reason": "security_guardrail",
+        "violations": [{"rule": "env_file", "description": "Environment variable files"}],
+    }
+
+
+def test_the_protected_tool_shows_the_full_path_of_a_relative_name() -> None:
+    assert protected(".env", "a", "b")["path"] == str(Path(".env").resolve())
+
+
+def test_the_protected_tool_hands_everything_else_on_unchanged(tmp_path: Path) -> None:
+    path = str(tmp_path / "calc.py")
+    assert protected(path, old_str="a", new_str="b") == {"path": path, "action": "edited", "text": "ab"}  # type: ignore[call-arg]  # spec 1 names the parameters, Callable cannot
+    open_door = create_protected_edit_file_tool(edit_file, rules=())
+    assert open_door(".env", "a", "b") == {"path": ".env", "action": "edited", "text": "ab"}
+
+
+@pytest.mark.parametrize(("name", "leads_to"), [("notes.txt", ".env"), (".env", "notes.txt")])
+def test_the_protected_tool_judges_the_name_and_what_it_links_to(tmp_path: Path, name: str, leads_to: str) -> None:
+    (tmp_path / leads_to).touch()
+    (tmp_path / name).symlink_to(tmp_path / leads_to)
+    blocked = protected(str(tmp_path / name), "a", "b")
+    assert (blocked["action"], blocked["path"]) == ("blocked", str(tmp_path / leads_to))
+
+
+@pytest.mark.parametrize("path", ["a\0b", "loop"])
+def test_the_protected_tool_blocks_a_path_that_leads_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.symlink("loop", "loop")
+    assert protected(path, "a", "b") == {
+        "path": path,
+        "action": "blocked",
+        "reason": "security_guardrail",
+        "violations": [{"rule": "invalid_path", "description": "Paths that cannot be resolved"}],
+    }
+
+
+def test_the_protected_tool_describes_itself() -> None:
+    note = (protected.__doc__ or "").removeprefix("Edit a file.")
+    assert [line.strip() for line in note.strip().splitlines()] == [
+        "SECURITY: This tool has guardrails that prevent editing:",
+        "- Environment files (.env)",
+        "- Private keys and certificates (.pem, .key)",
+        "- System directories (/etc, /usr, etc.)",
+        "- Git internal files (.git/)",
+        "- Sensitive configuration files (secrets.yaml, credentials.json)",
+    ]
+    assert edit_file.__doc__ == "Edit a file."
+    assert create_protected_edit_file_tool(undocumented).__doc__ == note

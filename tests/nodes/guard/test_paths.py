@@ -1,0 +1,164 @@
+from pathlib import Path, PurePosixPath
+
+import pytest
+from hypothesis import example, given, strategies as st
+
+from nodes.guard.paths import (
+    MAX_PATH_CHARS,
+    PathProblem,
+    climbs,
+    folded,
+    folded_parts,
+    path_problem,
+    shown,
+    workspace_relative as relative,
+)
+
+ROOT = "/home/dev"
+any_text = st.text(st.characters(), max_size=40)
+path_text = st.lists(st.sampled_from(["a", "b.py", ".", "..", "", "~", "...", "home", "dev", "é"]), max_size=8)
+
+
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        ("", PathProblem.EMPTY),
+        (" \t\n", PathProblem.EMPTY),
+        ("a" * (MAX_PATH_CHARS + 1), PathProblem.TOO_LONG),
+        ("a" * MAX_PATH_CHARS, None),
+        ("a\0b", PathProblem.NUL),
+        ("a\ud83d.py", PathProblem.SURROGATE),
+        ("a b\n.py", None),
+        ("[...nextauth].ts", None),
+    ],
+)
+def test_what_makes_a_text_no_path(path: str, problem: PathProblem | None) -> None:
+    assert path_problem(path) == problem
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("calc.py", "calc.py"),
+        ("./src//calc.py", "src/calc.py"),
+        ("src/../calc.py", "calc.py"),
+        ("src/", "src"),
+        (".", "."),
+        ("src/..", "."),
+        ("/home/dev", "."),
+        ("/home/dev/", "."),
+        ("/home/dev/src/a.py", "src/a.py"),
+        ("//home/dev/a.py", "a.py"),
+        ("../dev/a.py", "a.py"),
+        ("[...nextauth].ts", "[...nextauth].ts"),
+        ("..a/b..", "..a/b.."),
+        ("./~/a.py", "~/a.py"),
+        ("src/~/a.py", "src/~/a.py"),
+        ("~backup", "~backup"),
+        ("..", None),
+        ("../", None),
+        ("src/../../other", None),
+        ("../dev-evil/a.py", None),
+        ("/home/dev-evil/a.py", None),
+        ("/home", None),
+        ("/etc/hosts", None),
+        ("/", None),
+        ("/../home/dev/../x", None),
+        ("~", None),
+        ("~/a.py", None),
+        ("", None),
+        ("a\0", None),
+        ("a\ud800", None),
+    ],
+)
+def test_where_a_path_points_seen_from_the_workspace(path: str, expected: str | None) -> None:
+    assert relative(path, ROOT) == expected
+
+
+@pytest.mark.parametrize("root", ["", ".", "home/dev", "../home"])
+def test_without_an_absolute_root_nothing_is_inside(root: str) -> None:
+    assert [relative(path, root) for path in ("a.py", ".", "../home/a.py")] == [None, None, None]
+
+
+@pytest.mark.parametrize("root", ["/home/dev/", "//home/dev", "/home/./dev"])
+def test_the_spelling_of_the_root_makes_no_difference(root: str) -> None:
+    assert relative("/home/dev/a.py", root) == relative("a.py", root) == "a.py"
+
+
+def test_below_the_root_directory_everything_is_inside() -> None:
+    assert [relative(path, "/") for path in ("/", "/a", "../a", "a/b")] == [".", "a", "a", "a/b"]
+
+
+@given(path_text.map("/".join) | any_text)
+@example("..\u2044..\u2044etc")
+def test_no_relative_result_leaves_the_workspace(path: str) -> None:
+    inside = relative(path, ROOT)
+    if inside is not None:
+        assert not inside.startswith("/")
+        assert ".." not in inside.split("/")
+        assert relative(inside if not inside.startswith("~") else f"./{inside}", ROOT) == inside
+        assert relative(f"{ROOT}/{inside}", ROOT) == inside
+
+
+@pytest.mark.parametrize(
+    ("component", "expected"),
+    [
+        (".ENV", ".env"),
+        (".env.", ".env"),
+        (".env . .", ".env"),
+        (".env\t", ".env"),
+        (".env\u3000", ".env"),
+        (".e\u200dnv", ".env"),
+        (".env\ufe0f", ".env"),
+        ("\u202e.env", ".env"),
+        ("\uff0eenv", ".env"),
+        ("\u2024env", ".env"),
+        (".\uff25\uff2e\uff36", ".env"),
+        ("\u212aey", "key"),
+        ("id_r\u017fa", "id_rsa"),
+        (" .env", " .env"),
+        ("stra\u00dfe", "strasse"),
+    ],
+)
+def test_spellings_that_some_file_system_takes_for_one_name(component: str, expected: str) -> None:
+    assert folded(component) == expected
+
+
+@given(any_text)
+def test_folding_twice_is_folding_once(component: str) -> None:
+    assert folded(folded(component)) == folded(component)
+
+
+@given(st.text(st.sampled_from("abC.XyZ 09_-"), max_size=20))
+def test_folding_ignores_case(component: str) -> None:
+    assert folded(component.upper()) == folded(component.lower()) == folded(component)
+
+
+@pytest.mark.parametrize(
+    ("path", "parts", "leaves"),
+    [
+        ("a/./B/../c", ("a", "c"), False),
+        ("a\\.GIT\\config", ("a", ".git", "config"), False),
+        ("../../etc/x", ("etc", "x"), True),
+        ("a/../../x", ("x",), True),
+        ("/../etc/x", ("etc", "x"), False),
+        ("//etc", ("etc",), False),
+        (".", (), False),
+        ("...", ("",), False),
+    ],
+)
+def test_the_parts_of_a_path(path: str, parts: tuple[str, ...], leaves: bool) -> None:
+    assert (folded_parts(Path(path)), climbs(PurePosixPath(path))) == (parts, leaves)
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("src/é a.py", "src/é a.py"),
+        ("a\nb\x1b[2J\u202e", "a\\nb\\x1b[2J\\u202e"),
+        ("a\udcff", "a\\udcff"),
+        ("a" * 201, "a" * 200 + "..."),
+    ],
+)
+def test_a_path_in_a_message_is_one_short_printable_line(path: str, expected: str) -> None:
+    assert shown(path) == expected

@@ -1,0 +1,280 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
+from nodes.guard.policy import GuardConfig, Mode, judge_call, judge_path, judge_reply
+from nodes.guard.verdicts import Item, denied, verdict_on_malformed
+from nodes.records import (
+    CallError,
+    Effect,
+    ExtractionError,
+    ExtractionErrorType,
+    OverrideConstraint,
+    ToolCall,
+    ToolError,
+    ToolErrorCode,
+    ToolSpec,
+    Verdict,
+    VerdictKind,
+)
+
+
+def spec(name: str, effect: Effect, *path_fields: str) -> ToolSpec:
+    return ToolSpec(name=name, description="", parameters={}, effect=effect, path_fields=path_fields)
+
+
+READ = spec("read_file", Effect.READ, "path")
+WRITE = spec("edit_file", Effect.WRITE, "path")
+MOVE = spec("move_file", Effect.WRITE, "source", "target")
+PLAN = spec("update_plan", Effect.NONE)
+SPECS = {tool.name: tool for tool in (READ, WRITE, MOVE, PLAN)}
+AUTO = GuardConfig(mode="auto", root="/home/dev/project")
+ASK = replace(AUTO, mode="ask")
+READ_ONLY = replace(AUTO, mode="read-only")
+OVERRIDE = OverrideConstraint(signature="cafe", tool="read_file", target="a.py", repeats=3)
+DENIED, INVALID = ToolErrorCode.PERMISSION_DENIED, ToolErrorCode.INVALID_ARGUMENT
+
+
+def call(tool: str, **arguments: Any) -> ToolCall:
+    return ToolCall(call_id="1", tool=tool, arguments=arguments, raw_arguments="")
+
+
+def judge(tool: ToolSpec, config: GuardConfig = AUTO, **arguments: Any) -> Verdict:
+    return judge_call(call(tool.name, **arguments), tool, config, [OVERRIDE], "beef")
+
+
+def allowed(path: str = "") -> Verdict:
+    return Verdict(kind=VerdictKind.ALLOW, path=path)
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "path"),
+    [
+        (READ, {"path": "./src//a.py"}, "src/a.py"),
+        (READ, {"path": "/home/dev/project/a.py"}, "a.py"),
+        (READ, {"path": "[...nextauth].ts"}, "[...nextauth].ts"),
+        (READ, {"path": ".env.example"}, ".env.example"),
+        (READ, {"path": "."}, "."),
+        (READ, {"path": ["a.py", "b.py"]}, "a.py"),
+        (READ, {"path": None}, ""),
+        (READ, {}, ""),
+        (WRITE, {"path": "a.py"}, "a.py"),
+        (WRITE, {"path": "pyproject.toml"}, "pyproject.toml"),
+        (MOVE, {"source": "a.py", "target": "b.py"}, "a.py"),
+        (PLAN, {"steps": [], "path": "/etc/passwd"}, ""),
+    ],
+)
+def test_what_is_harmless_may_run(tool: ToolSpec, arguments: dict[str, Any], path: str) -> None:
+    assert judge(tool, **arguments) == allowed(path)
+
+
+def test_an_unknown_tool_is_denied() -> None:
+    verdict = judge_call(call("rm_rf\n", path="a.py"), None, AUTO, [], "")
+    message = "There is no tool 'rm_rf\\n'. Call one of the tools that you were given."
+    assert verdict == denied("unknown_tool", ToolErrorCode.UNKNOWN_TOOL, message)
+
+
+@pytest.mark.parametrize(("target", "named"), [("a.py", "read_file on 'a.py'"), ("", "read_file")])
+def test_an_overridden_action_is_refused_before_anything_else(target: str, named: str) -> None:
+    override = OVERRIDE.model_copy(update={"target": target})
+    verdict = judge_call(call("read_file", path="/etc/passwd"), READ, AUTO, [override], "cafe")
+    message = (
+        f"{named} was called 3 times with the same arguments and is now refused. "
+        "Do something else: use what you have seen, change the arguments, or give your final answer."
+    )
+    assert verdict == denied("loop_override", ToolErrorCode.LOOP_OVERRIDE, message, path=target)
+
+
+@pytest.mark.parametrize(
+    ("path", "suggestion"),
+    [
+        ("../", "."),
+        ("..", "."),
+        ("/", "."),
+        ("~", "."),
+        ("/etc/hosts", "./hosts"),
+        ("/workspace/src/calc.py", "./calc.py"),
+        ("../other/calc.py", "./calc.py"),
+        ("~/notes/", "./notes"),
+        ("/home/dev/.env", "."),
+        ("/home/dev/a\u202eb", "."),
+    ],
+)
+@pytest.mark.parametrize("tool", [READ, WRITE])
+def test_a_path_outside_is_denied_with_a_path_inside(tool: ToolSpec, path: str, suggestion: str) -> None:
+    shown = path.replace("\u202e", "\\u202e")
+    message = f"'{shown}' is outside the workspace. Use a relative path under '.'."
+    assert judge(tool, path=path) == denied("workspace_boundary", DENIED, message, (suggestion,))
+
+
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        ("", "is empty"),
+        ("a\0", "contains a NUL character"),
+        ("\ud800", "contains a lone surrogate, which is not text"),
+        ("a" * 5000, "is longer than 4096 characters"),
+    ],
+)
+def test_a_text_that_is_no_path_is_named_as_such(path: str, problem: str) -> None:
+    message = f"The path {problem}. Use a relative path under '.', such as 'src/a.py'."
+    assert judge(READ, path=path) == denied("invalid_path", INVALID, message, (".",))
+
+
+@pytest.mark.parametrize("path", [3, True, {"a": 1}, ["a.py", None], [["a.py"]]])
+def test_a_path_must_be_text(path: Any) -> None:
+    message = "A path must be text, such as '.' or 'src/a.py'."
+    assert judge(READ, path=path) == denied("invalid_path", INVALID, message)
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "target", "reasons"),
+    [
+        (READ, {"path": ".env"}, ".env", {"env_file": "Environment variable files"}),
+        (WRITE, {"path": "./x/../.ENV"}, ".ENV", {"env_file": "Environment variable files"}),
+        (WRITE, {"path": ".env.example"}, ".env.example", {"env_file": "Environment variable files"}),
+        (READ, {"path": "server.key"}, "server.key", {"private_key": "Private keys and certificates"}),
+        (READ, {"path": ".git/.env.example"}, ".git/.env.example", {"git_internal": "Git internal files"}),
+        (READ, {"path": ["a.py", "id_rsa"]}, "id_rsa", {"sensitive_config": "Sensitive configuration files"}),
+        (MOVE, {"source": "a", "target": ".git/x"}, ".git/x", {"git_internal": "Git internal files"}),
+        (
+            WRITE,
+            {"path": ".git/.env"},
+            ".git/.env",
+            {"env_file": "Environment variable files", "git_internal": "Git internal files"},
+        ),
+    ],
+)
+@pytest.mark.parametrize("config", [AUTO, ASK, READ_ONLY], ids=["auto", "ask", "read-only"])
+def test_sensitive_files_are_neither_read_nor_changed_in_any_mode(
+    tool: ToolSpec, arguments: dict[str, Any], target: str, reasons: dict[str, str], config: GuardConfig
+) -> None:
+    blocked = "; ".join(f"Blocked by rule '{rule}': {description}" for rule, description in reasons.items())
+    message = f"{blocked} ({target}). Go on without this file."
+    assert judge(tool, config, **arguments) == denied(next(iter(reasons)), DENIED, message, path=target)
+
+
+def test_the_configured_rules_are_the_ones_that_judge() -> None:
+    lock = FileGuardrailRule("lock", "Lock files", lambda path: path.suffix == ".lock")
+    config = replace(AUTO, rules=(lock,))
+    message = "Blocked by rule 'lock': Lock files (uv.lock). Go on without this file."
+    assert judge(READ, config, path="uv.lock") == denied("lock", DENIED, message, path="uv.lock")
+    assert judge(READ, config, path=".env") == allowed(".env")
+
+
+@pytest.mark.parametrize("mode", ["read-only", "everything"])
+def test_a_run_that_may_not_write_reads_on(mode: Mode) -> None:
+    config = replace(AUTO, mode=mode)
+    message = "This run may look at files but not change them, so edit_file is refused. Answer without changes."
+    assert judge(WRITE, config, path="a.py") == denied("read_only", DENIED, message, path="a.py")
+    assert judge(READ, config, path="a.py") == allowed("a.py")
+    assert judge(PLAN, config) == allowed()
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "verdict"),
+    [
+        (WRITE, {"path": "./a.py"}, Verdict(kind=VerdictKind.ASK, rule="ask_before_write", path="a.py")),
+        (WRITE, {"path": "a.toml"}, Verdict(kind=VerdictKind.ASK, rule="project_config", path="a.toml")),
+        (MOVE, {"source": "a", "target": "b.toml"}, Verdict(kind=VerdictKind.ASK, rule="project_config", path="a")),
+        (READ, {"path": "pyproject.toml"}, allowed("pyproject.toml")),
+        (PLAN, {}, allowed()),
+    ],
+)
+def test_a_person_is_asked_before_anything_changes(tool: ToolSpec, arguments: dict[str, Any], verdict: Verdict) -> None:
+    assert judge(tool, ASK, **arguments) == verdict
+
+
+@pytest.mark.parametrize(
+    ("path", "for_write", "rule"),
+    [
+        ("src/a.py", True, None),
+        (".env.example", False, None),
+        (".env.example", True, "env_file"),
+        (".env", False, "env_file"),
+        ("deep/.GIT/hooks/x", False, "git_internal"),
+        ("../../etc/passwd", False, "system_path"),
+    ],
+)
+def test_the_real_name_of_a_file_is_judged_by_the_same_rules(path: str, for_write: bool, rule: str | None) -> None:
+    descriptions = {rule.name: rule.description for rule in DEFAULT_GUARDRAIL_RULES}
+    expected = rule and ToolError(
+        code=DENIED,
+        message=f"Blocked by rule '{rule}': {descriptions[rule]} ({path}). Go on without this file.",
+    )
+    assert judge_path(path, for_write, DEFAULT_GUARDRAIL_RULES) == expected
+
+
+def test_a_name_that_is_not_unicode_is_judged_and_shown() -> None:
+    error = judge_path("\udcff.env", for_write=False, rules=DEFAULT_GUARDRAIL_RULES)
+    assert error is not None
+    assert error.message.endswith("(\\udcff.env). Go on without this file.")
+
+
+def test_a_reply_is_judged_call_by_call_in_order() -> None:
+    broken = CallError(
+        call_id="2",
+        tool="x",
+        raw_arguments="",
+        error=ExtractionError(ExtractionErrorType.UNKNOWN_TOOL_NAME, 2, "tool: x({})", "There is no tool x."),
+    )
+    items: list[Item] = [call("read_file", path="a.py"), broken, call("nothing"), call("read_file", path="b.py")]
+    signatures = {"a.py": "beef", "b.py": "cafe"}
+    verdicts = judge_reply(items, AUTO, SPECS, [OVERRIDE], lambda item, _: signatures[item.arguments["path"]])
+    assert verdicts[:2] == [allowed("a.py"), verdict_on_malformed(broken)]
+    assert [(verdict.kind, verdict.rule) for verdict in verdicts[2:]] == [
+        (VerdictKind.DENY, "unknown_tool"),
+        (VerdictKind.DENY, "loop_override"),
+    ]
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()),
+    lambda children: st.lists(children, max_size=3) | st.dictionaries(st.text(max_size=3), children, max_size=3),
+    max_leaves=5,
+)
+
+
+def raises(_: object) -> bool:
+    raise RuntimeError
+
+
+@given(
+    st.dictionaries(st.sampled_from(["path", "source", "target", "x"]), json_values, max_size=3),
+    st.sampled_from([*SPECS.values(), None]),
+    st.sampled_from(["read-only", "ask", "auto", "", "AUTO"]),
+    st.sampled_from(["/home/dev/project", "", "relative", "/"]),
+    st.sampled_from(["", "cafe", "beef"]),
+    st.booleans(),
+)
+def test_every_call_gets_a_verdict_and_only_a_clean_one_runs(
+    arguments: dict[str, Any], tool: ToolSpec | None, mode: Mode, root: str, signature: str, broken_rule: bool
+) -> None:
+    rules = (*DEFAULT_GUARDRAIL_RULES, *([FileGuardrailRule("broken", "Broken", raises)] if broken_rule else []))
+    config = GuardConfig(mode=mode, root=root, rules=rules)
+    verdict = judge_call(call("any", **arguments), tool, config, [OVERRIDE], signature)
+    if verdict.kind is VerdictKind.DENY:
+        assert verdict.error is not None
+        assert verdict.error.message.isprintable()
+        assert verdict.rule
+        return
+    assert verdict.error is None
+    assert tool is not None
+    assert signature != "cafe"
+    assert (verdict.kind is VerdictKind.ASK) is (tool.effect is Effect.WRITE and mode == "ask")
+    assert tool.effect is not Effect.WRITE or mode in {"ask", "auto"}
+    if verdict.path:
+        assert root.startswith("/")
+        assert not broken_rule
+        assert judge_path(verdict.path, tool.effect is Effect.WRITE, rules) is None
+
+
+@pytest.mark.parametrize("bad", ["../a", "/etc/passwd", ".env", ".git/x", "a\0", "", "~/x"])
+@pytest.mark.parametrize("tool", [READ, WRITE, MOVE])
+def test_one_bad_path_among_several_denies_the_call(bad: str, tool: ToolSpec) -> None:
+    arguments: dict[str, Any] = dict.fromkeys(tool.path_fields, "fine.py")
+    arguments[tool.path_fields[-1]] = ["fine.py", bad]
+    assert judge(tool, **arguments).kind is VerdictKind.DENY

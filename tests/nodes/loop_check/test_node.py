@@ -1,0 +1,128 @@
+from typing import Any
+
+import pytest
+
+from nodes.loop_check.node import LoopState, check
+from nodes.loop_check.repetition import LoopConfig
+from nodes.loop_check.signature import signature_of
+from nodes.records import (
+    CallError,
+    CallResult,
+    ChangeKind,
+    Effect,
+    ExtractionError,
+    ExtractionErrorType,
+    FileChange,
+    LoopRecord,
+    LoopVerdict,
+    OverrideConstraint,
+    Profile,
+    StopCause,
+    StopReason,
+    ToolCall,
+    ToolErrorCode,
+    ToolResult,
+    ToolSpec,
+)
+
+READ = ToolSpec(name="read_file", description="", parameters={}, effect=Effect.READ, path_fields=("path",))
+EDIT = ToolSpec(name="edit_file", description="", parameters={}, effect=Effect.WRITE, path_fields=("path",))
+ANSWER = ToolSpec(name="final_answer", description="", parameters={}, effect=Effect.NONE, terminal=True)
+SPECS = {tool.name: tool for tool in (READ, EDIT, ANSWER)}
+OK = ToolResult.success(text="x")
+FAILED = ToolResult.failure(ToolErrorCode.NOT_FOUND, "There is no file a.py.")
+CHANGE = FileChange(path="a.py", kind=ChangeKind.EDITED, sha256_before="0", sha256_after="1", diff="")
+BROKEN = CallError(
+    call_id="9", tool="x", raw_arguments="", error=ExtractionError(ExtractionErrorType.EMPTY_TOOL_NAME, 1, "", "")
+)
+
+
+def call(tool: ToolSpec, path: str = "a.py", **arguments: Any) -> ToolCall:
+    return ToolCall(call_id="1", tool=tool.name, arguments={"path": path, **arguments}, raw_arguments="")
+
+
+def done(result: ToolResult = OK, *changes: FileChange) -> CallResult:
+    return CallResult(call_id="1", tool="", result=result, changes=changes)
+
+
+def settle(state: LoopState) -> dict[str, Any]:
+    return check({"profile": Profile(), **state}, LoopConfig(), signature_of, SPECS)
+
+
+def run(state: LoopState) -> dict[str, Any]:
+    """The update without the history."""
+    return {key: value for key, value in settle(state).items() if key != "messages"}
+
+
+def signed(tool: ToolSpec, path: str = "a.py", **arguments: Any) -> str:
+    return signature_of(call(tool, path, **arguments), tool)
+
+
+def test_the_first_step_is_remembered_in_call_order() -> None:
+    state = LoopState(items=[call(READ), BROKEN, call(READ, "b.py")], results=[done(), done(FAILED), done(FAILED)])
+    assert run(state) == {"loop": LoopRecord(recent=((signed(READ), signed(READ, "b.py")),))}
+
+
+def test_three_identical_calls_are_overridden_and_the_fourth_ends_the_run() -> None:
+    loop, updates = LoopRecord(), []
+    for path in ("a.py", "./a.py", "a.py", "a.py"):
+        updates.append(run(LoopState(items=[call(READ, path)], results=[done()], loop=loop)))
+        loop = updates[-1]["loop"]
+    assert [update["loop"].verdict for update in updates] == [
+        LoopVerdict.FRESH,
+        LoopVerdict.FRESH,
+        LoopVerdict.OVERRIDE,
+        LoopVerdict.PERSISTED,
+    ]
+    assert updates[2] == {
+        "loop": LoopRecord(
+            recent=((signed(READ),),) * 3,
+            overrides=(OverrideConstraint(signature=signed(READ), tool="read_file", target="a.py", repeats=3),),
+            verdict=LoopVerdict.OVERRIDE,
+        )
+    }
+    assert updates[3]["stop"] == StopCause(
+        reason=StopReason.LOOP_PERSISTED,
+        message="The same call was made 4 times with the same arguments: read_file on 'a.py'.",
+        diagnostics=(signed(READ), "read_file", "a.py"),
+    )
+
+
+def test_reading_on_is_progress() -> None:
+    loop = LoopRecord()
+    for start in (1, 501, 1001, 1501):
+        loop = run(LoopState(items=[call(READ, start_line=start)], results=[done()], loop=loop))["loop"]
+        assert loop.verdict is LoopVerdict.FRESH
+
+
+def test_a_file_change_makes_a_repeated_read_fresh() -> None:
+    before = LoopRecord(recent=((signed(READ),), (signed(READ),)))
+    state = LoopState(items=[call(READ), call(EDIT)], results=[done(), done(OK, CHANGE)], loop=before)
+    assert run(state) == {"loop": LoopRecord(recent=((signed(EDIT),),))}
+
+
+@pytest.mark.parametrize(
+    ("result", "verdict"), [(OK, LoopVerdict.ANSWERED), (FAILED, LoopVerdict.FRESH)], ids=["accepted", "refused"]
+)
+def test_an_accepted_final_answer_ends_the_run(result: ToolResult, verdict: LoopVerdict) -> None:
+    state = LoopState(items=[call(READ), call(ANSWER)], results=[done(), done(result)])
+    assert run(state)["loop"].verdict is verdict
+
+
+def test_the_model_is_told_of_the_override_in_the_history() -> None:
+    before = LoopRecord(recent=((signed(READ),), (signed(READ),)))
+    state = LoopState(items=[call(READ), call(READ, "b.py")], results=[done(), done()], loop=before)
+    *_, results = settle(state)["messages"]
+    repeated, other = [line for line in results.content.splitlines() if line.startswith("tool_result(")]
+    assert ("loop_override" in repeated, "loop_override" in other) == (True, False)
+
+
+def test_calls_without_results_still_count() -> None:
+    before = LoopRecord(recent=((signed(READ),), (signed(READ),)))
+    assert run(LoopState(items=[call(READ)], loop=before))["loop"].verdict is LoopVerdict.OVERRIDE
+
+
+def test_an_unknown_tool_and_an_empty_state_leave_no_trace() -> None:
+    unknown = ToolCall(call_id="1", tool="nothing", arguments={}, raw_arguments="")
+    assert run(LoopState(items=[unknown], results=[done(FAILED)])) == {"loop": LoopRecord()}
+    assert run(LoopState()) == {"loop": LoopRecord()}
