@@ -1,0 +1,53 @@
+"""Performs the script of a model call: connects, sends and waits, sync or async. Decides nothing."""
+
+import asyncio
+import time
+from collections.abc import Callable, Generator
+
+from nodes.call_model.exchange import Answer, Connect, Effect, Send, Sent, Update
+from nodes.call_model.model import Model
+from nodes.records import ProviderFailure
+
+Script = Generator[Effect, Answer, Update]
+Connector = Callable[[str | None, str | None], Model | ProviderFailure]
+OnText = Callable[[str], None]
+
+
+def perform(script: Script, connect: Connector, on_text: OnText) -> Update:
+    """Run a script to its end and return the update that it decided on. Blocks while it sends and waits."""
+    model: Model | ProviderFailure | None = None
+    answer: Answer = None
+    while True:
+        try:
+            effect = script.send(answer)
+        except StopIteration as end:
+            return dict(end.value)
+        answer = None
+        if isinstance(effect, Connect):
+            model = connect(effect.model, effect.base_url)
+            answer = model if isinstance(model, ProviderFailure) else None
+        elif isinstance(effect, Send) and model is not None and not isinstance(model, ProviderFailure):
+            started = time.monotonic()
+            answer = Sent(result=model.complete(effect.call, on_text), seconds=time.monotonic() - started)
+        elif not isinstance(effect, Send):
+            time.sleep(effect.seconds)
+
+
+async def aperform(script: Script, connect: Connector, on_text: OnText) -> Update:
+    """Do the same without blocking the event loop."""
+    model: Model | ProviderFailure | None = None
+    answer: Answer = None
+    while True:
+        try:
+            effect = script.send(answer)
+        except StopIteration as end:
+            return dict(end.value)
+        answer = None
+        if isinstance(effect, Connect):
+            model = await asyncio.to_thread(connect, effect.model, effect.base_url)
+            answer = model if isinstance(model, ProviderFailure) else None
+        elif isinstance(effect, Send) and model is not None and not isinstance(model, ProviderFailure):
+            started = time.monotonic()
+            answer = Sent(result=await model.acomplete(effect.call, on_text), seconds=time.monotonic() - started)
+        elif not isinstance(effect, Send):
+            await asyncio.sleep(effect.seconds)

@@ -1,0 +1,149 @@
+"""A model call as a script of effects: connect, send, wait. The script decides, `node.py` performs.
+
+It is a generator, so that the sync and the async node run the very same decisions, and a test can play the endpoint
+without one. Each try reserves before it is sent and settles after it, whatever came of it.
+"""
+
+from collections.abc import Generator, Sequence
+from itertools import count
+from typing import Any
+
+from langchain_core.messages import AnyMessage
+from typing_extensions import TypedDict
+
+from nodes.call_model.ledger import RunLimits, Spending, estimate_tokens, reserve, settle
+from nodes.call_model.model import Call
+from nodes.call_model.prompt import build_prompt
+from nodes.call_model.retry import wait_before_retry
+from nodes.records import (
+    Correction,
+    ModelReply,
+    Profile,
+    ProviderErrorKind,
+    ProviderFailure,
+    Record,
+    StopCause,
+    StopReason,
+    ToolSpec,
+)
+
+
+class CallModelState(TypedDict, total=False):
+    """What the node reads."""
+
+    messages: list[AnyMessage]
+    profile: Profile
+    corrections: list[Correction]
+    spending: Spending
+    preload: ModelReply | None
+    step: int
+
+
+class CallSettings(Record):
+    """How calls of this run are made: its limits, and the patience with the endpoint."""
+
+    limits: RunLimits = RunLimits()
+    temperature: float = 0.0
+    seed: int | None = None
+    timeout_s: float = 300.0
+    retries: int = 2
+    model: str | None = None
+    base_url: str | None = None
+
+
+class Connect(Record):
+    """Effect: find the endpoint. Answered by None, or by the failure to find one."""
+
+    model: str | None
+    base_url: str | None
+
+
+class Send(Record):
+    """Effect: send this call. Answered by what came back, and the seconds it took."""
+
+    call: Call
+
+
+class Wait(Record):
+    """Effect: wait this long before the next try. Answered by None."""
+
+    seconds: float
+
+
+class Sent(Record):
+    """The answer to `Send`."""
+
+    result: ModelReply | ProviderFailure
+    seconds: float
+
+
+Effect = Connect | Send | Wait
+Answer = Sent | ProviderFailure | None
+Update = dict[str, Any]
+
+_PAID_FAILURES = frozenset({ProviderErrorKind.TIMEOUT, ProviderErrorKind.INCOMPLETE_STREAM})
+"""Failures after the endpoint had begun to work: their input is charged."""
+
+
+def exchange(
+    state: CallModelState, settings: CallSettings, specs: Sequence[ToolSpec]
+) -> Generator[Effect, Answer, Update]:
+    """Yield the effects of one model call with its retries; return the update of the state.
+
+    A preloaded reply costs nothing. A call that does not fit into the budget is never sent: the update then names
+    the limit in `stop`, as it names the endpoint's failure when the last try failed.
+    """
+    step = {"step": state.get("step", 0) + 1}
+    if preload := state.get("preload"):
+        return {"reply": preload, "preload": None, **step}
+    corrections = state.get("corrections") or ()
+    prompt = build_prompt(state["profile"], specs, state["messages"], corrections, settings.temperature)
+    estimated = estimate_tokens(prompt.characters(), len(prompt.messages))
+    spending = state["spending"]
+    connected = False
+    for attempt in count(1):
+        leave = reserve(spending, settings.limits, estimated)
+        if isinstance(leave, StopCause):
+            return {"reply": None, "spending": spending, "stop": leave}
+        if not connected:
+            failure = yield Connect(model=settings.model, base_url=settings.base_url)
+            if isinstance(failure, ProviderFailure):
+                return {"reply": None, "stop": _cause(failure, 0)}
+            connected = True
+        timeout = settings.timeout_s if leave.max_seconds is None else min(settings.timeout_s, leave.max_seconds)
+        call = Call(prompt=prompt, max_output_tokens=leave.max_output_tokens, timeout_s=timeout, seed=settings.seed)
+        sent = yield Send(call=call)
+        assert isinstance(sent, Sent)  # noqa: S101 - the driver's side of the protocol
+        spending = _settled(spending, sent, estimated)
+        if isinstance(sent.result, ModelReply):
+            return {"reply": sent.result, "spending": spending, **step}
+        wait = wait_before_retry(sent.result, attempt, settings.retries, _seconds_left(spending, settings.limits))
+        if wait is None:
+            return {"reply": None, "spending": spending, "stop": _cause(sent.result, attempt)}
+        yield Wait(seconds=wait)
+        spending = spending.model_copy(update={"seconds": spending.seconds + wait})
+    raise AssertionError("unreachable: count() does not end")
+
+
+def _settled(spending: Spending, sent: Sent, estimated: int) -> Spending:
+    """Charge one try. An endpoint that reports no usage is charged the estimate: no number never means no cost."""
+    result = sent.result
+    if isinstance(result, ProviderFailure):
+        return settle(spending, estimated if result.kind in _PAID_FAILURES else 0, 0, sent.seconds)
+    characters = len(result.text) + sum(len(call.arguments) for call in result.calls)
+    output = result.output_tokens or estimate_tokens(characters, 0)
+    return settle(spending, result.input_tokens or estimated, output, sent.seconds)
+
+
+def _seconds_left(spending: Spending, limits: RunLimits) -> float | None:
+    return None if limits.max_seconds is None else limits.max_seconds - spending.seconds
+
+
+def _cause(failure: ProviderFailure, attempts: int) -> StopCause:
+    overflow = failure.kind is ProviderErrorKind.CONTEXT_OVERFLOW
+    tries = f" ({attempts} tries)" if attempts > 1 else ""
+    return StopCause(
+        reason=StopReason.CONTEXT_OVERFLOW if overflow else StopReason.PROVIDER_FAILED,
+        message=failure.message,
+        diagnostics=(f"provider error: {failure.kind.value}{tries}",),
+    )

@@ -1,0 +1,77 @@
+"""The child process that serves the embedded model on loopback; started by `local_model`, by file path.
+
+It imports nothing of this project. It says `{"url": ...}` on one line of its standard output when the model is
+loaded, lives as long as its standard input stays open, and ignores Ctrl-C, which is its parent's to decide about.
+"""
+
+import argparse
+import json
+import os
+import signal
+import sys
+import threading
+from typing import Any
+
+PROMPT_CACHE_MIB = 1024
+ERRORS_ONLY = 1
+
+
+def main(arguments: list[str]) -> int:
+    """Serve until the parent is gone. Returns 1, with the reason as the last line on stderr, where that cannot be."""
+    options = _parse(arguments)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # The model's library prints on descriptor 1 as it likes: the announcement goes through a copy of its own.
+    announcement = os.dup(1)
+    os.dup2(2, 1)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        server = _serve(options)
+    except (ImportError, AttributeError, RuntimeError, ValueError) as error:
+        print(f"{error}", file=sys.stderr)  # noqa: T201 - stderr is how the parent hears the reason
+        return 1
+    with os.fdopen(announcement, "w") as stdout:
+        stdout.write(json.dumps({"url": server.listening_address}) + "\n")
+    while True:
+        signal.pause()
+
+
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("weights")
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--context-tokens", type=int, required=True)
+    parser.add_argument("--threads", type=int, default=-1)
+    return parser.parse_args(arguments)
+
+
+def _serve(options: argparse.Namespace) -> Any:
+    """A server of one slot that answers as soon as this returns; web pages of other origins may not read from it."""
+    from xllamacpp import CommonParams, Server
+
+    params = CommonParams()
+    params.model.path = options.weights
+    params.model_alias = {options.model}
+    params.hostnames = ["127.0.0.1"]
+    params.port = options.port
+    params.n_ctx = options.context_tokens
+    params.n_parallel = 1
+    params.cpuparams.n_threads = options.threads
+    params.cache_ram_mib = PROMPT_CACHE_MIB
+    params.verbosity = ERRORS_ONLY
+    params.offline = True
+    params.ui = False
+    params.endpoint_slots = False
+    params.cors_origins = ""
+    return Server(params)
+
+
+def _end_with_parent() -> None:
+    """A parent that dies, however it dies, closes our standard input."""
+    while os.read(0, 1):
+        pass
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

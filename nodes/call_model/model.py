@@ -1,0 +1,28 @@
+"""The seam between the machine and a model: one call in, one reply or one typed failure out."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from nodes.call_model.prompt import Prompt
+from nodes.records import ModelReply, ProviderFailure, Record
+
+
+class Call(Record):
+    """One call, ready to be sent: its prompt and what it may use. `timeout_s` bounds the whole reply."""
+
+    prompt: Prompt
+    max_output_tokens: int
+    timeout_s: float
+    seed: int | None = None
+
+
+class Model(Protocol):
+    """A model that answers calls; what `graph.build.build_graph(model=...)` takes."""
+
+    def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
+        """Make one try; text is passed on as it comes. Failures come back as values."""
+        ...
+
+    async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
+        """Do the same without blocking the event loop."""
+        ...

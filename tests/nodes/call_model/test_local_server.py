@@ -1,0 +1,115 @@
+"""The child process as its parent sees it, with a double in the place of the library that serves."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nodes.call_model import local_server
+
+LIBRARY = """
+import json, os, types
+class CommonParams:
+    def __init__(self):
+        self.model, self.cpuparams = types.SimpleNamespace(), types.SimpleNamespace()
+class Server:
+    def __init__(self, params):
+        os.write(1, b"chatter of the library\\n")
+        if params.model.path == "damaged":
+            raise RuntimeError("Failed to init server")
+        params.model, params.cpuparams = vars(params.model), vars(params.cpuparams)
+        self.listening_address = json.dumps(vars(params), default=sorted)
+"""
+
+Child = subprocess.Popen[str]
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Path:
+    (tmp_path / "xllamacpp.py").write_text(LIBRARY)
+    return tmp_path
+
+
+@pytest.fixture
+def child(library: Path) -> Iterator[Child]:
+    with start(library, "weights.gguf") as process:
+        yield process
+        process.kill()
+
+
+def start(library: Path, weights: str) -> Child:
+    command = [sys.executable, "-P", local_server.__file__, weights, "--model", "qwen", "--context-tokens", "512"]
+    environment = {**os.environ, "PYTHONPATH": str(library)}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment, text=True)
+
+
+def ended(library: Path, weights: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of a child that ends while its parent lives."""
+    with start(library, weights) as child:
+        code = child.wait(5)
+        return code, *child.communicate()
+
+
+def first_line(child: Child) -> str:
+    assert child.stdout is not None
+    return child.stdout.readline()
+
+
+def test_the_only_line_on_stdout_is_the_address(child: Child) -> None:
+    served = json.loads(json.loads(first_line(child))["url"])
+    assert served == {
+        "model": {"path": "weights.gguf"},
+        "model_alias": ["qwen"],
+        "hostnames": ["127.0.0.1"],
+        "port": 0,
+        "n_ctx": 512,
+        "n_parallel": 1,
+        "cpuparams": {"n_threads": -1},
+        "cache_ram_mib": 1024,
+        "verbosity": 1,
+        "offline": True,
+        "ui": False,
+        "endpoint_slots": False,
+        "cors_origins": "",
+    }
+    stdout, stderr = child.communicate()
+    assert (stdout, stderr) == ("", "chatter of the library\n")
+
+
+def test_it_ends_when_its_parent_is_gone(child: Child) -> None:
+    first_line(child)
+    assert child.stdin is not None
+    child.stdin.close()
+    assert child.wait(5) == 0
+
+
+def test_sigterm_ends_it_and_ctrl_c_does_not(child: Child) -> None:
+    first_line(child)
+    child.send_signal(signal.SIGINT)
+    with pytest.raises(subprocess.TimeoutExpired):
+        child.wait(0.1)
+    child.terminate()
+    assert child.wait(5) == -signal.SIGTERM
+
+
+def test_weights_that_cannot_be_served_end_it_with_the_reason(library: Path) -> None:
+    assert ended(library, "damaged") == (1, "", "chatter of the library\nFailed to init server\n")
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("raise ImportError('No module named xllamacpp')", "No module named xllamacpp"),
+        ("class CommonParams: pass\nclass Server: pass", "'CommonParams' object has no attribute 'model'"),
+    ],
+    ids=["not installed", "another version"],
+)
+def test_a_library_that_does_not_fit_ends_it_with_the_reason(library: Path, source: str, reason: str) -> None:
+    (library / "xllamacpp.py").write_text(source)
+    assert ended(library, "weights.gguf") == (1, "", f"{reason}\n")

