@@ -1,0 +1,257 @@
+"""One way for every call, sync and async alike. Source: spec 5.
+
+tool.resolve -> args.parse -> cache -> guard.input -> tool.invoke -> normalise -> guard.output -> clip -> cache.store
+
+Each phase emits its own trace events: `tool.resolve.{start,ok,fail}`, `args.parse.{start,ok,fail}`,
+`cache.{hit,miss,store}`, `guard.{input,output}.{start,ok,block}` and
+`tool.invoke.{start,ok,fail,retryable,user_error,timeout}`. A phase gives its value, or a Failure that ends the call.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import orjson
+
+from nodes.execute_tools.cache import ToolCache
+from nodes.execute_tools.clipping import clip
+from nodes.execute_tools.environment.deadline import monotonic_ms
+from nodes.execute_tools.invocation import await_tool, call_tool
+from nodes.execute_tools.normalise import plain_output
+from nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput
+from nodes.execute_tools.tool_run import (
+    Failure,
+    GuardrailError,
+    RetryableToolError,
+    ToolRun,
+    bad_arguments,
+    blocked,
+    raised,
+    unknown_tool,
+)
+from nodes.execute_tools.trace import TraceSink
+from nodes.records import Effect, JsonMap, ToolCall
+
+__all__ = ["Engine", "EngineConfig", "GuardrailError", "InputGuard", "OutputGuard", "RetryableToolError", "ToolRun"]
+
+InputGuard = Callable[[ToolContext, str, JsonMap], None]
+"""(context, tool name, arguments); raises GuardrailError to block."""
+
+OutputGuard = Callable[[ToolContext, str, ToolOutput], None]
+"""(context, tool name, output); raises GuardrailError to block."""
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """`max_retries` counts attempts after the first; `async_timeout_s` bounds an awaited call, in seconds.
+
+    Source: spec 5 for the retries; the seconds are those of a tool's own default.
+    """
+
+    max_retries: int = 1
+    async_timeout_s: float = 30.0
+    enable_cache: bool = True
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """A call that may be invoked. `raw` is its key in the cache."""
+
+    tool: Tool
+    arguments: JsonMap
+    raw: str
+
+
+@dataclass(frozen=True)
+class _Invoked:
+    """What the tool gave back, or why it gave nothing, after how many attempts."""
+
+    attempts: int
+    value: object = None
+    failure: Failure | None = None
+
+
+class Engine:
+    """Runs calls of registered tools. Whatever a tool does, the caller gets a ToolRun; only an interrupt passes."""
+
+    def __init__(
+        self,
+        registry: ActionRegistry,
+        sink: TraceSink,
+        config: EngineConfig = EngineConfig(),
+        input_guards: Iterable[InputGuard] = (),
+        output_guards: Iterable[OutputGuard] = (),
+        cache: ToolCache | None = None,
+    ) -> None:
+        self._registry, self._sink, self._config = registry, sink, config
+        self._input_guards, self._output_guards = tuple(input_guards), tuple(output_guards)
+        self._cache = (ToolCache() if cache is None else cache) if config.enable_cache else None
+
+    def run_sync(self, call: ToolCall, context: ToolContext) -> ToolRun:
+        """Run the call and wait for it."""
+        started = monotonic_ms()
+        state = self._before(call, context)
+        if isinstance(state, _Ready):
+            state = self._after(call, context, state, self._invoke_sync(state, context))
+        return replace(state, ms=monotonic_ms() - started)
+
+    async def run_async(self, call: ToolCall, context: ToolContext) -> ToolRun:
+        """The same in an event loop, which stays free meanwhile."""
+        started = monotonic_ms()
+        state = self._before(call, context)
+        if isinstance(state, _Ready):
+            state = self._after(call, context, state, await self._invoke_async(state, context))
+        return replace(state, ms=monotonic_ms() - started)
+
+    # --- Before the invocation ---------------------------------------------------------------------------------
+
+    def _before(self, call: ToolCall, context: ToolContext) -> _Ready | ToolRun:
+        tool = self._resolve(call.tool)
+        if isinstance(tool, Failure):
+            return ToolRun.ended(call, tool)
+        arguments = self._parse_and_coerce(tool, call.arguments)
+        if isinstance(arguments, Failure):
+            return ToolRun.ended(call, arguments)
+        # A call that a repair has put together has no text of its own, and must not share a key with others.
+        raw = call.raw_arguments or orjson.dumps(arguments).decode()
+        stored = self._check_cache(tool, raw)
+        if stored is not None:
+            return ToolRun(call.call_id, call.tool, stored, cached=True)
+        failure = self._run_input_guardrails(tool, context, arguments)
+        return _Ready(tool, arguments, raw) if failure is None else ToolRun.ended(call, failure)
+
+    def _resolve(self, name: str) -> Tool | Failure:
+        self._sink.emit("tool.resolve.start", {"tool_name": name})
+        tool = self._registry.get(name)
+        self._sink.emit("tool.resolve.fail" if tool is None else "tool.resolve.ok", {"tool_name": name})
+        if tool is not None:
+            return tool
+        return unknown_tool(name, self._registry.closest(name), tuple(sorted(self._registry.names())))
+
+    def _parse_and_coerce(self, tool: Tool, arguments: JsonMap) -> JsonMap | Failure:
+        """Types, aliases and defaults of the values that guard has judged; the raw text is not read once more."""
+        self._emit("args.parse.start", tool)
+        parsed = tool.validate(arguments)
+        if isinstance(parsed, dict):
+            self._emit("args.parse.ok", tool, keys=sorted(parsed))
+            return parsed
+        self._emit("args.parse.fail", tool, err="; ".join(parsed))
+        return bad_arguments(tool.name, parsed)
+
+    def _check_cache(self, tool: Tool, raw: str) -> ToolOutput | None:
+        if self._cache is None or not tool.cacheable:
+            return None
+        stored = self._cache.get(tool, raw)
+        self._emit("cache.miss" if stored is None else "cache.hit", tool)
+        return stored
+
+    def _run_input_guardrails(self, tool: Tool, context: ToolContext, arguments: JsonMap) -> Failure | None:
+        checks = [partial(guard, context, tool.name, arguments) for guard in self._input_guards]
+        return self._guarded("guard.input", tool, checks, attempts=0)
+
+    def _guarded(self, phase: str, tool: Tool, checks: Sequence[Callable[[], None]], attempts: int) -> Failure | None:
+        """Run the checks; whatever one of them raises blocks."""
+        self._emit(f"{phase}.start", tool)
+        try:
+            for check in checks:
+                check()
+        except Exception as error:  # noqa: BLE001 - a guardrail that breaks must not open the way
+            failure = blocked(error, attempts)
+            self._emit(f"{phase}.block", tool, reason=failure.told.message)
+            return failure
+        self._emit(f"{phase}.ok", tool)
+        return None
+
+    # --- The invocation ----------------------------------------------------------------------------------------
+
+    def _invoke_sync(self, ready: _Ready, context: ToolContext) -> _Invoked:
+        self._emit("tool.invoke.start", ready.tool)
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                value = call_tool(ready.tool, context, ready.arguments)
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # noqa: BLE001 - not even SystemExit may end a run
+                ended = self._raised(ready.tool, error, attempt)
+            else:
+                ended = self._returned(ready.tool, value, attempt)
+            finally:
+                self._forget(ready.tool)
+            if ended is not None:
+                return ended
+
+    async def _invoke_async(self, ready: _Ready, context: ToolContext) -> _Invoked:
+        self._emit("tool.invoke.start", ready.tool)
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                value = await await_tool(ready.tool, context, ready.arguments, self._config.async_timeout_s)
+            except (KeyboardInterrupt, asyncio.CancelledError):
+                raise
+            except BaseException as error:  # noqa: BLE001 - not even SystemExit may end a run
+                ended = self._raised(ready.tool, error, attempt)
+            else:
+                ended = self._returned(ready.tool, value, attempt)
+            finally:
+                self._forget(ready.tool)
+            if ended is not None:
+                return ended
+
+    def _returned(self, tool: Tool, value: object, attempt: int) -> _Invoked:
+        self._emit("tool.invoke.ok", tool, attempts=attempt)
+        return _Invoked(attempt, value)
+
+    def _raised(self, tool: Tool, error: BaseException, attempt: int) -> _Invoked | None:
+        """How spec 5's table reads this error; None means: once more."""
+        failure = raised(tool.name, error, attempt)
+        retryable = isinstance(error, RetryableToolError)
+        if isinstance(error, TimeoutError):
+            self._emit("tool.invoke.timeout", tool, attempt=attempt)
+        else:
+            kind = "retryable" if retryable else "user_error" if isinstance(error, ValueError) else "fail"
+            self._emit(f"tool.invoke.{kind}", tool, attempt=attempt, err=failure.reason)
+        return None if retryable and attempt <= self._config.max_retries else _Invoked(attempt, failure=failure)
+
+    # --- After the invocation ----------------------------------------------------------------------------------
+
+    def _after(self, call: ToolCall, context: ToolContext, ready: _Ready, invoked: _Invoked) -> ToolRun:
+        if invoked.failure is not None:
+            return ToolRun.ended(call, invoked.failure)
+        output = self._normalise(ready.tool, invoked)
+        if isinstance(output, Failure):
+            return ToolRun.ended(call, output, invoked.value)
+        failure = self._run_output_guardrails(ready.tool, context, output, invoked.attempts)
+        if failure is not None:
+            return ToolRun.ended(call, failure, output)
+        output = replace(output, result=clip(output.result))
+        self._store_cache(ready.tool, ready.raw, output)
+        return ToolRun(call.call_id, call.tool, output, attempts=invoked.attempts)
+
+    def _normalise(self, tool: Tool, invoked: _Invoked) -> ToolOutput | Failure:
+        try:
+            return plain_output(invoked.value)
+        except TypeError as error:
+            return raised(tool.name, TypeError(f"its result is not JSON ({error})"), invoked.attempts)
+
+    def _run_output_guardrails(
+        self, tool: Tool, context: ToolContext, output: ToolOutput, attempts: int
+    ) -> Failure | None:
+        checks = [partial(guard, context, tool.name, output) for guard in self._output_guards]
+        return self._guarded("guard.output", tool, checks, attempts)
+
+    def _store_cache(self, tool: Tool, raw: str, output: ToolOutput) -> None:
+        if self._cache is not None and self._cache.store(tool, raw, output):
+            self._emit("cache.store", tool)
+
+    def _forget(self, tool: Tool) -> None:
+        """After an attempt to change the workspace nothing that was read is known to hold."""
+        if self._cache is not None and tool.effect is Effect.WRITE:
+            self._cache.clear()
+
+    def _emit(self, name: str, tool: Tool, **payload: Any) -> None:
+        self._sink.emit(name, {"tool_name": tool.name, **payload})

@@ -1,0 +1,1 @@
+"""Where effects live: the workspace by handle, atomic writes, processes, deadlines."""

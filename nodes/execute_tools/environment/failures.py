@@ -1,0 +1,40 @@
+"""What the operating system refused, as an error that a model and a person can act on."""
+
+import errno
+from typing import Final
+
+from nodes.records import ToolError, ToolErrorCode
+
+LONGEST_QUOTE = 200
+"""Characters of a path that an error message repeats."""
+
+_FAILURES: Final[dict[int, tuple[ToolErrorCode, str]]] = {
+    errno.ENOENT: (ToolErrorCode.NOT_FOUND, "there is no such file or directory"),
+    errno.EACCES: (ToolErrorCode.PERMISSION_DENIED, "the file permissions do not allow it"),
+    errno.EPERM: (ToolErrorCode.PERMISSION_DENIED, "the operating system does not allow it"),
+    errno.EROFS: (ToolErrorCode.PERMISSION_DENIED, "the file system is read-only"),
+    errno.EISDIR: (ToolErrorCode.INVALID_ARGUMENT, "it is a directory, and a file is needed"),
+    errno.ENOTDIR: (ToolErrorCode.INVALID_ARGUMENT, "a part of it is a file where a directory is needed"),
+    errno.ENXIO: (ToolErrorCode.INVALID_ARGUMENT, "it is not a regular file (a pipe, socket or device)"),
+    errno.ENAMETOOLONG: (ToolErrorCode.INVALID_ARGUMENT, "the name is too long"),
+    errno.ELOOP: (ToolErrorCode.INVALID_ARGUMENT, "its symbolic links lead in a circle"),
+    errno.EEXIST: (ToolErrorCode.CONFLICT, "it exists already"),
+    errno.ESTALE: (ToolErrorCode.CONFLICT, "it changed while it was being opened; try again"),
+    errno.ENOSPC: (ToolErrorCode.IO_ERROR, "the disk is full"),
+    errno.EDQUOT: (ToolErrorCode.IO_ERROR, "the disk quota is used up"),
+    errno.EFBIG: (ToolErrorCode.IO_ERROR, "the file would be larger than the system allows"),
+    errno.EIO: (ToolErrorCode.IO_ERROR, "the disk reports an error"),
+    errno.EMFILE: (ToolErrorCode.IO_ERROR, "too many files are open"),
+    errno.ENFILE: (ToolErrorCode.IO_ERROR, "too many files are open"),
+}
+
+
+def os_failure(error: OSError, doing: str, path: str) -> ToolError:
+    """The error for `doing` (a verb, such as "read") at `path`, which names the path and the reason."""
+    code, reason = _FAILURES.get(error.errno or 0, (ToolErrorCode.IO_ERROR, error.strerror or type(error).__name__))
+    return ToolError(code=code, message=f"Cannot {doing} {quoted(path)}: {reason}.")
+
+
+def quoted(path: str) -> str:
+    """The path between quotes on one line: control and invisible characters escaped, and never long."""
+    return repr(path if len(path) <= LONGEST_QUOTE else f"{path[:LONGEST_QUOTE]}...")

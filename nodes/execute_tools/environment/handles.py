@@ -1,0 +1,122 @@
+"""Files below a directory, reached part by part through handles, so that no link is ever followed.
+
+A checked name can be swapped for a link before it is used; a handle cannot. Each part is opened in the directory
+that the part before it led to, with O_NOFOLLOW and never with a slash in it, because O_NOFOLLOW does not bind names
+that end in one. Source: facts/security.md sections 4 and 6.
+
+The functions raise OSError, as those of `os` do; ESTALE says that a part was swapped on the way.
+"""
+
+import errno
+import os
+import stat
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+_F_GETPATH = 50
+"""macOS: fcntl's request for the name of a handle. Source: <sys/fcntl.h>."""
+_DELETED = " (deleted)"
+"""Linux: what follows the name of a file that has lost it."""
+
+
+@contextmanager
+def closing(descriptor: int) -> Iterator[int]:
+    """The handle, closed in the end."""
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def open_root(root: str) -> int:
+    """A handle of the workspace itself; the one place where an absolute name is opened."""
+    return os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def open_beneath(root_fd: int, parts: Sequence[str], flags: int, mode: int = 0o666) -> int:
+    """Open the file or directory that `parts` lead to below `root_fd`; without parts, `root_fd` once more."""
+    if not parts:
+        return os.open(".", _DIRECTORY, dir_fd=root_fd)
+    with closing(open_directory(root_fd, parts[:-1])) as parent:
+        return _open_part(parts[-1], flags | _FILE, parent, mode)
+
+
+def open_directory(root_fd: int, parts: Sequence[str], *, made: list[str] | None = None) -> int:
+    """Open the directory that `parts` lead to.
+
+    With a list in `made`, missing directories are made, and the list receives their names below the root, outermost
+    first.
+    """
+    here = os.open(".", _DIRECTORY, dir_fd=root_fd)
+    for depth, part in enumerate(parts, start=1):
+        with closing(here) as parent:
+            if made is not None and _make_directory(part, parent):
+                made.append("/".join(parts[:depth]))
+            here = _open_part(part, _DIRECTORY, parent)
+    return here
+
+
+def open_regular(root_fd: int, parts: Sequence[str], flags: int) -> tuple[int, os.stat_result]:
+    """Open an existing regular file without ever waiting; EISDIR for a directory, ENXIO for what else is no file."""
+    if not parts:
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    with closing(open_directory(root_fd, parts[:-1])) as parent:
+        _require_regular(os.stat(parts[-1], dir_fd=parent, follow_symlinks=False))
+        descriptor = _open_part(parts[-1], flags | _FILE, parent)
+    try:
+        status = os.fstat(descriptor)
+        _require_regular(status)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor, status
+
+
+def handle_name(descriptor: int) -> str | None:
+    """The absolute name by which the kernel knows an open handle, or None where it cannot tell."""
+    try:
+        if sys.platform == "darwin":
+            import fcntl
+
+            return os.fsdecode(fcntl.fcntl(descriptor, _F_GETPATH, bytes(1024)).rstrip(b"\0"))
+        name = os.readlink(f"/proc/self/fd/{descriptor}")
+    except OSError:
+        return None
+    return None if name.endswith(_DELETED) else name
+
+
+def _open_part(name: str, flags: int, directory_fd: int, mode: int = 0o666) -> int:
+    if name in {"", ".", ".."} or "/" in name:
+        raise ValueError(f"{name!r} is not one part of a path.")
+    try:
+        return os.open(name, flags, mode, dir_fd=directory_fd)
+    except OSError as error:
+        if _is_link(name, directory_fd):
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE)) from error
+        raise
+
+
+def _is_link(name: str, directory_fd: int) -> bool:
+    with suppress(OSError):
+        return stat.S_ISLNK(os.stat(name, dir_fd=directory_fd, follow_symlinks=False).st_mode)
+    return False
+
+
+def _make_directory(name: str, directory_fd: int) -> bool:
+    try:
+        os.mkdir(name, dir_fd=directory_fd)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _require_regular(status: os.stat_result) -> None:
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if stat.S_ISLNK(status.st_mode):
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.ENXIO, os.strerror(errno.ENXIO))

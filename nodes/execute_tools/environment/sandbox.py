@@ -1,0 +1,189 @@
+"""Which file a path means, and whether it lies in the workspace. Source: spec 2 section 4.
+
+`PathSandbox` decides on names; whoever then opens the file walks to it by handle (`handles.open_beneath`), so a link
+that appears between the decision and the opening is refused and not followed.
+"""
+
+import errno
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from nodes.execute_tools.environment.failures import os_failure, quoted
+from nodes.execute_tools.environment.handles import closing, open_beneath, open_directory, open_root
+from nodes.execute_tools.environment.path_shape import malformed, names_no_file
+from nodes.execute_tools.environment.workspace_root import check_workspace
+from nodes.execute_tools.suggestions import closest_names
+from nodes.records import JsonMap, ToolError, ToolErrorCode
+
+__all__ = ["PathAccess", "PathSandbox", "Place", "check_workspace", "open_beneath"]
+
+MAGIC_DIRECTORIES: Final = ("/proc/", "/dev/")
+"""Names there lead to whatever a process has open; no path of a workspace is spelled so."""
+
+
+class PathAccess(StrEnum):
+    """What a path is wanted for."""
+
+    READ_FILE = "read_file"
+    WRITE_FILE = "write_file"
+    LIST_DIR = "list_dir"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a path leads: both names are relative to the workspace, "." is the workspace itself.
+
+    `requested` is the name as asked for, cleaned but with its links; `real` has none. `missing` says that nothing is
+    there yet.
+    """
+
+    requested: str
+    real: str
+    missing: bool = False
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The real name, part by part."""
+        return () if self.real == "." else tuple(self.real.split("/"))
+
+
+class PathSandbox:
+    """Resolves the paths of tools inside one root; anything that leads out of it is refused.
+
+    `may_name` says which workspace-relative names an error may suggest. `observe` receives each refusal as a map of
+    the root, the path as asked for, the cleaned path, its place relative to the root, and the error's code.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        *,
+        may_name: Callable[[str], bool] = lambda _: True,
+        observe: Callable[[JsonMap], None] | None = None,
+    ) -> None:
+        self.root = os.path.realpath(root, strict=True)
+        if not os.path.isdir(self.root):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), root)
+        self._may_name = may_name
+        self._observe = observe
+
+    def resolve(self, path: str, access: PathAccess) -> str | ToolError:
+        """The absolute real path, or a typed error with suggestions. A new file needs its parent to exist."""
+        place = self.locate(path, access)
+        if isinstance(place, ToolError):
+            return place
+        if place.missing and (access is not PathAccess.WRITE_FILE or not self._has_parent(place)):
+            return self.not_found(path, place.requested, access)
+        return os.path.normpath(os.path.join(self.root, place.real))
+
+    def requested_name(self, path: str) -> str | None:
+        """The cleaned name relative to the root, its links unresolved; None for what is no path or leads out."""
+        return None if malformed(path) is not None else self._relative(self._candidate(path))
+
+    def locate(self, path: str, access: PathAccess) -> Place | ToolError:
+        """Where the path leads inside the root, whether or not something is there, or why it may not go there."""
+        no_path = malformed(path) or (names_no_file(path) if access is not PathAccess.LIST_DIR else None)
+        if no_path is not None:
+            return self._refused(no_path, path, "")
+        if path == "~" or path.startswith("~/"):
+            return self._refused(self._escapes(path), path, "")
+        candidate = self._candidate(path)
+        requested = self._relative(candidate)
+        if requested is None and (not os.path.isabs(path) or candidate.startswith(MAGIC_DIRECTORIES)):
+            return self._refused(self._escapes(path), path, os.path.relpath(candidate, self.root))
+        try:
+            real, missing = _real_name(candidate)
+        except OSError as error:
+            return self._refused(os_failure(error, "resolve", path), path, requested or candidate)
+        relative = self._relative(real)
+        if relative is None:
+            return self._refused(self._escapes(path), path, os.path.relpath(real, self.root))
+        no_path = malformed(relative)  # a link may lead to a name that no path can spell
+        if no_path is not None:
+            return self._refused(no_path, path, relative)
+        return Place(requested or candidate.lstrip("/"), relative, missing)
+
+    def not_found(self, path: str, requested: str, access: PathAccess) -> ToolError:
+        """The error for a name that leads nowhere, with what may have been meant."""
+        kind = "directory" if access is PathAccess.LIST_DIR else "file"
+        names = self.suggest(path)
+        meant = " or ".join(quoted(name) for name in names)
+        remedy = f"Did you mean {meant}?" if meant else "List the directory above it to see what is there."
+        message = f"No such {kind}: {quoted(requested)}. {remedy}"
+        return self._refused(
+            ToolError(code=ToolErrorCode.NOT_FOUND, message=message, suggestions=names), path, requested
+        )
+
+    def suggest(self, path: str) -> tuple[str, ...]:
+        """Up to three existing names that are closest to the missing part of the path, best first."""
+        place = self.locate(path, PathAccess.LIST_DIR)
+        if isinstance(place, ToolError) or not place.missing:
+            return ()
+        known, names = self._deepest(place.parts)
+        missing, rest = place.parts[len(known) : len(known) + 1], place.parts[len(known) + 1 :]
+        if not missing:
+            return ()
+        found = ("/".join((*known, name)) for name in closest_names(missing[0], names, len(names)))
+        complete = (whole if self._is_inside(whole := "/".join((name, *rest))) else name for name in found)
+        return tuple(name for name in complete if self._may_name(name))[:3]
+
+    def _deepest(self, parts: tuple[str, ...]) -> tuple[tuple[str, ...], list[str]]:
+        """How many of the parts exist as directories, and the names in the last of them."""
+        for length in range(len(parts), -1, -1):
+            with (
+                suppress(OSError),
+                closing(open_root(self.root)) as root,
+                closing(open_directory(root, parts[:length])) as here,
+            ):
+                return parts[:length], [name for name in os.listdir(here) if malformed(name) is None]
+        return (), []
+
+    def _is_inside(self, relative: str) -> bool:
+        try:
+            return self._relative(os.path.realpath(os.path.join(self.root, relative), strict=True)) is not None
+        except OSError:
+            return False
+
+    def _escapes(self, path: str) -> ToolError:
+        """The denial; it suggests the end of the path that exists inside, as models like to put "/" in front."""
+        parts = [part for part in os.path.normpath(path).split("/") if part not in {"", "..", "~"}]
+        ends = ("/".join(parts[start:]) for start in range(max(0, len(parts) - 8), len(parts)))
+        inside = next((end for end in ends if self._is_inside(end) and self._may_name(end)), ".")
+        message = f"The path {quoted(path)} leads out of the workspace: use a relative path under '.'."
+        return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message, suggestions=(inside,))
+
+    def _has_parent(self, place: Place) -> bool:
+        return os.path.isdir(os.path.join(self.root, *place.parts[:-1]))
+
+    def _candidate(self, path: str) -> str:
+        """The absolute, lexically cleaned name; a second slash in front, which POSIX leaves open, means nothing."""
+        return os.path.normpath(f"/{os.path.join(self.root, path).lstrip('/')}")
+
+    def _relative(self, absolute: str) -> str | None:
+        """The name below the root, or None outside it."""
+        relative = os.path.relpath(absolute, self.root)
+        return None if relative == ".." or relative.startswith("../") else relative
+
+    def _refused(self, error: ToolError, path: str, relative: str) -> ToolError:
+        if self._observe is not None:
+            clean = os.path.normpath(path) if isinstance(path, str) else ""
+            decision = {"root": self.root, "path": path, "clean": clean, "relative": relative}
+            with suppress(Exception):  # an observer must not change the answer
+                self._observe({**decision, "code": error.code.value})
+        return error
+
+
+def _real_name(candidate: str) -> tuple[str, bool]:
+    """The name without links, and whether nothing is there. A link to nothing counts as the name it points to."""
+    try:
+        return os.path.realpath(candidate, strict=True), False
+    except FileNotFoundError:
+        return os.path.realpath(candidate), True
+    except OSError as error:
+        if error.errno == errno.EINVAL:  # what was a link when it was looked at was none when it was read
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE)) from error
+        raise

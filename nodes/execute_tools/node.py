@@ -1,0 +1,38 @@
+"""In: the calls that guard allowed. Out: one result for each call, in order. The only room that touches the world."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from typing_extensions import TypedDict
+
+from nodes.execute_tools.registry import ToolContext
+from nodes.execute_tools.step import Run, run_step
+from nodes.records import CallError, CallResult, FileChange, Plan, ToolCall, Verdict
+
+
+class ExecuteToolsState(TypedDict, total=False):
+    """What the node reads."""
+
+    items: list[ToolCall | CallError]
+    verdicts: list[Verdict]
+    files_read: dict[str, str]
+    changes: list[FileChange]
+    plan: Plan
+
+
+def execute_tools(
+    state: ExecuteToolsState,
+    run: Run,
+    context: ToolContext,
+    terminal: frozenset[str],
+    denied: Callable[[Sequence[ToolCall | CallError], Sequence[Verdict]], list[CallResult | None]],
+) -> dict[str, Any]:
+    """Run the allowed calls one after the other; `denied` answers the others in their places."""
+    items = state["items"]
+    done = run_step(items, denied(items, state["verdicts"]), run, context, terminal)
+    return {
+        "results": done.results,
+        "files_read": {**state.get("files_read", {}), **done.files_read},
+        "changes": [*state.get("changes", []), *done.changes],
+        "plan": done.plan,
+    }

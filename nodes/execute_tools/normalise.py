@@ -1,0 +1,46 @@
+"""Whatever a tool gives back becomes one shape that holds plain JSON values only."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import orjson
+
+from nodes.execute_tools.registry import ToolOutput
+from nodes.records import ToolError, ToolResult
+
+
+def plain_output(value: object) -> ToolOutput:
+    """The tool's output with tuples as lists, and so on, as it would come back from JSON.
+
+    A function that is no tool of this house may return an envelope, an error, a map, or one value: None becomes
+    "null", bytes their length. Source: spec 5's normalising.
+
+    Raises:
+        TypeError: the value has no JSON form (so have integers beyond 64 bits, and text with lone surrogates).
+    """
+    output = _as_output(value)
+    if output.result.error is not None:
+        return output
+    data = orjson.loads(orjson.dumps(output.result.data))
+    return replace(output, result=ToolResult(ok=output.result.ok, data=data))
+
+
+def _as_output(value: object) -> ToolOutput:
+    if isinstance(value, ToolOutput):
+        return value
+    if isinstance(value, ToolResult):
+        return ToolOutput(value)
+    if isinstance(value, ToolError):
+        return ToolOutput.failed(value)
+    return ToolOutput(ToolResult(ok=True, data=_as_map(value)))
+
+
+def _as_map(value: object) -> dict[str, Any]:
+    if isinstance(value, Mapping):
+        return dict(value)
+    if value is None:
+        return {"value": "null"}
+    if isinstance(value, bytes | bytearray):
+        return {"value": {"type": "bytes", "len": len(value)}}
+    return {"value": value}

@@ -1,0 +1,61 @@
+"""One step: the calls of one reply, run in order, each seeing what the ones before it read, changed and planned.
+
+A terminal call (the final answer) is settled last. It stands only when everything else in the reply went well: a
+model that answers before it has seen a failure would report what did not happen.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from nodes.execute_tools.engine import ToolRun
+from nodes.execute_tools.registry import ToolContext
+from nodes.records import CallError, CallResult, FileChange, Plan, ToolCall, ToolErrorCode, ToolResult
+
+Run = Callable[[ToolCall, ToolContext], ToolRun]
+"""The engine's way for one call."""
+
+
+@dataclass
+class StepDone:
+    """What a step came to. `results` is aligned with the calls."""
+
+    results: list[CallResult]
+    plan: Plan
+    changes: list[FileChange] = field(default_factory=list)
+    files_read: dict[str, str] = field(default_factory=dict)
+
+
+def run_step(
+    items: Sequence[ToolCall | CallError],
+    settled: Sequence[CallResult | None],
+    run: Run,
+    context: ToolContext,
+    terminal: frozenset[str],
+) -> StepDone:
+    """Run each call that `settled` has no result for; terminal ones after all others."""
+    done = StepDone(results=[], plan=context.plan)
+    results: dict[int, CallResult] = {index: result for index, result in enumerate(settled) if result is not None}
+    waiting = [(index, item) for index, item in enumerate(items) if index not in results and isinstance(item, ToolCall)]
+    for index, call in sorted(waiting, key=lambda entry: entry[1].tool in terminal):
+        failed = sum(not result.result.ok for result in results.values())
+        if call.tool in terminal and failed:
+            results[index] = _not_yet(call, failed)
+        else:
+            files_read = {**context.files_read, **done.files_read}
+            results[index] = _run_one(call, run, replace(context, files_read=files_read, plan=done.plan), done)
+    done.results = [results[index] for index in range(len(items))]
+    return done
+
+
+def _run_one(call: ToolCall, run: Run, context: ToolContext, done: StepDone) -> CallResult:
+    ran = run(call, context)
+    output = ran.output
+    done.changes += output.changes
+    done.files_read.update(output.files_read)
+    done.plan = output.plan or done.plan
+    return ran.as_record()
+
+
+def _not_yet(call: ToolCall, failed: int) -> CallResult:
+    message = f"Not taken as the final answer: {failed} other call(s) of this reply failed. Mend that, then answer."
+    return CallResult(call_id=call.call_id, tool=call.tool, result=ToolResult.failure(ToolErrorCode.CANCELLED, message))

@@ -1,0 +1,120 @@
+"""What became of a call, and what each way of failing is called. Source: spec 5's error table."""
+
+from dataclasses import dataclass, replace
+
+from nodes.execute_tools.redact import redact
+from nodes.execute_tools.registry import ToolOutput
+from nodes.records import CallResult, ToolCall, ToolError, ToolErrorCode, ToolResult
+
+LONGEST_REASON = 2_000
+"""Characters of an exception's text that are kept."""
+
+
+class RetryableToolError(RuntimeError):
+    """A tool raises it when the same call may succeed on another attempt."""
+
+
+class GuardrailError(RuntimeError):
+    """A guardrail raises it to block a call or its output."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a call ended early: spec 5's error string, and what the model is told."""
+
+    error: str
+    told: ToolError
+    attempts: int = 0
+
+    @property
+    def reason(self) -> str:
+        """What stands behind the kind in the error string."""
+        return self.error.partition(":")[2]
+
+
+@dataclass(frozen=True)
+class ToolRun:
+    """What became of a call.
+
+    `error` is spec 5's string where the engine ended the call, "" where the tool came back by itself, be it with a
+    typed failure. `attempts` is 0 where the tool was not invoked; `ms` is wall time in milliseconds.
+    """
+
+    call_id: str
+    tool: str
+    output: ToolOutput
+    error: str = ""
+    attempts: int = 0
+    cached: bool = False
+    ms: int = 0
+
+    @property
+    def result(self) -> ToolResult:
+        """What the model is shown."""
+        return self.output.result
+
+    def as_record(self) -> CallResult:
+        """The part of it that is kept in the state."""
+        return CallResult(
+            call_id=self.call_id,
+            tool=self.tool,
+            result=self.result,
+            changes=self.output.changes,
+            ms=self.ms,
+            attempts=self.attempts,
+        )
+
+    @classmethod
+    def ended(cls, call: ToolCall, failure: Failure, value: object = None) -> "ToolRun":
+        """The run of a call that ended early. What its tool has already changed, as `value` says, stays on record."""
+        done = value if isinstance(value, ToolOutput) else ToolOutput.failed(failure.told)
+        output = replace(done, result=ToolResult(ok=False, error=failure.told))
+        return cls(call.call_id, call.tool, output, failure.error, failure.attempts)
+
+
+def unknown_tool(name: str, meant: tuple[str, ...], known: tuple[str, ...]) -> Failure:
+    """No tool has this name; `meant` are the closest ones."""
+    remedy = f"Did you mean {' or '.join(meant)}?" if meant else f"There are: {', '.join(known)}."
+    told = ToolError(
+        code=ToolErrorCode.UNKNOWN_TOOL, message=f"There is no tool {name!r}. {remedy}", suggestions=meant or known
+    )
+    return Failure("unknown_tool", told)
+
+
+def bad_arguments(tool: str, reasons: list[str]) -> Failure:
+    """The arguments do not fit the tool's schema."""
+    text = "; ".join(reasons)
+    return _failure(
+        f"bad_args:{text}", ToolErrorCode.INVALID_ARGUMENT, f"The arguments of {tool} do not fit: {text}.", 0
+    )
+
+
+def blocked(error: Exception, attempts: int) -> Failure:
+    """A guardrail refused."""
+    reason = reason_of(error)
+    return _failure(f"guardrail:{reason}", ToolErrorCode.PERMISSION_DENIED, reason, attempts)
+
+
+def raised(tool: str, error: BaseException, attempts: int) -> Failure:
+    """The tool raised: a ValueError is the caller's mistake, everything else the tool's."""
+    reason = reason_of(error)
+    if isinstance(error, TimeoutError):
+        message = f"{tool} took too long and was given up: ask for less at a time."
+        return _failure("tool_error:timeout", ToolErrorCode.TIMEOUT, message, attempts)
+    if isinstance(error, ValueError):
+        return _failure(f"user_error:{reason}", ToolErrorCode.INVALID_ARGUMENT, reason, attempts)
+    message = f"{tool} failed: {type(error).__name__}: {reason}"
+    return _failure(f"tool_error:{reason}", ToolErrorCode.IO_ERROR, message, attempts)
+
+
+def reason_of(error: BaseException) -> str:
+    """What an exception says, without secrets, or its type where it says nothing."""
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - an exception whose text fails is still an exception
+        text = ""
+    return str(redact(text[:LONGEST_REASON])) or type(error).__name__
+
+
+def _failure(error: str, code: ToolErrorCode, message: str, attempts: int) -> Failure:
+    return Failure(error, ToolError(code=code, message=message), attempts)

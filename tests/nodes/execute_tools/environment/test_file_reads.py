@@ -1,0 +1,108 @@
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodes.execute_tools.environment.file_reads import FileContent, OpenedFile
+from nodes.execute_tools.environment.workspace import Workspace
+from nodes.records import ToolError, ToolErrorCode
+from tests.nodes.execute_tools.environment.layout import code_of, content, sha
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("a.py", content("a.py", b"a = 1\r\n")),
+        ("./src/../a.py", content("a.py", b"a = 1\r\n")),
+        ("src/b.py", content("src/b.py", b"b = 2\n")),
+        ("link.py", content("src/b.py", b"b = 2\n")),
+        ("{root}/a.py", content("a.py", b"a = 1\r\n")),
+    ],
+)
+def test_a_file_is_read_under_its_real_name(root: Path, workspace: Workspace, path: str, expected: FileContent) -> None:
+    assert workspace.read_file(path.replace("{root}", str(root))) == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        (".env", ToolErrorCode.PERMISSION_DENIED),
+        ("src/../.env", ToolErrorCode.PERMISSION_DENIED),
+        ("innocent.txt", ToolErrorCode.PERMISSION_DENIED),
+        ("nope/.env", ToolErrorCode.PERMISSION_DENIED),
+        (".git/config", ToolErrorCode.PERMISSION_DENIED),
+        ("out.txt", ToolErrorCode.PERMISSION_DENIED),
+        ("out/secret.txt", ToolErrorCode.PERMISSION_DENIED),
+        ("../outside/secret.txt", ToolErrorCode.PERMISSION_DENIED),
+        ("nope.py", ToolErrorCode.NOT_FOUND),
+        ("src", ToolErrorCode.INVALID_ARGUMENT),
+        (".", ToolErrorCode.INVALID_ARGUMENT),
+        ("", ToolErrorCode.INVALID_ARGUMENT),
+        ("a\0", ToolErrorCode.INVALID_ARGUMENT),
+    ],
+)
+def test_what_may_not_be_read(workspace: Workspace, path: str, code: ToolErrorCode) -> None:
+    assert code_of(workspace.read_file(path)) is code
+    assert code_of(workspace.open_file(path)) is code
+
+
+def test_a_missing_file_is_told_with_what_was_meant(workspace: Workspace) -> None:
+    assert workspace.read_file("src/B.pyx") == ToolError(
+        code=ToolErrorCode.NOT_FOUND,
+        message="No such file: 'src/B.pyx'. Did you mean 'src/b.py'?",
+        suggestions=("src/b.py",),
+    )
+
+
+def test_a_file_that_is_too_large_is_refused_with_its_size(workspace: Workspace) -> None:
+    assert workspace.read_file("a.py", max_bytes=7) == content("a.py", b"a = 1\r\n")
+    assert workspace.read_file("a.py", max_bytes=6) == ToolError(
+        code=ToolErrorCode.IO_ERROR, message="'a.py' is too large to read at once: 7 bytes, and 6 are allowed."
+    )
+
+
+def test_a_file_that_grows_while_it_is_read_is_refused_as_well(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = workspace.open_file("a.py")
+    assert isinstance(opened, OpenedFile)
+    monkeypatch.setattr(Workspace, "open_file", lambda *_: OpenedFile("a.py", 1, opened.stream))
+    assert code_of(workspace.read_file("a.py", max_bytes=6)) is ToolErrorCode.IO_ERROR
+
+
+def test_a_file_is_read_piece_by_piece(workspace: Workspace) -> None:
+    opened = workspace.open_file("link.py")
+    assert isinstance(opened, OpenedFile)
+    with opened as file:
+        assert (file.path, file.size, file.stream.read(3), file.stream.read()) == ("src/b.py", 6, b"b =", b" 2\n")
+    assert opened.stream.closed
+
+
+@pytest.mark.parametrize("operation", ["read", "write", "replace"])
+def test_a_pipe_is_refused_at_once(root: Path, workspace: Workspace, operation: str) -> None:
+    os.mkfifo(root / "pipe")
+    done = {
+        "read": lambda: workspace.read_file("pipe"),
+        "write": lambda: workspace.write_file("pipe", b"", expected_sha256=""),
+        "replace": lambda: workspace.write_file("pipe", b"", expected_sha256=sha(b"")),
+    }[operation]()
+    assert code_of(done) is ToolErrorCode.INVALID_ARGUMENT
+
+
+def test_a_read_error_of_the_disk_is_an_error_of_the_tool(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Broken:
+        def read(self, _: int) -> bytes:
+            raise OSError(errno.EIO, "")
+
+        def close(self) -> None:
+            pass
+
+    broken: Any = Broken()
+    monkeypatch.setattr(Workspace, "open_file", lambda *_: OpenedFile("a.py", 1, broken))
+    assert workspace.read_file("a.py") == ToolError(
+        code=ToolErrorCode.IO_ERROR, message="Cannot read 'a.py': the disk reports an error."
+    )

@@ -1,0 +1,152 @@
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+from pathlib import Path
+
+import pytest
+
+from nodes.execute_tools.environment.processes import ProcessResult, clean_environment, ripgrep_path, run_process
+from nodes.records import ToolError, ToolErrorCode
+
+
+def python(program: str, cwd: Path, timeout_s: float = 10, most: int = 10_000) -> ProcessResult | ToolError:
+    return run_process([sys.executable, "-c", program], cwd=str(cwd), timeout_s=timeout_s, max_output_bytes=most)
+
+
+def gone(pid: int) -> bool:
+    for _ in range(100):
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        state = subprocess.run(
+            ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False
+        ).stdout
+        if state.strip().startswith("Z"):
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_both_outputs_and_the_exit_code_come_back(tmp_path: Path) -> None:
+    program = "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"
+    assert python(program, tmp_path) == ProcessResult(3, b"out\n", b"err\n")
+
+
+def test_it_runs_in_the_directory_named_with_no_input_and_in_its_own_session(tmp_path: Path) -> None:
+    program = "import os,sys; print(os.getcwd(), repr(sys.stdin.read()), os.getsid(0) == os.getpid())"
+    assert python(program, tmp_path) == ProcessResult(0, f"{tmp_path.resolve()} '' True\n".encode(), b"")
+
+
+def test_the_environment_is_clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PYTHONPATH", "VIRTUAL_ENV", "OPENAI_API_KEY", "RIPGREP_CONFIG_PATH", "LANG"):
+        monkeypatch.setenv(name, "x")
+    assert set(clean_environment()) <= {"PATH", "LANG", "HOME"}
+    assert clean_environment()["LANG"] == "x"
+    found = python("import os; print(sorted(set(os.environ) - {'LC_CTYPE'}))", tmp_path)
+    assert found == ProcessResult(0, f"{sorted(clean_environment())}\n".encode(), b"")
+
+
+def test_an_environment_that_is_given_is_the_whole_of_it(tmp_path: Path) -> None:
+    found = run_process(
+        [sys.executable, "-c", "import os; print(sorted(set(os.environ) - {'LC_CTYPE'}))"],
+        cwd=str(tmp_path),
+        timeout_s=10,
+        max_output_bytes=1_000,
+        env={"A": "1"},
+    )
+    assert found == ProcessResult(0, b"['A']\n", b"")
+
+
+def test_a_timeout_kills_the_children_as_well(tmp_path: Path) -> None:
+    program = (
+        "import subprocess,sys,time; child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']);"
+        "open('pid','w').write(str(child.pid)); time.sleep(60)"
+    )
+    found = python(program, tmp_path, timeout_s=0.7)
+    name = os.path.basename(sys.executable)
+    assert found == ToolError(code=ToolErrorCode.TIMEOUT, message=f"{name} was stopped after 0.7 s.")
+    assert gone(int((tmp_path / "pid").read_text()))
+
+
+def test_a_child_that_stays_behind_is_killed_and_not_waited_for(tmp_path: Path) -> None:
+    program = (
+        "import subprocess,sys; child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']);"
+        "print(child.pid)"
+    )
+    found = python(program, tmp_path, timeout_s=30)
+    assert isinstance(found, ProcessResult)
+    assert (found.exit_code, gone(int(found.stdout))) == (0, True)
+
+
+def test_a_program_that_closes_its_output_is_still_waited_for(tmp_path: Path) -> None:
+    program = "import os,time; os.close(1); os.close(2); time.sleep(0.2); open('done','w').close(); os._exit(4)"
+    assert python(program, tmp_path) == ProcessResult(4, b"", b"")
+    assert (tmp_path / "done").exists()
+
+
+def test_output_without_end_is_cut_and_the_program_stopped(tmp_path: Path) -> None:
+    found = python("while True: print('x' * 1000)", tmp_path, most=5_000)
+    assert isinstance(found, ProcessResult)
+    assert (len(found.stdout), found.stderr, found.truncated) == (5_000, b"", True)
+
+
+def test_output_of_just_the_size_is_whole(tmp_path: Path) -> None:
+    assert python("print('x' * 999)", tmp_path, most=1_000) == ProcessResult(0, b"x" * 999 + b"\n", b"")
+
+
+@pytest.mark.parametrize(
+    ("argv", "cwd", "code"),
+    [
+        (["no-such-program"], ".", ToolErrorCode.NOT_FOUND),
+        (["/etc/passwd"], ".", ToolErrorCode.PERMISSION_DENIED),
+        (["true"], "nope", ToolErrorCode.NOT_FOUND),
+    ],
+)
+def test_what_cannot_start_is_a_typed_error(tmp_path: Path, argv: list[str], cwd: str, code: ToolErrorCode) -> None:
+    found = run_process(argv, cwd=str(tmp_path / cwd), timeout_s=1, max_output_bytes=10, env={"PATH": "/usr/bin:/bin"})
+    assert isinstance(found, ToolError)
+    assert found.code is code
+
+
+def test_an_argument_with_a_nul_is_a_typed_error(tmp_path: Path) -> None:
+    found = run_process(["echo", "a\0b"], cwd=str(tmp_path), timeout_s=1, max_output_bytes=10)
+    assert isinstance(found, ToolError)
+    assert found.code is ToolErrorCode.INVALID_ARGUMENT
+
+
+def test_an_interrupt_leaves_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[int] = []
+    popen = subprocess.Popen
+
+    def remember(*args: object, **named: object) -> object:
+        process = popen(*args, **named)  # type: ignore[call-overload]  # handed through as it came
+        started.append(process.pid)
+        return process
+
+    def interrupt() -> float:
+        if started:
+            monkeypatch.undo()
+            raise KeyboardInterrupt
+        return 0.0
+
+    monkeypatch.setattr(subprocess, "Popen", remember)
+    monkeypatch.setattr(time, "monotonic", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        python("import time; time.sleep(60)", tmp_path)
+    assert gone(started[0])
+
+
+def test_ripgrep_comes_from_its_wheel() -> None:
+    found = ripgrep_path()
+    assert found is not None
+    assert os.path.dirname(found) in {sysconfig.get_path("scripts"), os.path.dirname(sys.executable)}
+
+
+def test_ripgrep_is_looked_for_on_the_path_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    assert ripgrep_path() is None

@@ -1,0 +1,395 @@
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ConfigDict
+
+from nodes.execute_tools.cache import ToolCache
+from nodes.execute_tools.engine import Engine, EngineConfig, GuardrailError, RetryableToolError, ToolRun
+from nodes.execute_tools.environment.workspace import Workspace
+from nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput
+from nodes.execute_tools.trace import TraceEvent, TraceSink
+from nodes.records import ChangeKind, Effect, FileChange, ToolCall, ToolError, ToolErrorCode, ToolResult
+
+
+class Arguments(BaseModel):
+    x: int = 0
+
+
+class OpenArguments(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    x: int = 0
+
+
+Body = Callable[[ToolContext, Any], Any]
+Runner = Callable[[Engine, ToolCall, ToolContext], ToolRun]
+
+CHANGE = FileChange(path="a", kind=ChangeKind.CREATED, sha256_before="", sha256_after="x", diff="")
+GUARDED_RUN = "guard.input.start guard.input.ok tool.invoke.start tool.invoke.ok guard.output.start guard.output.ok"
+RESOLVED = "tool.resolve.start tool.resolve.ok args.parse.start args.parse.ok"
+
+
+def run_sync(engine: Engine, call: ToolCall, context: ToolContext) -> ToolRun:
+    return engine.run_sync(call, context)
+
+
+def run_async(engine: Engine, call: ToolCall, context: ToolContext) -> ToolRun:
+    return asyncio.run(engine.run_async(call, context))
+
+
+@pytest.fixture(params=[run_sync, run_async])
+def run(request: pytest.FixtureRequest) -> Runner:
+    runner: Runner = request.param
+    return runner
+
+
+@pytest.fixture
+def sink() -> TraceSink:
+    return TraceSink()
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> ToolContext:
+    return ToolContext(Workspace(str(tmp_path), lambda *_: None), timeout_s=5)
+
+
+def make(body: Body, effect: Effect = Effect.NONE, model: type[BaseModel] = Arguments, name: str = "t") -> Tool:
+    return Tool(name, "d", model, effect, body, cacheable=effect is Effect.READ)
+
+
+def engine(sink: TraceSink, *tools: Tool, **options: Any) -> Engine:
+    return Engine(ActionRegistry(tools), sink, **options)
+
+
+def call(raw: str = "{}", tool: str = "t", **arguments: Any) -> ToolCall:
+    return ToolCall(call_id="c", tool=tool, arguments=arguments, raw_arguments=raw)
+
+
+def names(events: Iterable[TraceEvent]) -> str:
+    return " ".join(event.name for event in events)
+
+
+def ok(_: ToolContext, arguments: Any) -> ToolOutput:
+    return ToolOutput.ok(x=arguments.x)
+
+
+def failing(error: BaseException) -> Body:
+    def body(*_: object) -> ToolOutput:
+        raise error
+
+    return body
+
+
+# --- The way of a call -----------------------------------------------------------------------------------------
+
+
+def test_a_good_call_passes_every_phase_in_order(run: Runner, sink: TraceSink, context: ToolContext) -> None:
+    done = run(engine(sink, make(ok, Effect.READ)), call(x="2"), context)
+    assert replace(done, ms=0) == ToolRun("c", "t", ToolOutput.ok(x=2), attempts=1)
+    assert names(sink.events) == f"{RESOLVED} cache.miss {GUARDED_RUN} cache.store"
+    assert [event.payload for event in sink.events[:4]] == [
+        {"tool_name": "t"},
+        {"tool_name": "t"},
+        {"tool_name": "t"},
+        {"tool_name": "t", "keys": ["x"]},
+    ]
+
+
+def test_a_tool_that_is_not_cacheable_leaves_no_trace_of_a_cache(
+    run: Runner, sink: TraceSink, context: ToolContext
+) -> None:
+    run(engine(sink, make(ok)), call(), context)
+    assert names(sink.events) == f"{RESOLVED} {GUARDED_RUN}"
+
+
+def test_a_failure_that_the_tool_gives_back_is_its_result(run: Runner, sink: TraceSink, context: ToolContext) -> None:
+    error = ToolError(code=ToolErrorCode.NOT_FOUND, message="m")
+    done = run(engine(sink, make(lambda *_: ToolOutput.failed(error), Effect.READ)), call(), context)
+    assert replace(done, ms=0) == ToolRun("c", "t", ToolOutput.failed(error), attempts=1)
+    assert names(sink.events) == f"{RESOLVED} cache.miss {GUARDED_RUN}"
+
+
+def test_an_unknown_tool(run: Runner, sink: TraceSink, context: ToolContext) -> None:
+    done = run(engine(sink, make(ok, name="read_file")), call(tool="raed_file"), context)
+    assert (done.error, done.attempts, done.output) == (
+        "unknown_tool",
+        0,
+        ToolOutput.failed(
+            ToolError(
+                code=ToolErrorCode.UNKNOWN_TOOL,
+                message="There is no tool 'raed_file'. Did you mean read_file?",
+                suggestions=("read_file",),
+            )
+        ),
+    )
+    assert names(sink.events) == "tool.resolve.start tool.resolve.fail"
+
+
+def test_bad_arguments(run: Runner, sink: TraceSink, context: ToolContext) -> None:
+    done = run(engine(sink, make(ok)), call(x="many", y=1), context)
+    reasons = "x: input should be a valid integer, unable to parse string as an integer; y: unknown argument (known: x)"
+    assert (done.error, done.attempts) == (f"bad_args:{reasons}", 0)
+    assert done.result == ToolResult.failure(
+        ToolErrorCode.INVALID_ARGUMENT, f"The arguments of t do not fit: {reasons}."
+    )
+    assert names(sink.events) == "tool.resolve.start tool.resolve.ok args.parse.start args.parse.fail"
+    assert sink.events[-1].payload == {"tool_name": "t", "err": reasons}
+
+
+def test_unknown_args_passthrough(run: Runner, sink: TraceSink, context: ToolContext) -> None:
+    def body(_: ToolContext, arguments: OpenArguments) -> ToolOutput:
+        return ToolOutput.ok(**arguments.model_dump())
+
+    done = run(engine(sink, make(body, model=OpenArguments)), call(x="2", extra=7), context)
+    assert done.result == ToolResult.success(x=2, extra=7)
+
+
+def test_the_values_that_were_judged_are_run_and_not_the_raw_text(
+    run: Runner, sink: TraceSink, context: ToolContext
+) -> None:
+    assert run(engine(sink, make(ok)), call('{"x": 666}', x=1), context).result == ToolResult.success(x=1)
+
+
+# --- What a tool raises ----------------------------------------------------------------------------------------
+
+ENDINGS: list[tuple[BaseException, str, ToolErrorCode, str]] = [
+    (ValueError("bad"), "user_error:bad", ToolErrorCode.INVALID_ARGUMENT, "tool.invoke.user_error"),
+    (TimeoutError(), "tool_error:timeout", ToolErrorCode.TIMEOUT, "tool.invoke.timeout"),
+    (ZeroDivisionError("z"), "tool_error:z", ToolErrorCode.IO_ERROR, "tool.invoke.fail"),
+    (OSError(28, "full"), "tool_error:[Errno 28] full", ToolErrorCode.IO_ERROR, "tool.invoke.fail"),
+    (SystemExit(1), "tool_error:1", ToolErrorCode.IO_ERROR, "tool.invoke.fail"),
+    (RecursionError("deep"), "tool_error:deep", ToolErrorCode.IO_ERROR, "tool.invoke.fail"),
+    (StopIteration(), "tool_error:StopIteration was raised", ToolErrorCode.IO_ERROR, "tool.invoke.fail"),
+    (asyncio.CancelledError(), "tool_error:CancelledError was raised", ToolErrorCode.IO_ERROR, "tool.invoke.fail"),
+]
+
+
+@pytest.mark.parametrize(("error", "text", "code", "event"), ENDINGS)
+def test_whatever_a_tool_raises_becomes_a_typed_result_after_one_attempt(
+    run: Runner, sink: TraceSink, context: ToolContext, error: BaseException, text: str, code: ToolErrorCode, event: str
+) -> None:
+    done = run(engine(sink, make(failing(error)), config=EngineConfig(max_retries=9)), call(), context)
+    assert (done.error, done.attempts, done.result.ok) == (text, 1, False)
+    assert done.result.error is not None
+    assert done.result.error.code is code
+    assert names(sink.events) == f"{RESOLVED} guard.input.start guard.input.ok tool.invoke.start {event}"
+
+
+@pytest.mark.parametrize("effect", Effect)
+def test_an_interrupt_passes(run: Runner, sink: TraceSink, context: ToolContext, effect: Effect) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run(engine(sink, make(failing(KeyboardInterrupt()), effect)), call(), context)
+
+
+def test_a_cancelled_run_passes_on_its_cancellation(sink: TraceSink, context: ToolContext) -> None:
+    async def slow(*_: object) -> ToolOutput:
+        await asyncio.sleep(20)
+        return ToolOutput.ok()
+
+    async def cancel() -> None:
+        task = asyncio.ensure_future(engine(sink, make(slow)).run_async(call(), context))
+        await asyncio.sleep(0.01)
+        task.cancel()
+        await task
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(cancel())
+
+
+@pytest.mark.parametrize(
+    ("failures", "retries", "attempts", "error"),
+    [(1, 1, 2, ""), (2, 1, 2, "tool_error:again 2"), (1, 0, 1, "tool_error:again 1"), (3, 5, 4, "")],
+)
+def test_what_is_retryable_is_retried_and_attempts_are_counted_truly(
+    run: Runner, sink: TraceSink, context: ToolContext, failures: int, retries: int, attempts: int, error: str
+) -> None:
+    count = 0
+
+    def body(*_: object) -> ToolOutput:
+        nonlocal count
+        count += 1
+        if count <= failures:
+            raise RetryableToolError(f"again {count}")
+        return ToolOutput.ok()
+
+    done = run(engine(sink, make(body), config=EngineConfig(max_retries=retries)), call(), context)
+    assert (done.error, done.attempts, count) == (error, attempts, attempts)
+    invoked = [event.name for event in sink.events if event.name.startswith("tool.invoke")]
+    retried = ["tool.invoke.retryable"] * min(failures, attempts)
+    assert invoked == ["tool.invoke.start", *retried, *(["tool.invoke.ok"] if not error else [])]
+
+
+def test_async_timeout_no_retry(sink: TraceSink, context: ToolContext) -> None:
+    async def slow(*_: object) -> ToolOutput:
+        await asyncio.sleep(20)
+        return ToolOutput.ok()
+
+    config = EngineConfig(max_retries=9, async_timeout_s=0.02)
+    done = run_async(engine(sink, make(slow), config=config), call(), context)
+    assert (done.error, done.attempts) == ("tool_error:timeout", 1)
+    assert sink.events[-1].name == "tool.invoke.timeout"
+
+
+def test_nested_loop_run_sync_async_tool_maps_to_tool_error(sink: TraceSink, context: ToolContext) -> None:
+    async def later(*_: object) -> ToolOutput:
+        return ToolOutput.ok()
+
+    async def inside() -> ToolRun:
+        return engine(sink, make(later)).run_sync(call(), context)
+
+    done = asyncio.run(inside())
+    assert done.error == "tool_error:asyncio.run() cannot be called from a running event loop"
+    assert sink.events[-1].name == "tool.invoke.fail"
+
+
+def test_sync_and_async_leave_the_same_trace(context: ToolContext) -> None:
+    for error, *_ in ENDINGS:
+        traces = []
+        for runner in (run_sync, run_async):
+            sink = TraceSink()
+            runner(engine(sink, make(failing(error), Effect.READ)), call(), context)
+            traces.append([(event.name, event.payload) for event in sink.events])
+        assert traces[0] == traces[1]
+
+
+# --- Guardrails ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [GuardrailError("nope"), ZeroDivisionError("nope")])
+def test_an_input_guardrail_blocks_before_the_tool(
+    run: Runner, sink: TraceSink, context: ToolContext, error: Exception
+) -> None:
+    seen: list[tuple[str, dict[str, Any]]] = []
+
+    def guard(_: ToolContext, name: str, arguments: dict[str, Any]) -> None:
+        seen.append((name, arguments))
+        raise error
+
+    blocked = engine(sink, make(failing(AssertionError())), input_guards=[guard])
+    done = run(blocked, call(x="3"), context)
+    assert (done.error, done.attempts, seen) == ("guardrail:nope", 0, [("t", {"x": 3})])
+    assert done.result == ToolResult.failure(ToolErrorCode.PERMISSION_DENIED, "nope")
+    assert names(sink.events) == f"{RESOLVED} guard.input.start guard.input.block"
+    assert sink.events[-1].payload == {"tool_name": "t", "reason": "nope"}
+
+
+def test_an_output_guardrail_blocks_the_result_but_the_change_stays_on_record(
+    run: Runner, sink: TraceSink, context: ToolContext
+) -> None:
+    def guard(_: ToolContext, __: str, output: ToolOutput) -> None:
+        raise GuardrailError(f"not {output.result.data}")
+
+    output = ToolOutput(ToolResult.success(a=1), (CHANGE,), {"a": "x"})
+    done = run(engine(sink, make(lambda *_: output, Effect.WRITE), output_guards=[guard]), call(), context)
+    told = ToolError(code=ToolErrorCode.PERMISSION_DENIED, message="not {'a': 1}")
+    assert replace(done, ms=0) == ToolRun(
+        "c", "t", ToolOutput(ToolResult(ok=False, error=told), (CHANGE,), {"a": "x"}), "guardrail:not {'a': 1}", 1
+    )
+    assert names(sink.events).endswith("tool.invoke.ok guard.output.start guard.output.block")
+
+
+# --- The cache -------------------------------------------------------------------------------------------------
+
+
+def counted(counts: list[int]) -> Body:
+    def body(_: ToolContext, arguments: Any) -> ToolOutput:
+        counts.append(arguments.x)
+        return ToolOutput(ToolResult.success(n=len(counts)), files_read={"a": "x"})
+
+    return body
+
+
+def test_cache_key_exact_raw_whitespace_matters(run: Runner, sink: TraceSink, context: ToolContext) -> None:
+    counts: list[int] = []
+    cached = engine(sink, make(counted(counts), Effect.READ))
+    for raw in ('{"x":1}', '{ "x":1 }', '{"x":1}'):
+        run(cached, call(raw, x=1), context)
+    assert counts == [1, 1]
+
+
+def test_calls_without_a_text_of_their_own_do_not_share_a_key(
+    run: Runner, sink: TraceSink, context: ToolContext
+) -> None:
+    counts: list[int] = []
+    cached = engine(sink, make(counted(counts), Effect.READ))
+    for x in (1, 2, 1):
+        run(cached, call("", x=x), context)
+    assert counts == [1, 2]
+
+
+def test_cache_hit_short_circuit_no_guards_or_invoke_after_hit(
+    run: Runner, sink: TraceSink, context: ToolContext
+) -> None:
+    guarded: list[str] = []
+    counts: list[int] = []
+    cached = engine(sink, make(counted(counts), Effect.READ), input_guards=[lambda *_: guarded.append("in")])
+    first = run(cached, call(), context)
+    sink.events.clear()
+    second = run(cached, call(), context)
+    assert (second.cached, second.attempts, second.output) == (True, 0, first.output)
+    assert (len(counts), guarded) == (1, ["in"])
+    assert names(sink.events) == f"{RESOLVED} cache.hit"
+
+
+@pytest.mark.parametrize("error", [None, ValueError("x"), RetryableToolError("x")])
+def test_whatever_a_writing_tool_does_nothing_is_known_afterwards(
+    run: Runner, sink: TraceSink, context: ToolContext, error: Exception | None
+) -> None:
+    counts: list[int] = []
+    writer = make(ok if error is None else failing(error), Effect.WRITE, name="w")
+    cached = engine(sink, make(counted(counts), Effect.READ), writer)
+    for each in (call(), call(tool="w"), call()):
+        run(cached, each, context)
+    assert len(counts) == 2
+
+
+def test_an_interrupted_write_is_a_write(run: Runner, sink: TraceSink, context: ToolContext) -> None:
+    cache = ToolCache()
+    counts: list[int] = []
+    writer = make(failing(KeyboardInterrupt()), Effect.WRITE, name="w")
+    cached = engine(sink, make(counted(counts), Effect.READ), writer, cache=cache)
+    run(cached, call(), context)
+    with pytest.raises(KeyboardInterrupt):
+        run(cached, call(tool="w"), context)
+    run(cached, call(), context)
+    assert len(counts) == 2
+
+
+def test_the_cache_can_be_shared_and_switched_off(run: Runner, sink: TraceSink, context: ToolContext) -> None:
+    counts: list[int] = []
+    tool, cache = make(counted(counts), Effect.READ), ToolCache()
+    for _ in range(2):
+        run(engine(sink, tool, cache=cache), call(), context)
+    assert len(counts) == 1
+    sink.events.clear()
+    run(engine(sink, tool, cache=cache, config=EngineConfig(enable_cache=False)), call(), context)
+    assert len(counts) == 2
+    assert names(sink.events) == f"{RESOLVED} {GUARDED_RUN}"
+
+
+# --- Results ---------------------------------------------------------------------------------------------------
+
+
+def test_a_large_result_is_clipped_and_stored_so(run: Runner, sink: TraceSink, context: ToolContext) -> None:
+    cached = engine(sink, make(lambda *_: ToolOutput.ok(text="x" * 200_000), Effect.READ))
+    first, second = run(cached, call(), context), run(cached, call(), context)
+    assert len(first.result.data["text"]) < 20_000
+    assert second.output == first.output
+
+
+def test_a_result_that_is_not_json_is_an_error_and_the_change_stays_on_record(
+    run: Runner, sink: TraceSink, context: ToolContext
+) -> None:
+    output = ToolOutput(ToolResult.success(a=object()), (CHANGE,))
+    done = run(engine(sink, make(lambda *_: output, Effect.WRITE)), call(), context)
+    reason = "its result is not JSON (Type is not JSON serializable: object)"
+    assert (done.error, done.attempts, done.output.changes) == (f"tool_error:{reason}", 1, (CHANGE,))
+    assert done.result == ToolResult.failure(ToolErrorCode.IO_ERROR, f"t failed: TypeError: {reason}")
+
+
+def test_a_function_of_another_house_is_normalised(run: Runner, sink: TraceSink, context: ToolContext) -> None:
+    assert run(engine(sink, make(lambda *_: None)), call(), context).result == ToolResult.success(value="null")

@@ -1,0 +1,39 @@
+from collections import OrderedDict
+from typing import Any
+
+import pytest
+
+from nodes.execute_tools.normalise import plain_output
+from nodes.execute_tools.registry import ToolOutput
+from nodes.records import ToolError, ToolErrorCode, ToolResult
+
+ERROR = ToolError(code=ToolErrorCode.NOT_FOUND, message="m")
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (ToolOutput.ok(a=(1, 2)), ToolOutput.ok(a=[1, 2])),
+        (
+            ToolOutput(ToolResult.success(code=ToolErrorCode.TIMEOUT), files_read={"a": "b"}),
+            ToolOutput(ToolResult.success(code="timeout"), files_read={"a": "b"}),
+        ),
+        (ToolOutput.failed(ERROR), ToolOutput.failed(ERROR)),
+        (ToolResult.success(a=1), ToolOutput.ok(a=1)),
+        (ERROR, ToolOutput.failed(ERROR)),
+        (OrderedDict(a=1), ToolOutput.ok(a=1)),
+        (None, ToolOutput.ok(value="null")),
+        (b"abc", ToolOutput.ok(value={"type": "bytes", "len": 3})),
+        ("text", ToolOutput.ok(value="text")),
+        ([1, None], ToolOutput.ok(value=[1, None])),
+        (float("nan"), ToolOutput.ok(value=None)),
+    ],
+)
+def test_every_shape_becomes_one(value: object, expected: ToolOutput) -> None:
+    assert plain_output(value) == expected
+
+
+@pytest.mark.parametrize("value", [object(), {"a": {1: 2}}, "\ud800", 2**64, {"a": object()}])
+def test_what_is_not_json_is_an_error(value: Any) -> None:
+    with pytest.raises(TypeError):
+        plain_output(value)

@@ -1,0 +1,123 @@
+import pytest
+
+from nodes.execute_tools.registry import ToolOutput
+from nodes.execute_tools.tool_run import (
+    LONGEST_REASON,
+    Failure,
+    GuardrailError,
+    RetryableToolError,
+    ToolRun,
+    bad_arguments,
+    blocked,
+    raised,
+    reason_of,
+    unknown_tool,
+)
+from nodes.records import (
+    CallResult,
+    ChangeKind,
+    FileChange,
+    Plan,
+    PlanStep,
+    ToolCall,
+    ToolError,
+    ToolErrorCode,
+    ToolResult,
+)
+
+CALL = ToolCall(call_id="c1", tool="t", arguments={}, raw_arguments="{}")
+CHANGE = FileChange(path="a", kind=ChangeKind.CREATED, sha256_before="", sha256_after="x", diff="")
+
+
+class UnspeakableError(Exception):
+    def __str__(self) -> str:
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(
+    ("failure", "error", "code", "message"),
+    [
+        (
+            unknown_tool("raed", ("read",), ("list", "read")),
+            "unknown_tool",
+            ToolErrorCode.UNKNOWN_TOOL,
+            "There is no tool 'raed'. Did you mean read?",
+        ),
+        (
+            unknown_tool("zzz", (), ("list", "read")),
+            "unknown_tool",
+            ToolErrorCode.UNKNOWN_TOOL,
+            "There is no tool 'zzz'. There are: list, read.",
+        ),
+        (
+            bad_arguments("t", ["path: field required", "x: wrong"]),
+            "bad_args:path: field required; x: wrong",
+            ToolErrorCode.INVALID_ARGUMENT,
+            "The arguments of t do not fit: path: field required; x: wrong.",
+        ),
+        (blocked(GuardrailError("no"), 0), "guardrail:no", ToolErrorCode.PERMISSION_DENIED, "no"),
+        (blocked(KeyError("x"), 0), "guardrail:'x'", ToolErrorCode.PERMISSION_DENIED, "'x'"),
+        (raised("t", ValueError("bad"), 1), "user_error:bad", ToolErrorCode.INVALID_ARGUMENT, "bad"),
+        (
+            raised("t", RetryableToolError("again"), 2),
+            "tool_error:again",
+            ToolErrorCode.IO_ERROR,
+            "t failed: RetryableToolError: again",
+        ),
+        (
+            raised("t", TimeoutError(), 1),
+            "tool_error:timeout",
+            ToolErrorCode.TIMEOUT,
+            "t took too long and was given up: ask for less at a time.",
+        ),
+        (
+            raised("t", ZeroDivisionError(), 1),
+            "tool_error:ZeroDivisionError",
+            ToolErrorCode.IO_ERROR,
+            "t failed: ZeroDivisionError: ZeroDivisionError",
+        ),
+        (raised("t", SystemExit(3), 1), "tool_error:3", ToolErrorCode.IO_ERROR, "t failed: SystemExit: 3"),
+    ],
+)
+def test_the_error_table(failure: Failure, error: str, code: ToolErrorCode, message: str) -> None:
+    assert (failure.error, failure.told.code, failure.told.message) == (error, code, message)
+
+
+def test_an_unknown_tool_is_answered_with_those_there_are() -> None:
+    assert unknown_tool("raed", ("read",), ("list", "read")).told.suggestions == ("read",)
+    assert unknown_tool("zzz", (), ("list", "read")).told.suggestions == ("list", "read")
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (RuntimeError("x"), "x"),
+        (RuntimeError(), "RuntimeError"),
+        (UnspeakableError(), "UnspeakableError"),
+        (RuntimeError("key sk-abcdefghijkl1234mnop"), "key ***"),
+        (RuntimeError("x" * 10_000), "x" * LONGEST_REASON),
+    ],
+)
+def test_a_reason_is_short_without_secrets_and_never_empty(error: BaseException, reason: str) -> None:
+    assert reason_of(error) == reason
+
+
+def test_a_call_that_ended_early_has_the_failure_as_its_result() -> None:
+    told = ToolError(code=ToolErrorCode.IO_ERROR, message="m")
+    run = ToolRun.ended(CALL, Failure("tool_error:m", told, 2))
+    assert run == ToolRun("c1", "t", ToolOutput.failed(told), "tool_error:m", 2)
+
+
+def test_what_was_changed_before_a_call_ended_stays_on_record() -> None:
+    plan = Plan(steps=(PlanStep(title="a"),))
+    done = ToolOutput(ToolResult.success(a=1), (CHANGE,), {"a": "x"}, plan)
+    told = ToolError(code=ToolErrorCode.PERMISSION_DENIED, message="m")
+    output = ToolRun.ended(CALL, Failure("guardrail:m", told), done).output
+    assert output == ToolOutput(ToolResult(ok=False, error=told), (CHANGE,), {"a": "x"}, plan)
+
+
+def test_a_run_becomes_a_record_of_the_state() -> None:
+    output = ToolOutput(ToolResult.success(a=1), (CHANGE,))
+    assert ToolRun("c1", "t", output, attempts=2, ms=7).as_record() == CallResult(
+        call_id="c1", tool="t", result=output.result, changes=(CHANGE,), ms=7, attempts=2
+    )
