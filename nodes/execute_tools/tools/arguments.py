@@ -1,0 +1,18 @@
+"""What the arguments of all tools have in common."""
+
+from typing import Annotated, TypeAlias
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+
+_NAMES = AliasChoices("path", "filename", "file_name")
+"""Models call it by all three. Source: DESIGN section 3, decision 10."""
+
+
+class ToolArguments(BaseModel):
+    """The arguments of one call: frozen, and closed to unknown names."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+FilePath: TypeAlias = Annotated[str, Field(validation_alias=_NAMES, description="Workspace-relative path.")]
+FolderPath: TypeAlias = Annotated[str, Field(validation_alias=_NAMES, description='Directory; "." is the workspace.')]

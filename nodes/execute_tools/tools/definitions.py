@@ -1,0 +1,80 @@
+"""Replacing Python definitions by name: the block form that small models master.
+
+A model gives the new text of what changes: functions, methods, classes, assignments to one name, imports. What has the
+same name in the file is replaced, what has a new name is added next to its neighbour in the block, new imports join the
+others, and every other byte of the file stays. Nothing is ever removed, so a block cannot lose what it does not
+mention. A block that leaves out part of a body, or whose place is a matter of opinion, is refused with that fact.
+"""
+
+from typing import NamedTuple
+
+from nodes.execute_tools.tools.definition_merge import merge_module
+from nodes.execute_tools.tools.line_edits import apply_edits
+from nodes.execute_tools.tools.merge_draft import MergeDraft
+from nodes.execute_tools.tools.python_units import SyntaxProblem, parse, read_python
+from nodes.execute_tools.tools.text_files import dominant_newline, to_unix
+
+_SHOWN_STATEMENTS = 5
+
+
+class Merged(NamedTuple):
+    """The new text, the names that changed in it, and what of the block was left aside."""
+
+    text: str
+    changed: tuple[str, ...]
+    ignored: tuple[str, ...] = ()
+
+
+class Refusal(NamedTuple):
+    """Why nothing was merged: the fact, and what to do."""
+
+    reason: str
+
+
+def replace_definitions(source: str, block: str, name: str = "the file") -> Merged | Refusal:
+    """Merge the definitions of `block` into `source`; `name` is how a refusal calls the file.
+
+    Functions, methods and assignments are replaced whole, classes member by member. A method may stand alone, at any
+    indent, where exactly one class has it. Outside of what is replaced or added, the text is the same to the byte.
+    """
+    open_end = bool(source) and not source.endswith(("\n", "\r"))
+    old = read_python(source + "\n" if open_end else source)
+    if isinstance(old, SyntaxProblem):
+        return Refusal(f"{name} is not valid Python ({old}), so its definitions cannot be replaced by name.")
+    indented = block.lstrip("\r\n").startswith((" ", "\t"))
+    new = read_python(to_unix(block), indented=indented)
+    if isinstance(new, SyntaxProblem):
+        return Refusal(f"The block is not valid Python ({new}). Send it again: complete, and nothing but code.")
+    draft = MergeDraft(old, new, name, dominant_newline(source))
+    try:
+        merge_module(draft, methods=indented)
+    except RecursionError:
+        return Refusal(f"{name} or the block is nested too deeply to be compared; use edit_file.")
+    return _result(draft, open_end=open_end)
+
+
+def _result(draft: MergeDraft, *, open_end: bool) -> Merged | Refusal:
+    """The merged text, without a last line end if `open_end`, or the first thing that speaks against it."""
+    if draft.refusals:
+        return Refusal(draft.refusals[0])
+    if not draft.changed:
+        return Refusal(_nothing(draft))
+    text = apply_edits(draft.source.lines, draft.edits)
+    problem = parse(text)
+    if isinstance(problem, SyntaxProblem):
+        return Refusal(f"With this block {draft.name} would not be valid Python ({problem}), so nothing was changed.")
+    if open_end:
+        text = text.removesuffix("\n").removesuffix("\r")
+    return Merged(text, tuple(dict.fromkeys(draft.changed)), tuple(draft.ignored))
+
+
+def _nothing(draft: MergeDraft) -> str:
+    if draft.ignored:
+        aside = "; ".join(draft.ignored[:_SHOWN_STATEMENTS])
+        return (
+            "Only functions, classes, imports and assignments to one name are merged, and the block changes none"
+            f" of those in {draft.name}. Left aside: {aside}. Use edit_file for such statements."
+        )
+    if not draft.block.units:
+        return "The block holds no code. Give the new text of the functions, methods or classes that change."
+    return f"The block is identical to what {draft.name} already has, so nothing would change."

@@ -1,0 +1,83 @@
+"""What changed between two texts, as a unified diff of bounded length and in bounded time."""
+
+import difflib
+from collections.abc import Iterator
+
+from nodes.execute_tools.tools.text_files import to_unix
+
+MAX_DIFF_LINES = 200
+MAX_DIFF_CHARACTERS = 20_000
+_CONTEXT = 3
+_MAX_COMPARED_LINES = 4000
+
+
+def unified_diff(path: str, before: str | None, after: str) -> str:
+    """A unified diff, at most 200 lines and 20,000 characters long; `before` is None for a new file.
+
+    A longer one ends in a line that says how much was left out. Line ends are not compared; "" means no difference.
+    """
+    old, new = _lines(before or ""), _lines(after)
+    start, tail = _common_ends(old, new)
+    if start == len(old) == len(new):
+        return ""
+    first = max(0, start - _CONTEXT)
+    last = max(0, tail - _CONTEXT)
+    body = _hunks(old[first : len(old) - last], new[first : len(new) - last], first)
+    return _bounded([f"--- {'/dev/null' if before is None else 'a/' + path}\n", f"+++ b/{path}\n", *body])
+
+
+def _lines(text: str) -> list[str]:
+    lines = to_unix(text).split("\n")
+    return [line + "\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
+
+
+def _common_ends(old: list[str], new: list[str]) -> tuple[int, int]:
+    """How many lines are equal at the start, and how many of the rest at the end."""
+    shorter = min(len(old), len(new))
+    start = 0
+    while start < shorter and old[start] == new[start]:
+        start += 1
+    tail = 0
+    while tail < shorter - start and old[-1 - tail] == new[-1 - tail]:
+        tail += 1
+    return start, tail
+
+
+def _hunks(old: list[str], new: list[str], offset: int) -> Iterator[str]:
+    """The hunks of a stretch that begins after `offset` lines; a very long one is shown as replaced altogether."""
+    if len(old) + len(new) > _MAX_COMPARED_LINES:
+        yield _header(0, len(old), 0, len(new), offset)
+        yield from ("-" + line for line in old)
+        yield from ("+" + line for line in new)
+        return
+    for group in difflib.SequenceMatcher(None, old, new).get_grouped_opcodes(_CONTEXT):
+        yield _header(group[0][1], group[-1][2], group[0][3], group[-1][4], offset)
+        for tag, old_start, old_end, new_start, new_end in group:
+            if tag == "equal":
+                yield from (" " + line for line in old[old_start:old_end])
+                continue
+            yield from ("-" + line for line in old[old_start:old_end])
+            yield from ("+" + line for line in new[new_start:new_end])
+
+
+def _header(old_start: int, old_end: int, new_start: int, new_end: int, offset: int) -> str:
+    return f"@@ -{_range(old_start, old_end, offset)} +{_range(new_start, new_end, offset)} @@\n"
+
+
+def _range(start: int, end: int, offset: int) -> str:
+    """A range as `diff -u` writes it: an empty one names the line before it."""
+    length = end - start
+    first = start + offset + (1 if length else 0)
+    return str(first) if length == 1 else f"{first},{length}"
+
+
+def _bounded(lines: list[str]) -> str:
+    shown: list[str] = []
+    characters = 0
+    for line in lines:
+        whole = line if line.endswith("\n") else line + "\n\\ No newline at end of file\n"
+        characters += len(whole)
+        if len(shown) == MAX_DIFF_LINES or characters > MAX_DIFF_CHARACTERS:
+            return "".join(shown) + f"[... {len(lines) - len(shown)} more lines of this diff]\n"
+        shown.append(whole)
+    return "".join(shown)

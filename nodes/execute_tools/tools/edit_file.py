@@ -1,0 +1,104 @@
+"""The tool that replaces an exact text in a file."""
+
+from itertools import islice
+
+from pydantic import Field
+
+from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
+from nodes.execute_tools.tools.arguments import FilePath, ToolArguments
+from nodes.execute_tools.tools.nearest_lines import nearest_regions
+from nodes.execute_tools.tools.saving import LoadedText, invalid, load_text, save_text
+from nodes.execute_tools.tools.text_edits import Spot, find_spots, replace_spots
+from nodes.execute_tools.tools.text_files import BOM, count_lines, unstorable
+from nodes.records import Effect, ToolError, ToolErrorCode
+
+_LISTED_SPOTS = 10
+_TELLING_CHARACTERS = 4
+"""A shorter new text occurs by chance, so that finding it says nothing."""
+
+
+class EditFileArguments(ToolArguments):
+    """Which text of which file, and what to put in its place."""
+
+    path: FilePath
+    old_str: str = Field(description='Exact text to replace; "" creates a new file.')
+    new_str: str = Field(description="Text to put in its place.")
+    replace_all: bool = Field(default=False, description="Replace every occurrence.")
+
+
+@tool(effect=Effect.WRITE, path_fields=("path",))
+def edit_file(context: ToolContext, arguments: EditFileArguments) -> ToolOutput:
+    """Replace a text that occurs exactly once in a file, or create a file.
+
+    No reading is asked for: that the text is there, once, proves that the model knows the place. Bytes outside of the
+    replaced text, BOM, line ends and the mode of the file are kept.
+    """
+    problem = unstorable(arguments.new_str, "new_str") or _pointless(arguments)
+    if problem:
+        return ToolOutput.failed(invalid(problem))
+    before = load_text(context, arguments.path)
+    if isinstance(before, LoadedText):
+        return _edit(context, arguments, before)
+    if before.code is not ToolErrorCode.NOT_FOUND or arguments.old_str:
+        return ToolOutput.failed(before)
+    text = arguments.new_str.removeprefix(BOM)
+    lines = count_lines(text)
+    return save_text(context, arguments.path, text, None, replacements=0, start_line=1, lines_changed=lines)
+
+
+def _pointless(arguments: EditFileArguments) -> str:
+    if arguments.old_str == arguments.new_str:
+        return "old_str and new_str are equal, so the edit would change nothing."
+    return ""
+
+
+def _edit(context: ToolContext, arguments: EditFileArguments, before: LoadedText) -> ToolOutput:
+    spots = _spots(arguments, before)
+    if isinstance(spots, ToolError):
+        return ToolOutput.failed(spots)
+    text = replace_spots(before.file.text, spots, arguments.new_str.removeprefix(BOM))
+    if text == before.file.text:
+        message = (
+            f"old_str and new_str differ only in their line ends, which {before.name} keeps: nothing would change."
+        )
+        return ToolOutput.failed(invalid(message))
+    changed = len(spots) * max(count_lines(arguments.old_str), count_lines(arguments.new_str))
+    data = {"replacements": len(spots), "start_line": spots[0].line, "lines_changed": changed}
+    if before.is_stale(context):
+        data["changed_since_read"] = True
+    return save_text(context, arguments.path, text, before, **data)
+
+
+def _spots(arguments: EditFileArguments, before: LoadedText) -> tuple[Spot, ...] | ToolError:
+    """Where to edit, or why that is not clear."""
+    wanted = arguments.old_str.removeprefix(BOM)
+    if not wanted:
+        return invalid(f"{before.name} exists: old_str may be empty only to create a file. Give the text to replace.")
+    if arguments.replace_all:
+        spots = tuple(find_spots(before.file.text, wanted, overlapping=False))
+    else:
+        spots = tuple(islice(find_spots(before.file.text, wanted), _LISTED_SPOTS + 1))
+    if not spots:
+        return _miss(arguments, before)
+    if len(spots) == 1 or arguments.replace_all:
+        return spots
+    times = str(len(spots)) if len(spots) <= _LISTED_SPOTS else f"more than {_LISTED_SPOTS}"
+    lines = ", ".join(str(spot.line) for spot in spots[:_LISTED_SPOTS])
+    return invalid(
+        f"old_str occurs {times} times in {before.name}, at lines {lines}: add lines around it until it occurs once,"
+        " or set replace_all."
+    )
+
+
+def _miss(arguments: EditFileArguments, before: LoadedText) -> ToolError:
+    """Says what stands in the file instead: the new text already, or something near."""
+    applied = ""
+    if len(arguments.new_str.strip()) >= _TELLING_CHARACTERS:
+        found = next(find_spots(before.file.text, arguments.new_str), None)
+        applied = f" new_str is already there, at line {found.line}: this edit looks already applied." if found else ""
+    regions = nearest_regions(before.file.text, arguments.old_str)
+    ranges = ", ".join(f"{region.first}-{region.last}" for region in regions)
+    near = f" The nearest lines are {ranges}: take old_str from the suggestions, which show them as they are."
+    none = "" if applied else " Nothing in it is near: read_file it first."
+    message = f"old_str does not occur in {before.name}.{applied}{near if regions else none}"
+    return invalid(message, *(region.text for region in regions))

@@ -1,0 +1,52 @@
+"""The tool that finds files by name."""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from posixpath import dirname
+
+from pydantic import Field
+
+from nodes.execute_tools.environment.workspace import Entry
+from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
+from nodes.execute_tools.tools.arguments import FolderPath, ToolArguments
+from nodes.execute_tools.tools.path_globs import MAX_PATTERN_CHARACTERS, PathGlob, parse_glob
+from nodes.execute_tools.tools.saving import invalid
+from nodes.execute_tools.tools.search_matches import MORE_MATCHES, NO_MATCHES
+from nodes.records import Effect, ToolError
+
+MAX_PATHS = 200
+MAX_VISITED = 200_000
+"""Entries that one search looks at, which takes a few seconds."""
+
+
+class GlobFilesArguments(ToolArguments):
+    """Which names, and below which directory."""
+
+    pattern: str = Field(min_length=1, description="Such as *.py or src/**/test_*.py.")
+    path: FolderPath = "."
+
+
+@tool(effect=Effect.READ, path_fields=("path",))
+def glob_files(context: ToolContext, arguments: GlobFilesArguments) -> ToolOutput:
+    """Find files by name pattern; what .gitignore names is left out."""
+    glob = parse_glob(arguments.pattern)
+    if glob is None:
+        message = f"The pattern is too long or has too many alternatives; at most {MAX_PATTERN_CHARACTERS} characters."
+        return ToolOutput.failed(invalid(message))
+    listed = context.workspace.list_directory(arguments.path)
+    if isinstance(listed, ToolError):
+        return ToolOutput.failed(listed)
+    walk = context.workspace.walk(arguments.path)
+    base = dirname(listed[0].path) if listed else ""
+    found = sorted(islice(_matches(context, islice(walk, MAX_VISITED), base, glob), MAX_PATHS + 1))
+    has_more = len(found) > MAX_PATHS or next(walk, None) is not None
+    guidance = MORE_MATCHES if has_more else "" if found else NO_MATCHES
+    return ToolOutput.ok(paths=found[:MAX_PATHS], has_more=has_more, **({"guidance": guidance} if guidance else {}))
+
+
+def _matches(context: ToolContext, entries: Iterable[Entry], base: str, glob: PathGlob) -> Iterator[str]:
+    """The readable files that fit, by their names below `base` or below the workspace: models write both."""
+    for entry in entries:
+        names = {entry.path, entry.path.removeprefix(f"{base}/")}
+        if entry.kind != "directory" and any(map(glob.matches, names)) and context.workspace.denied(entry.path) is None:
+            yield entry.path

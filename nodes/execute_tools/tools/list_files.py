@@ -1,0 +1,35 @@
+"""The tool that shows what is in a directory."""
+
+from collections import Counter
+
+from nodes.execute_tools.environment.workspace import Entry
+from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
+from nodes.execute_tools.tools.arguments import FolderPath, ToolArguments
+from nodes.records import Effect, ToolError
+
+MAX_ENTRIES = 500
+
+
+class ListFilesArguments(ToolArguments):
+    """Which directory."""
+
+    path: FolderPath = "."
+
+
+@tool(effect=Effect.READ, path_fields=("path",))
+def list_files(context: ToolContext, arguments: ListFilesArguments) -> ToolOutput:
+    """List a directory."""
+    entries = context.workspace.list_directory(arguments.path)
+    if isinstance(entries, ToolError):
+        return ToolOutput.failed(entries)
+    counts = Counter(entry.kind for entry in entries)
+    return ToolOutput.ok(
+        entries=[_shown(entry) for entry in entries[:MAX_ENTRIES]],
+        directories=counts["directory"],
+        files=len(entries) - counts["directory"],
+        has_more=len(entries) > MAX_ENTRIES,
+    )
+
+
+def _shown(entry: Entry) -> str:
+    return entry.path + ("/" if entry.kind == "directory" else "")

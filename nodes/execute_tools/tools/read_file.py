@@ -1,0 +1,61 @@
+"""The tool that reads a page of a text file."""
+
+from dataclasses import replace
+
+from pydantic import Field
+
+from nodes.execute_tools.environment.failures import os_failure, quoted
+from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
+from nodes.execute_tools.tools.arguments import FilePath, ToolArguments
+from nodes.execute_tools.tools.saving import invalid
+from nodes.execute_tools.tools.text_pages import MAX_LINES, TextPage, read_page
+from nodes.records import Effect, JsonMap, ToolError
+
+
+class ReadFileArguments(ToolArguments):
+    """Which lines of which file."""
+
+    path: FilePath
+    start_line: int = Field(default=1, ge=1, description="First line, from 1.")
+    limit: int = Field(default=MAX_LINES, ge=1, le=MAX_LINES, description="Number of lines.")
+
+
+@tool(effect=Effect.READ, path_fields=("path",))
+def read_file(context: ToolContext, arguments: ReadFileArguments) -> ToolOutput:
+    """Read a text file, up to 500 lines at a time.
+
+    The whole file is streamed once, for its hash and its number of lines, in constant memory.
+    """
+    opened = context.workspace.open_file(arguments.path)
+    if isinstance(opened, ToolError):
+        return ToolOutput.failed(opened)
+    with opened:
+        try:
+            page = read_page(opened.stream.read, arguments.start_line, arguments.limit)
+        except OSError as error:
+            return ToolOutput.failed(os_failure(error, "read", opened.path))
+    name = quoted(opened.path)
+    if page is None:
+        return ToolOutput.failed(
+            invalid(f"{name} is a binary file of {opened.size} bytes; only UTF-8 text can be read.")
+        )
+    if arguments.start_line > max(1, page.total_lines):
+        message = f"{name} has {page.total_lines} lines, so there is nothing at start_line {arguments.start_line}."
+        return ToolOutput.failed(invalid(message))
+    return replace(ToolOutput.ok(**_shown(opened.path, page)), files_read={opened.path: page.sha256})
+
+
+def _shown(path: str, page: TextPage) -> JsonMap:
+    """The page with spec 3's pagination metadata."""
+    cut = {"long_lines_cut": page.long_lines_cut} if page.long_lines_cut else {}
+    return {
+        "path": path,
+        "content": page.content,
+        "start_line": page.start_line,
+        "lines_shown": page.lines_shown,
+        "lines_remaining": page.lines_remaining,
+        "has_more": page.lines_remaining > 0,
+        "next_start_line": page.next_start_line or None,
+        "sha256": page.sha256,
+        **cut,
+    }

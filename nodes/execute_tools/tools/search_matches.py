@@ -1,0 +1,119 @@
+"""What a search in files found: lines by file, from ripgrep's JSON or by our own eyes, cut to what may be shown."""
+
+import base64
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from nodes.records import JsonMap
+
+NO_MATCHES = "no matches found; try list_files, check alternate naming, or broaden the filters"
+"""Source: spec 3, zero-result feedback."""
+MORE_MATCHES = "there are more matches; narrow the pattern or the path"
+
+MAX_SHOWN_BYTES = 40_000
+LINE_CHARACTERS = 300
+_LEAD = 100
+"""Characters shown before the match in a line that is cut."""
+
+
+@dataclass
+class FileMatches:
+    """The lines of one file that matched, by number from 1, and those around them."""
+
+    path: str
+    matches: dict[int, str] = field(default_factory=dict)
+    context: dict[int, str] = field(default_factory=dict)
+
+
+class Selection(NamedTuple):
+    """The matches to show, as JSON values, and whether there are more."""
+
+    matches: list[JsonMap]
+    has_more: bool
+
+
+def read_ripgrep(output: bytes) -> list[FileMatches]:
+    """The files in `rg --json` output, in its order, but for names outside UTF-8 and a line that was cut off."""
+    files: dict[str, FileMatches] = {}
+    for line in output.split(b"\n"):
+        event = _event(line)
+        data = event.get("data", {})
+        path = data.get("path", {}).get("text", "").removeprefix("./")
+        if not path or event["type"] not in {"match", "context"}:
+            continue
+        text = _line(data["lines"])
+        found = files.setdefault(path, FileMatches(path))
+        if event["type"] == "context":
+            found.context[data["line_number"]] = clip(text)
+            continue
+        start = data["submatches"][0]["start"] if data["submatches"] else 0
+        found.matches[data["line_number"]] = clip(text, len(text.encode()[:start].decode(errors="ignore")))
+    return list(files.values())
+
+
+def find_text(path: str, text: str, wanted: str, *, ignore_case: bool, context_lines: int) -> FileMatches:
+    """The lines of `text` in which `wanted` occurs, to the letter or in any case."""
+    lines = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
+    needle = wanted.casefold() if ignore_case else wanted
+    found = FileMatches(path)
+    for index, line in enumerate(lines):
+        at = (line.casefold() if ignore_case else line).find(needle)
+        if at >= 0:
+            found.matches[index + 1] = clip(line, at)
+            around = range(max(0, index - context_lines), min(len(lines), index + context_lines + 1))
+            found.context.update({near + 1: clip(lines[near]) for near in around})
+    return found
+
+
+def select(
+    files: Iterable[FileMatches], may_show: Callable[[str], bool], *, context_lines: int, limit: int
+) -> Selection:
+    """The first `limit` matches, and at most 40,000 bytes of JSON, of the files that may be shown."""
+    shown: list[JsonMap] = []
+    size = 0
+    for match in _flat(files, may_show, context_lines):
+        size += len(json.dumps(match, ensure_ascii=False).encode())
+        if len(shown) == limit or (shown and size > MAX_SHOWN_BYTES):
+            return Selection(shown, has_more=True)
+        shown.append(match)
+    return Selection(shown, has_more=False)
+
+
+def clip(line: str, at: int = 0) -> str:
+    """At most 300 characters of a line, without its line end, so that what stands at `at` is among them."""
+    bare = line.rstrip("\r\n")
+    if len(bare) <= LINE_CHARACTERS:
+        return bare
+    start = max(0, min(at - _LEAD, len(bare) - LINE_CHARACTERS))
+    end = start + LINE_CHARACTERS
+    return ("[...]" if start else "") + bare[start:end] + ("[...]" if end < len(bare) else "")
+
+
+def _flat(files: Iterable[FileMatches], may_show: Callable[[str], bool], context_lines: int) -> Iterator[JsonMap]:
+    for file in files:
+        if not may_show(file.path):
+            continue
+        lines = file.context | file.matches
+        for number, text in file.matches.items():
+            match: JsonMap = {"path": file.path, "line": number, "text": text}
+            if context_lines:
+                match["before"] = [lines[near] for near in range(number - context_lines, number) if near in lines]
+                match["after"] = [
+                    lines[near] for near in range(number + 1, number + context_lines + 1) if near in lines
+                ]
+            yield match
+
+
+def _event(line: bytes) -> JsonMap:
+    try:
+        event: JsonMap = json.loads(line)
+    except ValueError:
+        return {}
+    return event
+
+
+def _line(value: JsonMap) -> str:
+    """A line as text; ripgrep gives one that is not UTF-8 as base64."""
+    return value["text"] if "text" in value else base64.b64decode(value["bytes"]).decode(errors="replace")

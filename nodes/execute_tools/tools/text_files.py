@@ -1,0 +1,74 @@
+"""Text as tools see it, and the exact bytes behind it: BOM and line ends are facts of the file, not of the text."""
+
+import re
+from typing import NamedTuple
+
+BOM = "\ufeff"
+SNIFFED_BYTES = 8192
+"""How much of a file is searched for NUL, the mark of a binary file. Source: git's buffer_is_binary (8000 bytes)."""
+
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+
+
+class TextForm(NamedTuple):
+    """How a text file is written: with a BOM or not, and its most frequent line end."""
+
+    has_bom: bool = False
+    newline: str = "\n"
+
+
+class TextFile(NamedTuple):
+    """Decoded text with its own line ends, without the BOM, and the form that it came in."""
+
+    text: str
+    form: TextForm
+
+
+def decode_text(data: bytes) -> TextFile | None:
+    """Bytes as text; None where they are binary (NUL near the start, or not UTF-8)."""
+    if b"\x00" in data[:SNIFFED_BYTES]:
+        return None
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+    has_bom = text.startswith(BOM)
+    return TextFile(text.removeprefix(BOM), TextForm(has_bom, dominant_newline(text)))
+
+
+def encode_text(text: str, form: TextForm) -> bytes:
+    """Text as bytes. Line ends stay as they are; the BOM comes back where the file had one."""
+    return ((BOM if form.has_bom else "") + text.removeprefix(BOM)).encode("utf-8")
+
+
+def dominant_newline(text: str) -> str:
+    r"""The more frequent of "\r\n" and "\n"; "\n" for a tie or a text without line ends."""
+    carriage_returns = text.count("\r\n")
+    return "\r\n" if 2 * carriage_returns > text.count("\n") else "\n"
+
+
+def to_unix(text: str) -> str:
+    r"""The text with "\r\n" as "\n": the form in which models read and write."""
+    return text.replace("\r\n", "\n")
+
+
+def with_newline(text: str, newline: str) -> str:
+    r"""The text with every "\n" or "\r\n" written as `newline`."""
+    unix = to_unix(text)
+    return unix if newline == "\n" else unix.replace("\n", newline)
+
+
+def count_lines(text: str) -> int:
+    """Lines as an editor counts them: the last one counts with or without its line end, an empty text has none."""
+    return text.count("\n") + (not text.endswith("\n") if text else 0)
+
+
+def unstorable(text: str, field: str) -> str:
+    """Why `text`, given as the argument `field`, cannot be stored as UTF-8 text; "" if it can."""
+    found = _UNSTORABLE.search(text)
+    if found is None:
+        return ""
+    line = text.count("\n", 0, found.start()) + 1
+    return (
+        f"{field} holds the character U+{ord(found[0]):04X} in line {line}, which no text file can hold; leave it out."
+    )

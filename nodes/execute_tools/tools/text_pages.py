@@ -1,0 +1,136 @@
+"""One page of a text of any size, read as a stream in constant memory, with the hash of the whole."""
+
+import codecs
+import hashlib
+import json
+from collections.abc import Callable
+from typing import NamedTuple
+
+from nodes.execute_tools.tools.text_files import SNIFFED_BYTES
+
+MAX_LINES = 500
+"""Lines of one page. Source: spec 3, MVP defaults (`max_lines=500`)."""
+MAX_LINE_CHARACTERS = 2000
+MAX_PAGE_BYTES = 48_000
+"""Bytes of JSON after which a page ends, so that the result is not clipped in its middle later."""
+CHUNK_BYTES = 1 << 20
+
+
+class TextPage(NamedTuple):
+    r"""Lines `start_line` onwards, ended by "\n" as they were in the file.
+
+    `sha256` is that of the whole file; `long_lines_cut` counts the lines of the page that were cut at 2000 characters.
+    """
+
+    content: str
+    start_line: int
+    lines_shown: int
+    total_lines: int
+    long_lines_cut: int
+    sha256: str
+
+    @property
+    def lines_remaining(self) -> int:
+        """How many lines of the file stand after this page."""
+        return max(0, self.total_lines - self.start_line + 1 - self.lines_shown)
+
+    @property
+    def next_start_line(self) -> int:
+        """Where the next page starts; 0 where this one is the last."""
+        return self.start_line + self.lines_shown if self.lines_remaining else 0
+
+
+def read_page(read: Callable[[int], bytes], start_line: int, limit: int) -> TextPage | None:
+    """Reads all bytes that `read(size)` gives, and keeps `limit` lines from `start_line` (counted from 1).
+
+    A page ends early once it holds 48,000 bytes of JSON. None means a binary file: NUL in its first 8 kB, or not UTF-8.
+    """
+    decoder = codecs.getincrementaldecoder("utf-8-sig")()
+    digest = hashlib.sha256()
+    page = _Page(start_line, limit)
+    first = True
+    while chunk := read(CHUNK_BYTES):
+        if first and b"\x00" in chunk[:SNIFFED_BYTES]:
+            return None
+        digest.update(chunk)
+        try:
+            text = decoder.decode(chunk)
+        except UnicodeDecodeError:
+            return None
+        page.feed(text)
+        first = False
+    try:
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        return None
+    return page.finish(digest.hexdigest())
+
+
+class _Page:
+    """Collects the lines of one page from pieces of text, and counts all the others."""
+
+    def __init__(self, start_line: int, limit: int) -> None:
+        self._start = start_line
+        self._limit = limit
+        self._line = 1
+        self._lines: list[str] = []
+        self._bytes = 0
+        self._cut = 0
+        self._open = ""
+        self._open_length = 0
+        self._unfinished = False
+
+    def feed(self, text: str) -> None:
+        if not text:
+            return
+        self._unfinished = text[-1] != "\n"
+        at = self._skip(text) if self._line < self._start else 0
+        while at < len(text) and self._wants_more():
+            end = text.find("\n", at)
+            self._take(text, at, len(text) if end < 0 else end)
+            if end < 0:
+                return
+            self._close("\n")
+            at = end + 1
+        self._line += text.count("\n", at)
+
+    def finish(self, sha256: str) -> TextPage:
+        if self._unfinished and self._line >= self._start and self._wants_more():
+            self._close("")
+            self._line -= 1
+        total = self._line if self._unfinished else self._line - 1
+        return TextPage("".join(self._lines), self._start, len(self._lines), total, self._cut, sha256)
+
+    def _skip(self, text: str) -> int:
+        """Passes over the lines before the page; returns where in `text` the page begins, or its length."""
+        missing = self._start - self._line
+        if text.count("\n") < missing:
+            self._line += text.count("\n")
+            return len(text)
+        at = 0
+        for _ in range(missing):
+            at = text.index("\n", at) + 1
+        self._line = self._start
+        return at
+
+    def _wants_more(self) -> bool:
+        return len(self._lines) < self._limit and self._bytes < MAX_PAGE_BYTES
+
+    def _take(self, text: str, start: int, end: int) -> None:
+        """Adds to the open line, of which is kept what can be shown, and one character for a carriage return."""
+        room = MAX_LINE_CHARACTERS + 1 - len(self._open)
+        self._open += text[start : min(end, start + room)]
+        self._open_length += end - start
+
+    def _close(self, line_end: str) -> None:
+        line = self._open
+        if line_end and len(line) == self._open_length:
+            line = line.removesuffix("\r")
+        hidden = (self._open_length if len(line) > MAX_LINE_CHARACTERS else len(line)) - MAX_LINE_CHARACTERS
+        if hidden > 0:
+            line = f"{line[:MAX_LINE_CHARACTERS]} [... {hidden} more characters]"
+            self._cut += 1
+        self._lines.append(line + line_end)
+        self._bytes += len(json.dumps(line + line_end, ensure_ascii=False).encode())
+        self._open, self._open_length = "", 0
+        self._line += 1

@@ -1,0 +1,67 @@
+"""Which unit of a block stands for which unit of a file."""
+
+import ast
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from nodes.execute_tools.tools.python_units import Function, Unit
+
+
+class UnitPair(NamedTuple):
+    """A unit of the block, and its namesake in the file; None where the file has none."""
+
+    new: Unit
+    old: Unit | None
+
+
+class Pairing(NamedTuple):
+    """The pairs in the block's order, and the names that stand for several units of which none could be told."""
+
+    pairs: tuple[UnitPair, ...]
+    ambiguous: tuple[str, ...]
+
+
+def pair_units(olds: Sequence[Unit], news: Sequence[Unit]) -> Pairing:
+    """Pairs units by name. Namesakes within one side are paired in order, if both sides have equally many.
+
+    Where a block repeats a unit as it is beside its new form, the new form counts; where it repeats one of several
+    namesakes as it is, nothing changes.
+    """
+    pairs: list[UnitPair] = []
+    ambiguous: list[str] = []
+    for key in dict.fromkeys(unit.key for unit in news if unit.key):
+        old, new = _named(olds, key), _named(news, key)
+        if old and len(old) != len(new):
+            new = [unit for unit in new if all(unit.meaning != known.meaning for known in old)]
+            if len(new) > (1 if len(old) == 1 else 0):
+                ambiguous.append(key)
+                continue
+        pairs += [UnitPair(unit, old[index] if old else None) for index, unit in enumerate(new)]
+    return Pairing(tuple(sorted(pairs, key=lambda pair: pair.new.first)), tuple(ambiguous))
+
+
+def beyond(units: Sequence[Unit], others: Sequence[Unit]) -> list[Unit]:
+    """The units that mean something which `others` do not say, or do not say as often."""
+    said = Counter(unit.meaning for unit in others)
+    found = []
+    for unit in units:
+        if said[unit.meaning]:
+            said[unit.meaning] -= 1
+        else:
+            found.append(unit)
+    return found
+
+
+def is_method(node: ast.stmt) -> bool:
+    """Whether a function looks like a method: it takes `self` or `cls`, or is decorated as one."""
+    if not isinstance(node, Function):
+        return False
+    arguments = [*node.args.posonlyargs, *node.args.args]
+    decorators = {getattr(decorator, "id", "") for decorator in node.decorator_list}
+    first = arguments[0].arg if arguments else ""
+    return first in {"self", "cls"} or bool(decorators & {"staticmethod", "classmethod"})
+
+
+def _named(units: Sequence[Unit], key: str) -> list[Unit]:
+    return [unit for unit in units if unit.key == key]

@@ -1,0 +1,31 @@
+"""The tool that writes the plan."""
+
+from collections import Counter
+from dataclasses import replace
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
+from nodes.execute_tools.tools.arguments import ToolArguments
+from nodes.records import Effect, Plan, PlanStatus, PlanStep
+
+
+class UpdatePlanArguments(ToolArguments):
+    """The whole plan, in order."""
+
+    steps: tuple[PlanStep, ...] = Field(max_length=50, description="All steps, in order.")
+
+    @model_validator(mode="after")
+    def _one_at_a_time(self) -> Self:
+        if sum(step.status is PlanStatus.IN_PROGRESS for step in self.steps) > 1:
+            raise ValueError("at most one step may be in_progress")
+        return self
+
+
+@tool(effect=Effect.NONE)
+def update_plan(context: ToolContext, arguments: UpdatePlanArguments) -> ToolOutput:  # noqa: ARG001 - a tool's shape
+    """Write the whole plan: what is done and what is left."""
+    counts = Counter(step.status for step in arguments.steps)
+    output = ToolOutput.ok(**{status.value: counts[status] for status in PlanStatus})
+    return replace(output, plan=Plan(steps=arguments.steps))

@@ -1,0 +1,26 @@
+import pytest
+
+from nodes.execute_tools.registry import Tool
+from nodes.execute_tools.tools import default_tools
+
+WITH_PATH = [tool for tool in default_tools() if "path" in tool.path_fields]
+
+
+@pytest.mark.parametrize("tool", WITH_PATH, ids=lambda tool: tool.name)
+def test_the_schema_shows_path_only(tool: Tool) -> None:
+    properties = tool.spec.parameters["properties"]
+    assert properties["path"]["description"] in {"Workspace-relative path.", 'Directory; "." is the workspace.'}
+    assert not {"filename", "file_name"} & set(properties)
+
+
+@pytest.mark.parametrize("name", ["path", "filename", "file_name"])
+def test_models_may_call_it_by_three_names(name: str) -> None:
+    [read_file] = [tool for tool in default_tools() if tool.name == "read_file"]
+    assert read_file.validate({name: "a"}) == {"path": "a", "start_line": 1, "limit": 500}
+
+
+@pytest.mark.parametrize("tool", default_tools(), ids=lambda tool: tool.name)
+def test_other_names_are_errors(tool: Tool) -> None:
+    errors = tool.validate({"nonsense": 1})
+    assert isinstance(errors, list)
+    assert any(error.startswith("nonsense: unknown argument") for error in errors)

@@ -1,0 +1,159 @@
+import stat
+
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+from nodes.execute_tools.tools.edit_file import edit_file
+from nodes.execute_tools.tools.read_file import read_file
+from nodes.records import ToolErrorCode
+from tests.nodes.execute_tools.tools.conftest import Bench
+
+CALC = "def add(a, b):\n    return a - b\n\n\ndef sub(a, b):\n    return a - b\n"
+MISS = "old_str does not occur in 'calc.py'."
+
+
+def test_an_exact_text_is_replaced(bench: Bench) -> None:
+    bench.put({"calc.py": CALC})
+    (bench.root / "calc.py").chmod(0o700)
+    output = bench.run(
+        edit_file, path="calc.py", old_str="(a, b):\n    return a - b\n\n", new_str="(a, b):\n    return a + b\n\n"
+    )
+    assert output.result.data == {"path": "calc.py", "replacements": 1, "start_line": 1, "lines_changed": 3}
+    assert bench.bytes_of("calc.py") == CALC.replace("a - b", "a + b", 1).encode()
+    assert stat.S_IMODE((bench.root / "calc.py").stat().st_mode) == 0o700
+    assert [change.path for change in output.changes] == ["calc.py"]
+
+
+def test_all_occurrences(bench: Bench) -> None:
+    bench.put({"calc.py": CALC})
+    data = bench.data(edit_file, path="calc.py", old_str="a - b", new_str="a + b", replace_all=True)
+    assert data == {"path": "calc.py", "replacements": 2, "start_line": 2, "lines_changed": 2}
+    assert bench.bytes_of("calc.py") == CALC.replace("a - b", "a + b").encode()
+
+
+def test_an_empty_old_str_creates_a_file(bench: Bench) -> None:
+    output = bench.run(edit_file, path="src/new.py", old_str="", new_str="x = 1\n")
+    assert output.result.data == {"path": "src/new.py", "replacements": 0, "start_line": 1, "lines_changed": 1}
+    assert bench.bytes_of("src/new.py") == b"x = 1\n"
+
+
+def test_a_file_that_changed_since_it_was_read_is_edited_and_it_is_said(bench: Bench) -> None:
+    bench.put({"calc.py": "old\n"})
+    bench.data(read_file, path="calc.py")
+    bench.put({"calc.py": CALC})
+    assert bench.data(edit_file, path="calc.py", old_str="add", new_str="plus")["changed_since_read"] is True
+    assert "changed_since_read" not in bench.data(edit_file, path="calc.py", old_str="plus", new_str="add")
+
+
+@pytest.mark.parametrize(
+    ("data", "old", "new", "result"),
+    [
+        (b"a\r\nb\r\nc", "a\nb", "x\ny\nz", b"x\r\ny\r\nz\r\nc"),
+        (b"\xef\xbb\xbfa\r\nb", "\ufeffa\n", "c\n", b"\xef\xbb\xbfc\r\nb"),
+        (b"a\n\x0cb\xe2\x80\xa8", "b", "c\r\nd", b"a\n\x0cc\nd\xe2\x80\xa8"),
+        (b"a\nb\r\nc\n", "a", "x", b"x\nb\r\nc\n"),
+        (b"a\nb", "\nb", "", b"a"),
+    ],
+)
+def test_bytes_outside_of_the_edit_are_kept(bench: Bench, data: bytes, old: str, new: str, result: bytes) -> None:
+    bench.put({"a": data})
+    bench.data(edit_file, path="a", old_str=old, new_str=new)
+    assert bench.bytes_of("a") == result
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+@given(
+    st.binary(max_size=2).map(lambda bom: b"\xef\xbb\xbf" if len(bom) == 2 else b""),
+    st.lists(st.sampled_from(["a", "é", "\r\n", "\n", "\r", "\t", "\u2028"]), max_size=20).map("".join),
+    st.lists(st.sampled_from(["a", "é", "\r\n", "\n", "\t", "\x0c"]), max_size=20).map("".join),
+    st.sampled_from(["Y", "Y\n", "é"]),
+)
+def test_what_stands_around_an_edit_is_kept(bench: Bench, bom: bytes, before: str, after: str, new: str) -> None:
+    bench.put({"a": bom + f"{before}X{after}".encode()})
+    bench.data(edit_file, path="a", old_str="X", new_str=new)
+    result = bench.bytes_of("a")
+    assert result.startswith(bom + before.encode())
+    assert result.endswith(after.encode())
+    middle = result[len(bom + before.encode()) : len(result) - len(after.encode())]
+    assert middle.replace(b"\r\n", b"\n") == new.encode()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("add", "add", "old_str and new_str are equal, so the edit would change nothing."),
+        ("", "x", "'calc.py' exists: old_str may be empty only to create a file. Give the text to replace."),
+        ("\ufeff", "x", "'calc.py' exists: old_str may be empty only to create a file. Give the text to replace."),
+        (
+            "return a - b",
+            "return a + b",
+            (
+                "old_str occurs 2 times in 'calc.py', at lines 2, 6: add lines around it until it occurs once, or set"
+                " replace_all."
+            ),
+        ),
+        ("zzz qqq", "x", MISS + " Nothing in it is near: read_file it first."),
+        (
+            "add(a, b):\n",
+            "add(a, b):\r\n",
+            "old_str and new_str differ only in their line ends, which 'calc.py' keeps: nothing would change.",
+        ),
+        ("add", "x\x00", "new_str holds the character U+0000 in line 1, which no text file can hold; leave it out."),
+    ],
+)
+def test_refusals(bench: Bench, old: str, new: str, message: str) -> None:
+    bench.put({"calc.py": CALC})
+    error = bench.error(edit_file, path="calc.py", old_str=old, new_str=new)
+    assert (error.code, error.message, error.suggestions) == (ToolErrorCode.INVALID_ARGUMENT, message, ())
+    assert bench.bytes_of("calc.py") == CALC.encode()
+
+
+def test_a_miss_shows_the_nearest_lines(bench: Bench) -> None:
+    bench.put({"calc.py": CALC})
+    error = bench.error(edit_file, path="calc.py", old_str="def add(a,b):\n  return a-b", new_str="x")
+    assert error.message == (
+        MISS + " The nearest lines are 1-2, 5-6: take old_str from the suggestions, which show them as they are."
+    )
+    assert error.suggestions == ("def add(a, b):\n    return a - b", "def sub(a, b):\n    return a - b")
+
+
+@pytest.mark.parametrize(
+    ("old", "message"),
+    [
+        (
+            "qqq zzz",
+            MISS + " new_str is already there, at line 2: this edit looks already applied.",
+        ),
+        (
+            "def add(a, b, c):",
+            (
+                MISS + " new_str is already there, at line 2: this edit looks already applied."
+                " The nearest lines are 1-1, 5-5: take old_str from the suggestions, which show them as they are."
+            ),
+        ),
+    ],
+)
+def test_an_edit_that_is_already_there_is_recognised(bench: Bench, old: str, message: str) -> None:
+    bench.put({"calc.py": CALC})
+    assert bench.error(edit_file, path="calc.py", old_str=old, new_str="return a - b").message == message
+
+
+def test_very_many_occurrences_are_not_all_listed(bench: Bench) -> None:
+    bench.put({"a": "x\n" * 50})
+    message = bench.error(edit_file, path="a", old_str="x", new_str="y").message
+    assert message.startswith("old_str occurs more than 10 times in 'a', at lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10: ")
+
+
+@pytest.mark.parametrize(
+    ("path", "code", "message"),
+    [
+        ("calc.yp", ToolErrorCode.NOT_FOUND, "Did you mean 'calc.py'?"),
+        ("binary", ToolErrorCode.INVALID_ARGUMENT, "'binary' is a binary file of 3 bytes"),
+        (".env", ToolErrorCode.PERMISSION_DENIED, ".env is secret"),
+    ],
+)
+def test_files_that_cannot_be_edited(bench: Bench, path: str, code: ToolErrorCode, message: str) -> None:
+    bench.put({"calc.py": CALC, "binary": b"a\x00b", ".env": "a"})
+    error = bench.error(edit_file, path=path, old_str="a", new_str="b")
+    assert error.code is code
+    assert message in error.message

@@ -1,0 +1,31 @@
+from nodes.execute_tools.registry import ActionRegistry
+from nodes.execute_tools.tools import default_tools
+from nodes.records import Effect
+
+EFFECTS = {
+    "read_file": Effect.READ,
+    "list_files": Effect.READ,
+    "glob_files": Effect.READ,
+    "search_files": Effect.READ,
+    "edit_file": Effect.WRITE,
+    "write_file": Effect.WRITE,
+    "edit_blocks": Effect.WRITE,
+    "update_plan": Effect.NONE,
+    "final_answer": Effect.NONE,
+}
+LONGEST_DESCRIPTION = 100
+
+
+def test_the_tools_and_what_guard_must_know_of_them() -> None:
+    specs = ActionRegistry(default_tools()).specs()
+    assert {spec.name: spec.effect for spec in specs} == EFFECTS
+    assert [spec.name for spec in specs if spec.terminal] == ["final_answer"]
+    for spec in specs:
+        assert spec.path_fields == (("path",) if "path" in spec.parameters["properties"] else ())
+
+
+def test_descriptions_are_short_and_every_argument_has_one() -> None:
+    for tool in default_tools():
+        assert len(tool.description) <= LONGEST_DESCRIPTION
+        for argument in tool.spec.parameters["properties"].values():
+            assert 0 < len(argument["description"]) <= LONGEST_DESCRIPTION

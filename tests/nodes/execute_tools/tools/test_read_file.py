@@ -1,0 +1,109 @@
+import hashlib
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+from nodes.execute_tools.tools.read_file import read_file
+from nodes.records import ToolErrorCode
+from tests.nodes.execute_tools.tools.conftest import Bench
+
+
+def test_a_small_file(bench: Bench) -> None:
+    bench.put({"src/a.py": b"x = 1\r\ny = 2"})
+    output = bench.run(read_file, path="./src/../src/a.py")
+    sha256 = hashlib.sha256(b"x = 1\r\ny = 2").hexdigest()
+    assert output.result.data == {
+        "path": "src/a.py",
+        "content": "x = 1\ny = 2",
+        "start_line": 1,
+        "lines_shown": 2,
+        "lines_remaining": 0,
+        "has_more": False,
+        "next_start_line": None,
+        "sha256": sha256,
+    }
+    assert output.files_read == {"src/a.py": sha256}
+    assert output.changes == ()
+
+
+def test_a_long_file_comes_in_pages_of_500_lines(bench: Bench) -> None:
+    """Spec 3, How to verify: a file of more than 500 lines is cut, with pagination metadata."""
+    bench.put({"a": "".join(f"{number}\n" for number in range(1, 1202))})
+    first = bench.data(read_file, path="a")
+    keys = ("lines_shown", "lines_remaining", "has_more", "next_start_line")
+    assert [first[key] for key in keys] == [500, 701, True, 501]
+    last = bench.data(read_file, path="a", start_line=1001)
+    assert [last[key] for key in keys] == [201, 0, False, None]
+    assert last["content"].startswith("1001\n")
+
+
+def test_an_empty_file_is_no_error(bench: Bench) -> None:
+    bench.put({"a": ""})
+    data = bench.data(read_file, path="a")
+    assert (data["content"], data["lines_shown"], data["has_more"]) == ("", 0, False)
+
+
+def test_long_lines_are_cut_and_counted(bench: Bench) -> None:
+    bench.put({"a": "x" * 2001 + "\nshort\n"})
+    data = bench.data(read_file, path="a")
+    assert (data["content"][-28:], data["long_lines_cut"]) == ("[... 1 more characters]\nshort\n"[-28:], 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (
+            {"path": "binary"},
+            ToolErrorCode.INVALID_ARGUMENT,
+            "'binary' is a binary file of 6 bytes; only UTF-8 text can be read.",
+        ),
+        (
+            {"path": "latin"},
+            ToolErrorCode.INVALID_ARGUMENT,
+            "'latin' is a binary file of 1 bytes; only UTF-8 text can be read.",
+        ),
+        (
+            {"path": "calc.py", "start_line": 40},
+            ToolErrorCode.INVALID_ARGUMENT,
+            "'calc.py' has 2 lines, so there is nothing at start_line 40.",
+        ),
+        ({"path": "calc.yp"}, ToolErrorCode.NOT_FOUND, "Did you mean 'calc.py'?"),
+        ({"path": ".env"}, ToolErrorCode.PERMISSION_DENIED, ".env is secret"),
+        ({"path": "../a"}, ToolErrorCode.PERMISSION_DENIED, "leads out of the workspace"),
+        ({"path": "/etc/hosts"}, ToolErrorCode.PERMISSION_DENIED, "leads out of the workspace"),
+        ({"path": "src"}, ToolErrorCode.INVALID_ARGUMENT, "directory"),
+    ],
+)
+def test_what_cannot_be_read(bench: Bench, arguments: dict[str, Any], code: ToolErrorCode, message: str) -> None:
+    bench.put({"binary": b"\x89PNG\x00\x01", "latin": b"\xe9", "calc.py": "a\nb\n", ".env": "KEY=1", "src/a": ""})
+    error = bench.error(read_file, **arguments)
+    assert error.code is code
+    assert message in error.message
+
+
+def test_a_failing_disk_is_an_error(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    bench.put({"a": "x"})
+    monkeypatch.setattr(sys.modules[read_file.run.__module__], "read_page", fail)
+    assert bench.error(read_file, path="a").code is ToolErrorCode.IO_ERROR
+
+
+@pytest.mark.parametrize("arguments", [{"limit": 501}, {"limit": 0}, {"start_line": 0}])
+def test_the_bounds_are_in_the_schema(arguments: dict[str, int]) -> None:
+    assert isinstance(read_file.validate({"path": "a", **arguments}), list)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@given(st.text(alphabet="ab\r\n", max_size=60), st.integers(1, 4))
+def test_pages_together_give_the_file(bench: Bench, text: str, limit: int) -> None:
+    bench.put({"a": text})
+    contents, start = [], 1
+    while start:
+        data = bench.data(read_file, path="a", start_line=start, limit=limit)
+        contents.append(data["content"])
+        start = data["next_start_line"]
+    assert "".join(contents) == text.replace("\r\n", "\n")

@@ -1,0 +1,100 @@
+import hashlib
+
+import pytest
+
+from nodes.execute_tools.registry import ToolContext
+from nodes.execute_tools.tools.saving import LoadedText, invalid, load_text, save_text, unread
+from nodes.execute_tools.tools.text_files import TextFile, TextForm
+from nodes.records import ChangeKind, FileChange, ToolError, ToolErrorCode, ToolResult
+from tests.nodes.execute_tools.tools.conftest import Bench
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def loaded(bench: Bench, path: str) -> LoadedText:
+    found = load_text(ToolContext(bench.workspace), path)
+    assert isinstance(found, LoadedText)
+    return found
+
+
+def test_loading(bench: Bench) -> None:
+    data = b"\xef\xbb\xbfa\r\nb\r\n"
+    bench.put({"src/a.py": data})
+    assert loaded(bench, "./src/a.py") == LoadedText(
+        "src/a.py", sha256(data), TextFile("a\r\nb\r\n", TextForm(has_bom=True, newline="\r\n"))
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "code", "words"),
+    [
+        (
+            "binary",
+            ToolErrorCode.INVALID_ARGUMENT,
+            "'binary' is a binary file of 3 bytes; only UTF-8 text can be edited.",
+        ),
+        ("a.pi", ToolErrorCode.NOT_FOUND, "Did you mean 'a.py'?"),
+        (".env", ToolErrorCode.PERMISSION_DENIED, ".env is secret"),
+    ],
+)
+def test_what_cannot_be_loaded(bench: Bench, path: str, code: ToolErrorCode, words: str) -> None:
+    bench.put({"binary": b"a\x00b", "a.py": "", ".env": "KEY=1"})
+    error = load_text(ToolContext(bench.workspace), path)
+    assert isinstance(error, ToolError)
+    assert error.code is code
+    assert words in error.message
+
+
+def test_saving_a_new_file(bench: Bench) -> None:
+    output = save_text(ToolContext(bench.workspace), "src/new.py", "x\n", None, action="created")
+    assert bench.bytes_of("src/new.py") == b"x\n"
+    assert output.result == ToolResult(ok=True, data={"path": "src/new.py", "action": "created"})
+    assert output.files_read == {"src/new.py": sha256(b"x\n")}
+    diff = "--- /dev/null\n+++ b/src/new.py\n@@ -0,0 +1 @@\n+x\n"
+    kind = ChangeKind.CREATED
+    change = FileChange(path="src/new.py", kind=kind, sha256_before="", sha256_after=sha256(b"x\n"), diff=diff)
+    assert output.changes == (change,)
+
+
+def test_saving_keeps_the_form_and_follows_a_link_to_its_file(bench: Bench) -> None:
+    bench.put({"a.py": b"\xef\xbb\xbfa\n"})
+    (bench.root / "link.py").symlink_to("a.py")
+    output = save_text(ToolContext(bench.workspace), "link.py", "b\n", loaded(bench, "link.py"))
+    assert bench.bytes_of("a.py") == b"\xef\xbb\xbfb\n"
+    [change] = output.changes
+    assert (change.path, change.kind) == ("a.py", ChangeKind.EDITED)
+    assert (change.sha256_before, change.sha256_after) == (sha256(b"\xef\xbb\xbfa\n"), sha256(b"\xef\xbb\xbfb\n"))
+    assert change.diff == "--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-a\n+b\n"
+
+
+def test_a_file_that_changes_meanwhile_is_not_overwritten(bench: Bench) -> None:
+    bench.put({"a.py": "mine\n"})
+    before = loaded(bench, "a.py")
+    bench.put({"a.py": "theirs\n"})
+    output = save_text(ToolContext(bench.workspace), "a.py", "new\n", before)
+    assert output.result.error is not None
+    assert output.result.error.code is ToolErrorCode.CONFLICT
+    assert (bench.bytes_of("a.py"), output.changes, output.files_read) == (b"theirs\n", (), {})
+
+
+@pytest.mark.parametrize(
+    ("known", "message"),
+    [
+        ("same", None),
+        ("", "'a.py' exists, and was not read yet: read_file it first, or use edit_file to change a part of it."),
+        ("other", "'a.py' has changed since it was read: read_file it first, or use edit_file to change a part of it."),
+    ],
+)
+def test_unread(bench: Bench, known: str, message: str | None) -> None:
+    bench.put({"a.py": "x"})
+    hashes = {"same": {"a.py": sha256(b"x")}, "other": {"a.py": sha256(b"y")}}.get(known, {})
+    error = unread(ToolContext(bench.workspace, hashes), loaded(bench, "a.py"))
+    expected = message and ToolError(code=ToolErrorCode.CONFLICT, message=message)
+    assert error == expected
+
+
+def test_invalid() -> None:
+    expected = ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message="No.", suggestions=("a", "b"))
+    assert invalid("No.", "a", "b") == expected

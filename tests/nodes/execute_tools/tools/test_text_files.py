@@ -1,0 +1,70 @@
+import pytest
+from hypothesis import given, strategies as st
+
+from nodes.execute_tools.tools.text_files import (
+    BOM,
+    TextFile,
+    TextForm,
+    count_lines,
+    decode_text,
+    dominant_newline,
+    encode_text,
+    to_unix,
+    unstorable,
+    with_newline,
+)
+
+
+@pytest.mark.parametrize(
+    ("data", "decoded"),
+    [
+        (b"", TextFile("", TextForm())),
+        (b"a\nb", TextFile("a\nb", TextForm())),
+        (b"a\r\nb\r\n", TextFile("a\r\nb\r\n", TextForm(newline="\r\n"))),
+        (b"\xef\xbb\xbfa\n", TextFile("a\n", TextForm(has_bom=True))),
+        (b"a\x00", None),
+        (b"\xff\xfea", None),
+        (b"a" * 9000 + b"\x00", TextFile("a" * 9000 + "\x00", TextForm())),
+    ],
+)
+def test_decode(data: bytes, decoded: TextFile | None) -> None:
+    assert decode_text(data) == decoded
+
+
+@given(st.text(alphabet="a\r\n\x0b\u2028é" + BOM))
+def test_what_was_decoded_is_encoded_to_the_same_bytes(text: str) -> None:
+    decoded = decode_text(text.encode())
+    assert decoded is not None
+    if not text.startswith(BOM + BOM):
+        assert encode_text(decoded.text, decoded.form) == text.encode()
+
+
+@pytest.mark.parametrize(
+    ("text", "newline"),
+    [("", "\n"), ("a\nb\n", "\n"), ("a\r\nb\r\nc\n", "\r\n"), ("a\r\nb\n", "\n"), ("a\rb", "\n")],
+)
+def test_dominant_newline(text: str, newline: str) -> None:
+    assert dominant_newline(text) == newline
+
+
+def test_line_ends_are_rewritten() -> None:
+    assert to_unix("a\r\nb\nc\r") == "a\nb\nc\r"
+    assert with_newline("a\r\nb\n", "\r\n") == "a\r\nb\r\n"
+    assert with_newline("a\r\nb\n", "\n") == "a\nb\n"
+
+
+@pytest.mark.parametrize(("text", "lines"), [("", 0), ("a", 1), ("a\n", 1), ("a\nb", 2), ("\n", 1), ("a\u2028b", 1)])
+def test_count_lines(text: str, lines: int) -> None:
+    assert count_lines(text) == lines
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("fine \U0001f600\r\n", ""),
+        ("a\nb\x00", "content holds the character U+0000 in line 2, which no text file can hold; leave it out."),
+        ("\ud83d", "content holds the character U+D83D in line 1, which no text file can hold; leave it out."),
+    ],
+)
+def test_unstorable(text: str, message: str) -> None:
+    assert unstorable(text, "content") == message

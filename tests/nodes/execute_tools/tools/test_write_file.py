@@ -1,0 +1,86 @@
+import stat
+
+import pytest
+
+from nodes.execute_tools.tools.read_file import read_file
+from nodes.execute_tools.tools.write_file import write_file
+from nodes.records import ToolErrorCode
+from tests.nodes.execute_tools.tools.conftest import Bench
+
+
+def test_a_file_is_created_with_its_folders(bench: Bench) -> None:
+    output = bench.run(write_file, path="src/new.py", content="x = 'é'\ny = 2")
+    assert output.result.data == {"path": "src/new.py", "action": "created", "bytes": 14, "lines": 2}
+    assert bench.bytes_of("src/new.py") == "x = 'é'\ny = 2".encode()
+    assert [change.kind for change in output.changes] == ["created"]
+
+
+def test_a_file_that_was_read_may_be_replaced_and_replaced_again(bench: Bench) -> None:
+    bench.put({"a.py": "old\n"})
+    (bench.root / "a.py").chmod(0o755)
+    bench.data(read_file, path="a.py")
+    data = bench.data(write_file, path="a.py", content="new\n")
+    assert data == {"path": "a.py", "action": "overwritten", "bytes": 4, "lines": 1}
+    bench.data(write_file, path="a.py", content="newer\n")
+    assert bench.bytes_of("a.py") == b"newer\n"
+    assert stat.S_IMODE((bench.root / "a.py").stat().st_mode) == 0o755
+
+
+def test_a_file_that_was_not_read_is_not_replaced(bench: Bench) -> None:
+    bench.put({"a.py": "old\n"})
+    error = bench.error(write_file, path="a.py", content="new\n")
+    assert error.code is ToolErrorCode.CONFLICT
+    assert "was not read yet: read_file it first" in error.message
+    assert bench.bytes_of("a.py") == b"old\n"
+
+
+def test_a_file_that_has_changed_since_is_not_replaced(bench: Bench) -> None:
+    bench.put({"a.py": "old\n"})
+    bench.data(read_file, path="a.py")
+    bench.put({"a.py": "theirs\n"})
+    error = bench.error(write_file, path="a.py", content="new\n")
+    assert error.code is ToolErrorCode.CONFLICT
+    assert "has changed since it was read: read_file it first" in error.message
+    assert bench.bytes_of("a.py") == b"theirs\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "content", "new"),
+    [
+        (b"a\r\nb\r\n", "a\nc\n", b"a\r\nc\r\n"),
+        (b"\xef\xbb\xbfa\n", "c\n", b"\xef\xbb\xbfc\n"),
+        (b"\xef\xbb\xbfa\n", "\ufeffc\n", b"\xef\xbb\xbfc\n"),
+        (b"a\n", "a\r\n", b"a\r\n"),
+    ],
+)
+def test_bom_and_line_ends_are_kept(bench: Bench, old: bytes, content: str, new: bytes) -> None:
+    bench.put({"a": old})
+    bench.data(read_file, path="a")
+    bench.data(write_file, path="a", content=content)
+    assert bench.bytes_of("a") == new
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "code", "message"),
+    [
+        (
+            "a",
+            "same\n",
+            ToolErrorCode.INVALID_ARGUMENT,
+            "'a' already has exactly this content, so there is nothing to write.",
+        ),
+        ("b", "x\x00", ToolErrorCode.INVALID_ARGUMENT, "content holds the character U+0000 in line 1"),
+        ("b", "\ud83d", ToolErrorCode.INVALID_ARGUMENT, "content holds the character U+D83D in line 1"),
+        ("binary", "x", ToolErrorCode.INVALID_ARGUMENT, "'binary' is a binary file of 3 bytes"),
+        (".env", "x", ToolErrorCode.PERMISSION_DENIED, ".env is secret"),
+        ("new/.env", "x", ToolErrorCode.PERMISSION_DENIED, "new/.env is secret"),
+        ("../b", "x", ToolErrorCode.PERMISSION_DENIED, "leads out of the workspace"),
+        ("src", "x", ToolErrorCode.INVALID_ARGUMENT, "directory"),
+    ],
+)
+def test_what_is_not_written(bench: Bench, path: str, content: str, code: ToolErrorCode, message: str) -> None:
+    bench.put({"a": b"same\r\n", "binary": b"a\x00b", "src/a": ""})
+    error = bench.error(write_file, path=path, content=content)
+    assert error.code is code
+    assert message in error.message
+    assert sorted(each.name for each in bench.root.rglob("*")) == ["a", "a", "binary", "src"]
