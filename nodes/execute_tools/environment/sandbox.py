@@ -86,7 +86,7 @@ class PathSandbox:
 
     def locate(self, path: str, access: PathAccess) -> Place | ToolError:
         """Where the path leads inside the root, whether or not something is there, or why it may not go there."""
-        no_path = malformed(path) or (names_no_file(path) if access is not PathAccess.LIST_DIR else None)
+        no_path = malformed(path)
         if no_path is not None:
             return self._refused(no_path, path, "")
         if path == "~" or path.startswith("~/"):
@@ -95,6 +95,9 @@ class PathSandbox:
         requested = self._relative(candidate)
         if requested is None and (not os.path.isabs(path) or candidate.startswith(MAGIC_DIRECTORIES)):
             return self._refused(self._escapes(path), path, os.path.relpath(candidate, self.root))
+        no_file = names_no_file(path) if access is not PathAccess.LIST_DIR else None
+        if no_file is not None:
+            return self._refused(no_file, path, requested or "")
         try:
             real, missing = _real_name(candidate)
         except OSError as error:

@@ -26,7 +26,8 @@ class EditBlocksArguments(ToolArguments):
 def edit_blocks(context: ToolContext, arguments: EditBlocksArguments) -> ToolOutput:
     """Replace functions or classes of a Python file by name, or a whole file of another kind.
 
-    The named definitions need not have been read; a file that is replaced as a whole must have been.
+    The named definitions need not have been read; a file that is replaced as a whole must have been. The result
+    carries the new text: the block form shows each file in its newest known state.
     """
     content = arguments.content.removeprefix(BOM)
     problem = unstorable(content, "content") or ("" if content.strip() else "content is empty: give the new text.")
@@ -47,7 +48,7 @@ def _create(context: ToolContext, path: str, content: str) -> ToolOutput:
         if isinstance(code, SyntaxProblem):
             return ToolOutput.failed(_not_python(quoted(path), code))
         changed = _names(code)
-    return save_text(context, path, content, None, changed=changed, action="created")
+    return _save(context, path, content, None, changed=changed, action="created")
 
 
 def _edit(context: ToolContext, before: LoadedText, content: str) -> ToolOutput:
@@ -64,7 +65,7 @@ def _edit(context: ToolContext, before: LoadedText, content: str) -> ToolOutput:
     data: dict[str, Any] = {"changed": list(merged.changed), "action": "merged"}
     if merged.ignored:
         data["ignored"] = list(merged.ignored)
-    return save_text(context, before.path, merged.text, before, **data)
+    return _save(context, before.path, merged.text, before, **data)
 
 
 def _replace(context: ToolContext, before: LoadedText, content: str) -> ToolOutput:
@@ -73,7 +74,11 @@ def _replace(context: ToolContext, before: LoadedText, content: str) -> ToolOutp
     refusal = unread(context, before) or _excerpt(before, text)
     if refusal:
         return ToolOutput.failed(refusal)
-    return save_text(context, before.path, text, before, changed=[], action="replaced")
+    return _save(context, before.path, text, before, changed=[], action="replaced")
+
+
+def _save(context: ToolContext, path: str, text: str, before: LoadedText | None, **data: Any) -> ToolOutput:
+    return save_text(context, path, text, before, **data, content=text.replace("\r\n", "\n"))
 
 
 def _excerpt(before: LoadedText, text: str) -> ToolError | None:

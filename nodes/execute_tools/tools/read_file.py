@@ -56,6 +56,5 @@ def _shown(path: str, page: TextPage) -> JsonMap:
         "lines_remaining": page.lines_remaining,
         "has_more": page.lines_remaining > 0,
         "next_start_line": page.next_start_line or None,
-        "sha256": page.sha256,
         **cut,
     }

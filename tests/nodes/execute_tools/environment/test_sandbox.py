@@ -82,7 +82,7 @@ PATHS: list[tuple[str, PathAccess, str | ToolErrorCode]] = [
     ("README.md/x", WRITE, INVALID),
     # dots
     ("..", LIST, DENIED),
-    ("../", READ, INVALID),
+    ("../", READ, DENIED),
     ("../", LIST, DENIED),
     ("../outside/secret.txt", READ, DENIED),
     ("../nothing/here", READ, DENIED),

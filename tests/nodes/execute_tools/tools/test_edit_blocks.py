@@ -14,8 +14,9 @@ CONFIG = "".join(f"key{number}: {number}\n" for number in range(30))
 def test_a_function_is_replaced_by_name(bench: Bench) -> None:
     bench.put({"calc.py": CALC})
     output = bench.run(edit_blocks, path="calc.py", content=FIXED)
-    assert output.result.data == {"path": "calc.py", "changed": ["add"], "action": "merged"}
-    assert bench.bytes_of("calc.py") == CALC.replace("a - b", "a + b", 1).encode()
+    fixed = CALC.replace("a - b", "a + b", 1)
+    assert output.result.data == {"path": "calc.py", "changed": ["add"], "action": "merged", "content": fixed}
+    assert bench.bytes_of("calc.py") == fixed.encode()
     [change] = output.changes
     assert (change.kind, change.path) == (ChangeKind.EDITED, "calc.py")
     assert "-    return a - b\n+    return a + b\n" in change.diff
@@ -23,7 +24,8 @@ def test_a_function_is_replaced_by_name(bench: Bench) -> None:
 
 def test_line_ends_and_bom_are_kept(bench: Bench) -> None:
     bench.put({"calc.py": b"\xef\xbb\xbf" + CALC.replace("\n", "\r\n").encode()})
-    bench.data(edit_blocks, path="calc.py", content=f"\ufeff{FIXED}")
+    data = bench.data(edit_blocks, path="calc.py", content=f"\ufeff{FIXED}")
+    assert data["content"] == CALC.replace("a - b", "a + b", 1)
     expected = CALC.replace("a - b", "a + b", 1).replace("\n", "\r\n").encode()
     assert bench.bytes_of("calc.py") == b"\xef\xbb\xbf" + expected
 

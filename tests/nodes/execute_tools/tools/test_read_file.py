@@ -22,7 +22,6 @@ def test_a_small_file(bench: Bench) -> None:
         "lines_remaining": 0,
         "has_more": False,
         "next_start_line": None,
-        "sha256": sha256,
     }
     assert output.files_read == {"src/a.py": sha256}
     assert output.changes == ()
