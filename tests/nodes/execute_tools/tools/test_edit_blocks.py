@@ -38,9 +38,10 @@ def test_what_is_left_aside_is_said(bench: Bench) -> None:
 
 def test_new_files(bench: Bench) -> None:
     data = bench.data(edit_blocks, path="src/calc.py", content=CALC)
-    assert data == {"path": "src/calc.py", "changed": ["add", "sub"], "action": "created"}
+    assert data == {"path": "src/calc.py", "changed": ["add", "sub"], "action": "created", "content": CALC}
     assert bench.bytes_of("src/calc.py") == CALC.encode()
-    assert bench.data(edit_blocks, path="a.txt", content="a\n") == {"path": "a.txt", "changed": [], "action": "created"}
+    data = bench.data(edit_blocks, path="a.txt", content="a\n")
+    assert data == {"path": "a.txt", "changed": [], "action": "created", "content": "a\n"}
 
 
 def test_another_file_is_replaced_as_a_whole_once_it_was_read(bench: Bench) -> None:
@@ -49,7 +50,7 @@ def test_another_file_is_replaced_as_a_whole_once_it_was_read(bench: Bench) -> N
     assert (error.code, "was not read yet" in error.message) == (ToolErrorCode.CONFLICT, True)
     bench.data(read_file, path="config.yaml")
     data = bench.data(edit_blocks, path="config.yaml", content=CONFIG + "new: 1\n")
-    assert data == {"path": "config.yaml", "changed": [], "action": "replaced"}
+    assert data == {"path": "config.yaml", "changed": [], "action": "replaced", "content": CONFIG + "new: 1\n"}
     assert bench.bytes_of("config.yaml") == (CONFIG + "new: 1\n").replace("\n", "\r\n").encode()
 
 
