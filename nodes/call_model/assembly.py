@@ -2,7 +2,7 @@
 
 LangChain's own aggregation quietly closes truncated JSON, which turns half a file into a valid call; here nothing is
 parsed. Calls are told apart by index, and by a new id where a server reuses one index for several calls.
-Source: facts measured on langchain-openai 1.7, section 2.3.
+Source: measured on langchain-openai 1.7.
 """
 
 from collections.abc import Mapping
@@ -25,10 +25,19 @@ class _GrowingCall:
     tool: str = ""
     arguments: list[str] = field(default_factory=list)
 
+    def is_followed_by(self, call_id: str | None, tool: str | None, arguments: str | None) -> bool:
+        """Does this part begin another call? By a new id or, where ids are missing, by a name after arguments."""
+        if call_id and self.call_id:
+            return call_id != self.call_id
+        return bool(tool and arguments and any(self.arguments))
+
 
 @dataclass
 class ReplyAssembly:
-    """A reply as it grows. `reply()` gives None until the endpoint has said why it ended."""
+    """A reply as it grows. `reply()` gives None until the endpoint has said why it ended.
+
+    `begun` says that something has come, so that the endpoint has worked on the prompt.
+    """
 
     finish_reason: str = ""
     model: str = ""
@@ -36,6 +45,7 @@ class ReplyAssembly:
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
+    begun: bool = False
     _text: list[str] = field(default_factory=list)
     _calls: list[_GrowingCall] = field(default_factory=list)
     _open: dict[int, _GrowingCall] = field(default_factory=dict)
@@ -45,22 +55,23 @@ class ReplyAssembly:
         self._text.append(text)
 
     def add_call_part(self, index: int | None, call_id: str | None, tool: str | None, arguments: str | None) -> None:
-        """Append a part of a call; a part without an index belongs to the latest call unless it brings a new id."""
-        key = index if index is not None else max(len(self._calls) - 1, 0)
-        growing = self._open.get(key)
-        if growing is None or (call_id and growing.call_id and call_id != growing.call_id):
+        """Append a part of a call; a part without an index belongs to the latest call unless it begins another."""
+        latest = self._calls[-1] if self._calls else None
+        growing = latest if index is None else self._open.get(index)
+        if growing is None or growing.is_followed_by(call_id, tool, arguments):
             growing = _GrowingCall()
             self._calls.append(growing)
-            self._open[key if index is not None else len(self._calls) - 1] = growing
+            if index is not None:
+                self._open[index] = growing
         growing.call_id = growing.call_id or call_id or ""
         growing.tool = growing.tool or tool or ""
         growing.arguments.append(arguments or "")
 
     def add_usage(self, usage: Mapping[str, Any]) -> None:
-        """Take over the endpoint's own count of tokens."""
-        self.input_tokens = int(usage.get("input_tokens") or 0)
-        self.output_tokens = int(usage.get("output_tokens") or 0)
-        self.cached_tokens = int((usage.get("input_token_details") or {}).get("cache_read") or 0)
+        """Take over the endpoint's own count of tokens; a negative one would give budget back, so it counts as none."""
+        self.input_tokens = max(int(usage.get("input_tokens") or 0), 0)
+        self.output_tokens = max(int(usage.get("output_tokens") or 0), 0)
+        self.cached_tokens = max(int((usage.get("input_token_details") or {}).get("cache_read") or 0), 0)
 
     def reply(self, seconds: float) -> ModelReply | None:
         """The whole reply, or None when the stream ended before the endpoint said that it was complete."""
@@ -68,18 +79,18 @@ class ReplyAssembly:
             return None
         finish = FinishReason.REFUSAL if self.refusal else _FINISH.get(self.finish_reason, FinishReason.STOP)
         return ModelReply(
-            text=_storable("".join(self._text)),
+            text=storable("".join(self._text)),
             calls=tuple(
                 RawCall(
-                    call_id=_storable(call.call_id),
-                    tool=_storable(call.tool),
-                    arguments=_storable("".join(call.arguments)),
+                    call_id=storable(call.call_id),
+                    tool=storable(call.tool),
+                    arguments=storable("".join(call.arguments)),
                 )
                 for call in self._calls
             ),
             finish_reason=finish,
-            refusal=_storable(self.refusal),
-            model=self.model,
+            refusal=storable(self.refusal),
+            model=storable(self.model),
             input_tokens=self.input_tokens,
             output_tokens=self.output_tokens,
             cached_tokens=self.cached_tokens,
@@ -87,6 +98,9 @@ class ReplyAssembly:
         )
 
 
-def _storable(text: str) -> str:
-    """Replace half surrogate pairs: no checkpoint can hold one, and a resumed run must see what this one saw."""
-    return text.encode("utf-8", "replace").decode("utf-8")
+def storable(text: str) -> str:
+    """Join the halves of surrogate pairs, and replace single ones: no checkpoint can hold them.
+
+    A resumed run must see what this one saw. Halves come from endpoints that cut a reply between two UTF-16 units.
+    """
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -1,10 +1,10 @@
 """Which model at which endpoint: the context first, then the environment, then the embedded model.
 
 Pure: the environment is handed in. A key never leaves this record, and its text form hides it.
-Source: DESIGN section 4.
 """
 
 from collections.abc import Mapping
+from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
@@ -33,10 +33,16 @@ def find_endpoint(
 
     Order: an explicit model or endpoint, then `OPENAI_BASE_URL` and `OPENAI_API_KEY`, then the embedded model.
     """
-    key = environment.get("OPENAI_API_KEY", "")
-    url = base_url or environment.get("OPENAI_BASE_URL", "")
+    key = environment.get("OPENAI_API_KEY", "").strip()
+    url = (base_url or environment.get("OPENAI_BASE_URL", "")).strip()
     if model == EMBEDDED_MODEL or not (model or url or key):
         return Endpoint(model=EMBEDDED_MODEL, embedded=True)
+    if url and not _is_address(url):
+        message = f"The endpoint {url!r} is not an address: it should look like http://127.0.0.1:8080/v1."
+        return ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message=message)
+    if not _is_sendable(key):
+        message = "OPENAI_API_KEY holds a character that no key has: set it again, without spaces or line breaks."
+        return ProviderFailure(kind=ProviderErrorKind.AUTHENTICATION, message=message)
     if not key and not url:
         message = (
             f"Model {model!r} needs an endpoint: set OPENAI_API_KEY, or OPENAI_BASE_URL for a server of your own, "
@@ -47,6 +53,20 @@ def find_endpoint(
         message = "OPENAI_API_KEY is set but no model is named: choose one with --model, or `--model local`."
         return ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message=message)
     return Endpoint(model=model or "", base_url=url, api_key=SecretStr(key or NO_KEY))
+
+
+def _is_address(url: str) -> bool:
+    """Whether the HTTP client can be built for this address; it raises for others."""
+    try:
+        parts = urlsplit(url)
+        has_port = parts.port is None or parts.port > 0
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and has_port and _is_sendable(url)
+
+
+def _is_sendable(text: str) -> bool:
+    return text.isascii() and text.isprintable() and " " not in text
 
 
 def choose_served_model(served: list[str]) -> str | ProviderFailure:

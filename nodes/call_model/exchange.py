@@ -5,7 +5,6 @@ without one. Each try reserves before it is sent and settles after it, whatever 
 """
 
 from collections.abc import Generator, Sequence
-from itertools import count
 from typing import Any
 
 from langchain_core.messages import AnyMessage
@@ -100,8 +99,9 @@ def exchange(
     prompt = build_prompt(state["profile"], specs, state["messages"], corrections, settings.temperature)
     estimated = estimate_tokens(prompt.characters(), len(prompt.messages))
     spending = state["spending"]
-    connected = False
-    for attempt in count(1):
+    connected, attempt = False, 0
+    while True:
+        attempt += 1
         leave = reserve(spending, settings.limits, estimated)
         if isinstance(leave, StopCause):
             return {"reply": None, "spending": spending, "stop": leave}
@@ -119,10 +119,12 @@ def exchange(
             return {"reply": sent.result, "spending": spending, **step}
         wait = wait_before_retry(sent.result, attempt, settings.retries, _seconds_left(spending, settings.limits))
         if wait is None:
-            return {"reply": None, "spending": spending, "stop": _cause(sent.result, attempt)}
+            stop = _out_of_time(sent.result, spending, settings.limits) or _cause(sent.result, attempt)
+            return {"reply": None, "spending": spending, "stop": stop}
+        if isinstance(leave := reserve(spending, settings.limits, estimated), StopCause):
+            return {"reply": None, "spending": spending, "stop": leave}
         yield Wait(seconds=wait)
         spending = spending.model_copy(update={"seconds": spending.seconds + wait})
-    raise AssertionError("unreachable: count() does not end")
 
 
 def _settled(spending: Spending, sent: Sent, estimated: int) -> Spending:
@@ -130,13 +132,22 @@ def _settled(spending: Spending, sent: Sent, estimated: int) -> Spending:
     result = sent.result
     if isinstance(result, ProviderFailure):
         return settle(spending, estimated if result.kind in _PAID_FAILURES else 0, 0, sent.seconds)
-    characters = len(result.text) + sum(len(call.arguments) for call in result.calls)
-    output = result.output_tokens or estimate_tokens(characters, 0)
-    return settle(spending, result.input_tokens or estimated, output, sent.seconds)
+    characters = len(result.text) + len(result.refusal) + sum(len(call.arguments) for call in result.calls)
+    output = result.output_tokens if result.output_tokens > 0 else estimate_tokens(characters, 0)
+    return settle(spending, result.input_tokens if result.input_tokens > 0 else estimated, output, sent.seconds)
 
 
 def _seconds_left(spending: Spending, limits: RunLimits) -> float | None:
     return None if limits.max_seconds is None else limits.max_seconds - spending.seconds
+
+
+def _out_of_time(failure: ProviderFailure, spending: Spending, limits: RunLimits) -> StopCause | None:
+    """The turn's own limit, where that and not the endpoint's patience ended the wait for a reply."""
+    left = _seconds_left(spending, limits)
+    if failure.kind is not ProviderErrorKind.TIMEOUT or left is None or left > 0:
+        return None
+    message = f"Limit 'max_seconds' exceeded: {round(spending.seconds, 6)}/{limits.max_seconds}"
+    return StopCause(reason=StopReason.WALL_CLOCK, message=message)
 
 
 def _cause(failure: ProviderFailure, attempts: int) -> StopCause:

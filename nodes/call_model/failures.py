@@ -5,6 +5,7 @@ Keys never appear in these messages: only the name of the variable that holds on
 
 import re
 
+import httpx2
 import openai
 
 from nodes.call_model.endpoint import Endpoint
@@ -14,7 +15,9 @@ _OVERFLOW = re.compile(
     r"context.{0,20}(length|size|window)|maximum context|too many tokens|prompt is too long", re.IGNORECASE
 )
 _SECRET = re.compile(r"\b(sk|pk|key)-[\w*-]{4,}|Bearer\s+\S+", re.IGNORECASE)
+_CREDENTIALS = re.compile(r"//[^/]*@")
 _LONGEST_DETAIL = 300
+_BROKEN_OFF = frozenset({ProviderErrorKind.CONNECTION, ProviderErrorKind.SERVER_ERROR})
 
 
 class TotalTimeoutError(Exception):
@@ -24,11 +27,14 @@ class TotalTimeoutError(Exception):
         super().__init__(f"no complete reply within {timeout_s:g} s")
 
 
-def describe_failure(error: Exception, endpoint: Endpoint) -> ProviderFailure:
-    """Turn an exception of one call into a typed failure."""
-    where = "the embedded model" if endpoint.embedded else endpoint.base_url or "the OpenAI endpoint"
+def describe_failure(error: Exception, endpoint: Endpoint, *, begun: bool = False) -> ProviderFailure:
+    """Turn an exception of one call into a typed failure; `begun` says that a part of the reply had come."""
+    where = "the embedded model" if endpoint.embedded else _CREDENTIALS.sub("//", endpoint.base_url)
+    where = where or "the OpenAI endpoint"
     kind = _kind(error)
-    detail = _SECRET.sub("***", _detail(error))[:_LONGEST_DETAIL]
+    if begun and kind in _BROKEN_OFF:
+        kind = ProviderErrorKind.INCOMPLETE_STREAM
+    detail = _without_secrets(_detail(error), endpoint.api_key.get_secret_value())[:_LONGEST_DETAIL]
     return ProviderFailure(
         kind=kind, message=_MESSAGES[kind].format(where=where, detail=detail), retry_after_s=_retry_after(error)
     )
@@ -63,9 +69,7 @@ def _kind(error: Exception) -> ProviderErrorKind:
     if isinstance(error, openai.APIStatusError):
         server = error.status_code >= 500 or error.status_code in (408, 409)
         return ProviderErrorKind.SERVER_ERROR if server else ProviderErrorKind.BAD_REQUEST
-    if isinstance(error, openai.APIError):
-        return ProviderErrorKind.SERVER_ERROR
-    return ProviderErrorKind.CONNECTION
+    return ProviderErrorKind.CONNECTION if isinstance(error, httpx2.HTTPError) else ProviderErrorKind.SERVER_ERROR
 
 
 def _is_overflow(error: openai.APIError) -> bool:
@@ -77,13 +81,20 @@ def _detail(error: Exception) -> str:
     if isinstance(body, dict) and isinstance(body.get("message"), str):
         return body["message"].splitlines()[0] if body["message"] else type(error).__name__
     text = str(error).strip().splitlines()
-    return text[0] if text else type(error).__name__
+    if isinstance(error, (openai.OpenAIError, httpx2.HTTPError, TotalTimeoutError)) and text:
+        return text[0]
+    return f"it sent no chat completion: {text[0]}" if text else type(error).__name__
+
+
+def _without_secrets(text: str, key: str) -> str:
+    """Endpoints quote the key that they refuse. Anything shorter than four characters is no key."""
+    return _SECRET.sub("***", text.replace(key, "***") if len(key) > 3 else text)
 
 
 def _retry_after(error: Exception) -> float | None:
     response = getattr(error, "response", None)
     value = response.headers.get("retry-after") if response is not None else None
     try:
-        return max(float(value), 0.0) if value is not None else None
+        return float(value) if value is not None else None
     except ValueError:
         return None

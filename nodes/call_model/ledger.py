@@ -2,7 +2,7 @@
 
 A call is sent only if its reservation (estimated input plus the most it may answer) fits into what is left, so a
 limit is a wall and not a display. Healing, retries and failed calls all pay.
-Source: DESIGN section 5; the names and defaults of spec 1 section 4 and spec 3.
+Source: names and defaults of spec 1 section 4 and spec 3.
 """
 
 from math import ceil
@@ -97,12 +97,12 @@ def exhausted_limit(spending: Spending, limits: RunLimits) -> StopCause | None:
         (StopReason.MAX_INPUT_TOKENS, "max_input_tokens_per_turn", turn[0], limits.max_input_tokens_per_turn),
         (StopReason.MAX_OUTPUT_TOKENS, "max_output_tokens_per_turn", turn[1], limits.max_output_tokens_per_turn),
         (StopReason.MAX_STEPS, "max_steps", spending.steps, None if limits.max_steps_soft else limits.max_steps),
-        (StopReason.WALL_CLOCK, "max_seconds", round(spending.seconds, 1), limits.max_seconds),
+        (StopReason.WALL_CLOCK, "max_seconds", spending.seconds, limits.max_seconds),
         (StopReason.MAX_COST, "max_cost_usd", cost, limits.max_cost_usd),
     )
     for reason, name, current, maximum in checks:
         if maximum is not None and current is not None and current >= maximum:
-            return StopCause(reason=reason, message=f"Limit '{name}' exceeded: {current}/{maximum}")
+            return StopCause(reason=reason, message=f"Limit '{name}' exceeded: {round(current, 6)}/{maximum}")
     return None
 
 
@@ -175,7 +175,11 @@ def _affordable_output(spending: Spending, limits: RunLimits, estimated_input: i
     """How many output tokens the money allows; the per-call limit where no price or cap is set."""
     cost = cost_usd(spending, limits)
     price_in, price_out = limits.usd_per_million_input, limits.usd_per_million_output
-    if cost is None or limits.max_cost_usd is None or price_in is None or not price_out:
+    if cost is None or limits.max_cost_usd is None or price_in is None or price_out is None:
         return limits.max_output_tokens_per_call
     left = limits.max_cost_usd - cost - estimated_input * price_in / 1_000_000
+    if left < 0:
+        return 0
+    if left >= limits.max_output_tokens_per_call * price_out / 1_000_000:
+        return limits.max_output_tokens_per_call
     return int(left / price_out * 1_000_000)

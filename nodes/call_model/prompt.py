@@ -5,7 +5,7 @@ describes them in the system prompt and is answered in `tool:` lines. `blocks` i
 clean request from the turn's history (the task, the files as they are, what failed in words), because a small model
 that sees its own failed try repeats it, and an example as real chat turns, because a described form is not imitated.
 Nothing in these texts would do harm if it came back as a call.
-Source: facts measured on a 1.5B model, 551 logged replies.
+Source: 551 logged replies of a 1.5B model.
 """
 
 import json
@@ -65,7 +65,7 @@ TEXT_STOP = ("\ntool_result(",)
 RETRY_TEMPERATURE = 0.8
 """From the second retry on, a small model is sampled: at temperature 0 it would repeat itself.
 
-Source: facts measured on a 1.5B model, fresh retries at 0.7 to 0.9.
+Source: measured on a 1.5B model, fresh retries at 0.7 to 0.9.
 """
 
 
@@ -118,12 +118,15 @@ def describe_tool(spec: ToolSpec) -> str:
 
 
 def _type_name(schema: JsonMap) -> str:
+    if "enum" in schema:
+        return "|".join(map(_compact, schema["enum"]))
     if "anyOf" in schema:
-        return "|".join(_type_name(option) for option in schema["anyOf"])
+        return "|".join(map(_type_name, schema["anyOf"]))
     if schema.get("type") == "array":
         return f"[{_type_name(schema.get('items', {}))}]"
     if schema.get("type") == "object" and "properties" in schema:
-        return "{" + ", ".join(f'"{name}"' for name in schema["properties"]) + "}"
+        fields = (f'"{name}": {_type_name(field)}' for name, field in schema["properties"].items())
+        return "{" + ", ".join(fields) + "}"
     return str(schema.get("type", "any"))
 
 

@@ -30,5 +30,6 @@ def wait_before_retry(failure: ProviderFailure, attempt: int, retries: int, seco
     wished = failure.retry_after_s
     if wished is not None and wished > LONGEST_WAIT_S:
         return None
-    wait = wished if wished is not None else min(FIRST_WAIT_S * 2 ** (attempt - 1), LONGEST_WAIT_S)
-    return None if seconds_left is not None and wait >= seconds_left else max(wait, 0.0)
+    backoff = min(FIRST_WAIT_S * 2 ** (attempt - 1), LONGEST_WAIT_S)
+    wait = backoff if wished is None else max(0.0, wished)  # in this order, NaN becomes 0
+    return None if seconds_left is not None and wait >= seconds_left else wait

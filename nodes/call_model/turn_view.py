@@ -12,14 +12,18 @@ from pydantic import Field
 
 from nodes.language.history import RESULT_MESSAGE_NAME, is_request
 from nodes.language.tool_results import parse_text_results
-from nodes.records import JsonMap, Record
+from nodes.records import JsonMap, Record, ToolErrorCode
 
 FOUND_LIMIT = 2_000
 """Characters of one result that is not a file (a listing, search hits) in a rebuilt request."""
 
 
 class TurnView(Record):
-    """What this turn has brought to light. `files` maps paths to their newest known content."""
+    """What this turn has brought to light.
+
+    `files` maps paths to their newest known content: a file that was changed and not read since is not among them.
+    `failures` are those of the last step that failed, until something was changed.
+    """
 
     files: dict[str, str] = Field(default_factory=dict)
     found: tuple[str, ...] = ()
@@ -36,16 +40,19 @@ def view_turn(history: Sequence[AnyMessage]) -> TurnView:
     failures: list[str] = []
     failed_steps = 0
     for results in _steps(history):
-        step_failures = [str(r["error"]["message"]) for r in results if not r.get("ok", True) and r.get("error")]
-        failures = step_failures or ([] if any(_changed(r) for r in results) else failures)
+        step_failures = [message for result in results if (message := _failure(result))]
+        done = [data for result in results if (data := _data(result))]
+        failures = step_failures or ([] if any(map(_is_change, done)) else failures)
         failed_steps += bool(step_failures)
-        for data in (r["data"] for r in results if r.get("ok")):
-            if isinstance(data.get("content"), str) and "path" in data:
-                files[data["path"]] = data["content"]
-            elif not _changed({"ok": True, "data": data}):
+        for data in done:
+            path, content = data.get("path"), data.get("content")
+            if _is_change(data):
+                changed[str(path)] = None
+                files.pop(str(path), None)
+            if isinstance(path, str) and isinstance(content, str):
+                files[path] = content
+            elif not _is_change(data):
                 found.append(json.dumps(data, ensure_ascii=False)[:FOUND_LIMIT])
-            if _changed({"ok": True, "data": data}):
-                changed[data["path"]] = None
     return TurnView(
         files=files,
         found=tuple(found[-2:]),
@@ -75,10 +82,24 @@ def _steps(history: Sequence[AnyMessage]) -> Iterator[list[JsonMap]]:
 def _loads(text: str) -> JsonMap:
     try:
         value: Any = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
 
 
-def _changed(result: JsonMap) -> bool:
-    return bool(result.get("ok")) and "action" in result.get("data", {})
+def _data(result: JsonMap) -> JsonMap:
+    data = result.get("data")
+    return data if result.get("ok") and isinstance(data, dict) else {}
+
+
+def _failure(result: JsonMap) -> str:
+    """What the model has to know of a failed call; a cancelled call failed for the sake of another that is told."""
+    error = result.get("error")
+    if not isinstance(error, dict) or error.get("code") == ToolErrorCode.CANCELLED:
+        return ""
+    return str(error.get("message") or "")
+
+
+def _is_change(data: JsonMap) -> bool:
+    """Whether this is what a writing tool gives back."""
+    return "path" in data and not data.keys().isdisjoint({"action", "replacements"})

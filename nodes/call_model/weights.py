@@ -106,7 +106,7 @@ def _part_of(line: re.Match[str]) -> WeightPart:
 
 @functools.cache
 def embedded_weights() -> WeightsSpec:
-    """The default model. Source: DESIGN section 4."""
+    """The default model."""
     pinned = resources.files("nodes.call_model").joinpath("weights.txt").read_text(encoding="utf-8")
     return WeightsSpec(
         file_name="qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",

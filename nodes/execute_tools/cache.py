@@ -11,7 +11,7 @@ MOST_RESULTS = 256
 class ToolCache:
     """Serves one workspace. The key is the tool's name and the exact argument text, spaces included.
 
-    Source: spec 5, invariant 1; DESIGN section 3, decision 4.
+    Source: spec 5, invariant 1.
     """
 
     def __init__(self, most: int = MOST_RESULTS) -> None:

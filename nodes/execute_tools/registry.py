@@ -88,7 +88,7 @@ class Tool:
     def validate(self, arguments: JsonMap) -> JsonMap | list[str]:
         """The arguments under their own names, typed and with defaults, or what is wrong with them.
 
-        Unknown arguments are errors unless the schema allows extras. Source: DESIGN section 3, decision 5.
+        Unknown arguments are errors unless the schema allows extras. Source: specs 3 and 5, reconciled.
         """
         try:
             canonical = self._parse(arguments).model_dump(mode="json")

@@ -101,7 +101,7 @@ def is_sensitive_config(path: Path) -> bool:
 def is_project_config(path: Path) -> bool:
     """Is this project configuration, or a file that other programs run later (editors, hooks, agents, CI)?
 
-    Source: spec 1 section 3, threat model (`config.yaml`, `settings.py`, `*.toml`); DESIGN decision 11.
+    Source: spec 1 section 3, threat model (`config.yaml`, `settings.py`, `*.toml`).
     """
     parts = folded_parts(path)
     name = parts[-1] if parts else ""
@@ -109,7 +109,7 @@ def is_project_config(path: Path) -> bool:
 
 
 def is_readable_template(path: Path) -> bool:
-    """Is this an environment file without secrets? It may be read, though not edited. Source: DESIGN decision 6."""
+    """Is this an environment file without secrets? It may be read, though not edited."""
     return folded_parts(path)[-1:] in {(name,) for name in _READABLE_TEMPLATES}
 
 
@@ -122,7 +122,7 @@ DEFAULT_GUARDRAIL_RULES: tuple[FileGuardrailRule, ...] = (
 )
 
 PROJECT_CONFIG_RULE = FileGuardrailRule("project_config", "Project configuration files", is_project_config)
-"""Not a default rule: it never blocks, it asks a person where one can be asked (DESIGN decision 11)."""
+"""Not a default rule: it never blocks, it asks a person where one can be asked."""
 
 
 def check_file_guardrails(

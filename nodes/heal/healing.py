@@ -24,6 +24,7 @@ __all__ = [
     "attempt_extraction_with_healing",
     "decide_healing",
     "generate_corrective_prompt",
+    "is_call_in_another_form",
     "is_schema_failure",
 ]
 
@@ -74,6 +75,11 @@ def decide_healing(
 def is_schema_failure(errors: Sequence[ExtractionError]) -> bool:
     """Whether there are errors and all of them are schema errors, so that the schema count is the one to raise."""
     return bool(errors) and all(error.error_type in SCHEMA_ERRORS for error in errors)
+
+
+def is_call_in_another_form(errors: Sequence[ExtractionError]) -> bool:
+    """Whether the reply may be read as it is: it is whole, and a call in all but its form; a cut one never may."""
+    return [error.error_type for error in errors] == [ExtractionErrorType.MISSING_TOOL_PREFIX]
 
 
 def attempt_extraction_with_healing(

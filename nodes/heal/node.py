@@ -6,7 +6,7 @@ from typing import Any
 from typing_extensions import TypedDict
 
 from nodes.heal.corrective_prompt import HealingAttempt, SelfHealingConfig, generate_corrective_prompt
-from nodes.heal.healing import HealingAction, decide_healing, is_schema_failure
+from nodes.heal.healing import HealingAction, decide_healing, is_call_in_another_form, is_schema_failure
 from nodes.records import CallError, Correction, ExtractionError, ModelReply, Profile, Protocol, Reading, ToolCall
 
 Rescue = Callable[[str, int], list[ToolCall | CallError]]
@@ -27,7 +27,7 @@ class HealState(TypedDict, total=False):
 def heal(state: HealState, config: SelfHealingConfig, rescue: Rescue) -> dict[str, Any]:
     """Repair without a call where nothing has to be guessed; otherwise ask again, a bounded number of times."""
     reply, errors = state.get("reply") or ModelReply(), state["errors"]
-    items = rescue(reply.text, state.get("step", 0))
+    items = rescue(reply.text, state.get("step", 0)) if is_call_in_another_form(errors) else []
     if any(isinstance(item, ToolCall) for item in items):
         rescued = reply.model_copy(update={"text": _canonical(items, state["profile"].protocol)})
         return {"reading": Reading.CALLS, "items": items, "errors": [], "corrections": [], "reply": rescued}

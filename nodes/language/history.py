@@ -1,8 +1,9 @@
 """How one exchange enters the history: the reply and the results of its calls, always together.
 
-In the text protocol the results come back as one user message with a `tool_result({...})` line for each call; in the
-native protocol as one tool message for each call id, right after the reply, in call order. A call that was malformed
-is kept with empty arguments, because endpoints refuse a history with broken JSON in it.
+In the text protocol the results come back as one user message with a `tool_result({...})` line for each call, and
+calls that an endpoint sent natively all the same are kept as `tool:` lines. In the native protocol they come back as
+one tool message for each call id, right after the reply, in call order. A call that was malformed is kept with empty
+arguments, because endpoints refuse a history with broken JSON in it.
 """
 
 from collections.abc import Sequence
@@ -22,8 +23,9 @@ def settle_exchange(
 ) -> list[AnyMessage]:
     """Return the messages for a reply whose calls all have results, one result for each item, in order."""
     if protocol is Protocol.TEXT:
-        content = render_text_results(results)
-        return [AIMessage(reply.text), HumanMessage(content, name=RESULT_MESSAGE_NAME)]
+        native = [f"tool: {item.tool}({item.raw_arguments})" for item in items] if reply.calls else []
+        said = "\n".join(part for part in (reply.text, *native) if part)
+        return [AIMessage(said), HumanMessage(render_text_results(results), name=RESULT_MESSAGE_NAME)]
     calls = [
         NativeToolCall(
             name=item.tool or "unknown",
@@ -60,22 +62,29 @@ def close_dangling_calls(messages: Sequence[AnyMessage]) -> list[AnyMessage] | N
     """Give every tool call exactly one result right after it, and drop results that answer no call.
 
     Returns the repaired history, or None when it was valid. A history can come in broken from outside: a client that
-    was cut off between a call and its result, or one that edits threads.
+    was cut off between a call and its result, or one that edits threads. A result answers the latest call before it
+    that has its id, because some endpoints use the same ids in every reply.
     """
     repaired: list[AnyMessage] = []
-    answers = {m.tool_call_id: m for m in messages if isinstance(m, ToolMessage)}
+    waiting: dict[str, list[int]] = {}
     for message in messages:
         if isinstance(message, ToolMessage):
+            if places := waiting.get(message.tool_call_id):
+                repaired[places.pop(0)] = message
             continue
         repaired.append(message)
         if isinstance(message, AIMessage):
-            repaired += [_answer_to(call, answers) for call in message.tool_calls]
+            waiting |= _places(message.tool_calls, len(repaired))
+            repaired += [_cancelled(call) for call in message.tool_calls]
     return None if repaired == list(messages) else repaired
 
 
-def _answer_to(call: NativeToolCall, answers: dict[str, ToolMessage]) -> ToolMessage:
-    call_id = call["id"] or ""
-    return answers.pop(call_id) if call_id in answers else _cancelled(call)
+def _places(calls: Sequence[NativeToolCall], first: int) -> dict[str, list[int]]:
+    """Where the results of these calls stand, by call id."""
+    places: dict[str, list[int]] = {}
+    for place, call in enumerate(calls, start=first):
+        places.setdefault(call["id"] or "", []).append(place)
+    return places
 
 
 def _cancelled(call: NativeToolCall) -> ToolMessage:

@@ -18,7 +18,7 @@ def action_signature(action_type: str, tool: str, arguments: Mapping[str, Any], 
     """16 hexadecimal digits over the action's type, tool, arguments and workspace-relative target.
 
     The order of keys makes no difference; `1` and `1.0` do. Arguments that are no JSON (NaN, foreign objects, nesting
-    without end) all count as the same: `parse` lets none through. Source: spec 3, "Loop detection"; DESIGN decision 8.
+    without end) all count as the same: `parse` lets none through. Source: spec 3, "Loop detection".
     """
     action = json.dumps([action_type, tool, _canonical(arguments), target])
     return sha256(action.encode()).hexdigest()[:SIGNATURE_CHARS]

@@ -17,10 +17,7 @@ OPEN_DIRECTORIES: Final = ("/var/folders", "/var/tmp", "/usr/src", "/usr/local/s
 
 
 def check_workspace(path: str) -> str | ToolError:
-    """The real, absolute name of a folder that an agent may work in, or why it may not.
-
-    Source: DESIGN section 3, decision 6.
-    """
+    """The real, absolute name of a folder that an agent may work in, or why it may not."""
     no_path = malformed(path)
     if no_path is not None:
         return no_path

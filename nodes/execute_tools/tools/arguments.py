@@ -5,7 +5,7 @@ from typing import Annotated, TypeAlias
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 _NAMES = AliasChoices("path", "filename", "file_name")
-"""Models call it by all three. Source: DESIGN section 3, decision 10."""
+"""Models call it by all three. Source: specs 1 and 4."""
 
 
 class ToolArguments(BaseModel):

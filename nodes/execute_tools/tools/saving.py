@@ -66,7 +66,7 @@ def save_text(context: ToolContext, path: str, text: str, before: LoadedText | N
 
 
 def unread(context: ToolContext, before: LoadedText) -> ToolError | None:
-    """Why this file may not be replaced as a whole: what it holds has to be known. Source: issue 2, `write_file`."""
+    """Why this file may not be replaced as a whole: what it holds has to be known."""
     if before.is_fresh(context):
         return None
     reason = "has changed since it was read" if before.is_stale(context) else "exists, and was not read yet"

@@ -1,0 +1,46 @@
+"""In: the messages as they came. Out: a turn at its start, or why the request cannot be worked on. No effect."""
+
+from collections.abc import Callable
+from typing import Any
+
+from langchain_core.messages import AnyMessage
+from typing_extensions import TypedDict
+
+from nodes.begin_turn.fresh_turn import FRESH_TURN
+from nodes.begin_turn.named_files import named_files, read_ahead
+from nodes.language.history import close_dangling_calls, is_request
+from nodes.records import EditForm, Plan, Profile, StopCause, StopReason
+
+Update = dict[str, Any]
+
+
+class BeginTurnState(TypedDict, total=False):
+    """What the node reads."""
+
+    messages: list[AnyMessage]
+    plan: Plan
+
+
+def begin_turn(
+    state: BeginTurnState,
+    profile: Profile,
+    problem: str | None,
+    exists: Callable[[str], bool],
+    replace_history: Callable[[list[AnyMessage]], Any],
+) -> Update:
+    """Forget the last turn's working state, close dangling calls, and read named files ahead in the block form.
+
+    `problem` is what is wrong with the run's context; it ends the run here, as a missing request does.
+    """
+    messages = state.get("messages") or []
+    update: Update = {**FRESH_TURN, "plan": state.get("plan") or Plan(), "profile": profile}
+    if not messages or not is_request(messages[-1]) or not messages[-1].text.strip():
+        problem = problem or "There is no request: the last message has to be a person's, with text in it."
+    if problem:
+        return {**update, "stop": StopCause(reason=StopReason.INVALID_REQUEST, message=problem)}
+    repaired = close_dangling_calls(messages)
+    if repaired is not None:
+        update["messages"] = replace_history(repaired)
+    if profile.edit_form is EditForm.BLOCKS:
+        update["preload"] = read_ahead(named_files(messages[-1].text, exists), profile.protocol)
+    return update

@@ -1,0 +1,1 @@
+"""The three terminals and their report."""

@@ -1,0 +1,32 @@
+"""In: how the run came to its end. Out: the outcome, set exactly once, and the last message. No effect."""
+
+from typing import Any
+
+from langchain_core.messages import AIMessage
+from typing_extensions import TypedDict
+
+from nodes.records import Answer, CallResult, FileChange, JsonMap, Outcome, OutcomeKind, Plan, StopCause
+from nodes.stop.report import finished, stopped, wrap_up
+
+
+class StopState(TypedDict, total=False):
+    """What the terminals read."""
+
+    answer: Answer | None
+    stop: StopCause | None
+    plan: Plan
+    changes: list[FileChange]
+    results: list[CallResult]
+
+
+def finish(state: StopState, usage: JsonMap) -> dict[str, Any]:
+    """End with the final answer, which becomes the thread's last message."""
+    outcome = finished(state.get("answer") or Answer(text=""), state.get("changes", []), usage)
+    return {"outcome": outcome, "messages": [AIMessage(outcome.message)]}
+
+
+def give_up(state: StopState, kind: OutcomeKind, cause: StopCause, usage: JsonMap) -> dict[str, Any]:
+    """End early, with an account of what was done and what is left as the thread's last message."""
+    plan = state.get("plan") or Plan()
+    outcome: Outcome = stopped(kind, cause, plan, state.get("changes", []), usage)
+    return {"outcome": outcome, "messages": [AIMessage(wrap_up(outcome, plan, state.get("results", [])))]}

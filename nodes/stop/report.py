@@ -1,0 +1,92 @@
+"""The outcome of a run: what ended it, what was done, what is left, and how to go on.
+
+Nothing here asks the model: a run that ended without its budget still gives a full account of itself.
+"""
+
+from collections.abc import Sequence
+
+from nodes.records import (
+    Answer,
+    CallResult,
+    FileChange,
+    JsonMap,
+    Outcome,
+    OutcomeKind,
+    Plan,
+    PlanStatus,
+    StopCause,
+    StopReason,
+)
+
+HOW_TO_GO_ON = {
+    StopReason.ANSWERED: "Send another message to go on.",
+    StopReason.MAX_CALLS_PER_SESSION: "Start a new thread, or raise max_calls_per_session.",
+    StopReason.MAX_CALLS_PER_TURN: "Send another message to go on with a new turn, or raise max_calls_per_turn.",
+    StopReason.MAX_INPUT_TOKENS: "Raise the limit on input tokens, or start a new thread.",
+    StopReason.MAX_OUTPUT_TOKENS: "Raise the limit on output tokens, or start a new thread.",
+    StopReason.MAX_STEPS: "Send another message to go on with a new turn, or raise max_steps.",
+    StopReason.WALL_CLOCK: "Send another message to go on with a new turn, or raise max_seconds.",
+    StopReason.MAX_COST: "Raise max_cost_usd, or start a new thread.",
+    StopReason.HEALING_EXHAUSTED: "Try again, another --protocol, or a larger model.",
+    StopReason.SCHEMA_REPAIR_EXHAUSTED: "Try again, loosen the schema, or take a larger model.",
+    StopReason.LOOP_PERSISTED: "Say in other words what is wanted, or take a larger model.",
+    StopReason.PROVIDER_FAILED: "Mend what the message names, then send the task again.",
+    StopReason.CONTEXT_OVERFLOW: "Start a new thread with a smaller task, or take a model with a larger window.",
+    StopReason.EMPTY_REPLY: "Try again, or take another model.",
+    StopReason.REFUSED: "Word the task differently, or take another model.",
+    StopReason.CANCELLED: "Send the task again when you are ready.",
+    StopReason.INVALID_REQUEST: "Mend what the message names, then send the task again.",
+}
+"""One sentence for each reason; a test says that none is missing."""
+
+
+def finished(answer: Answer, changes: Sequence[FileChange], usage: JsonMap) -> Outcome:
+    """The outcome of a run that gave its final answer."""
+    return Outcome(
+        kind=OutcomeKind.FINISHED,
+        reason=StopReason.ANSWERED,
+        message=answer.text or "Done.",
+        answer=answer.text,
+        value=answer.value,
+        changed_files=changed_files(changes),
+        usage=usage,
+        how_to_go_on=HOW_TO_GO_ON[StopReason.ANSWERED],
+    )
+
+
+def stopped(kind: OutcomeKind, cause: StopCause, plan: Plan, changes: Sequence[FileChange], usage: JsonMap) -> Outcome:
+    """The outcome of a run that ended before its answer. `cause` is what the deciding node said."""
+    return Outcome(
+        kind=kind,
+        reason=cause.reason,
+        message=cause.message,
+        diagnostics=cause.diagnostics,
+        changed_files=changed_files(changes),
+        usage=usage,
+        how_to_go_on=f"{_left(plan)}{HOW_TO_GO_ON[cause.reason]}",
+    )
+
+
+def wrap_up(outcome: Outcome, plan: Plan, last_results: Sequence[CallResult]) -> str:
+    """The last message of a run that ended early: why, what was done, what is left, how to go on."""
+    lines = [f"{outcome.kind.value} ({outcome.reason.value}): {outcome.message}"]
+    lines += [f"- {line}" for line in outcome.diagnostics]
+    done = [step.title for step in plan.steps if step.status is PlanStatus.DONE]
+    lines.append("Done: " + ("; ".join(done) or "no step of a plan") + ".")
+    lines.append("Changed files: " + (", ".join(outcome.changed_files) or "none") + ".")
+    failed = [r.result.error.message for r in last_results if r.result.error is not None]
+    if failed:
+        lines.append(f"Last failure: {failed[-1]}")
+    lines.append(f"How to go on: {outcome.how_to_go_on}")
+    # What is quoted from a reply may hold a `tool:` line, which must not stand in the history as one.
+    return "\n".join(" ".join(line.split()) for line in lines)
+
+
+def changed_files(changes: Sequence[FileChange]) -> tuple[str, ...]:
+    """Paths in the order of their first change, each once."""
+    return tuple(dict.fromkeys(change.path for change in changes))
+
+
+def _left(plan: Plan) -> str:
+    left = [step.title for step in plan.steps if step.status is not PlanStatus.DONE]
+    return f"Left: {'; '.join(left)}. " if left else ""
