@@ -33,7 +33,8 @@ _NOT_READY = {
 }
 _PORT_REMEDY = "choose another --port, or leave it away to take a free one"
 _START_REMEDY = "check with `mendgraph model status`, or set OPENAI_BASE_URL and OPENAI_API_KEY"
-# Its threads would spin in barriers while other work needs the cores. Source: measured, 15 tokens/s against 2.5 on two busy cores.
+# Its threads would spin in barriers while other work needs the cores.
+# Source: measured, 15 tokens/s against 2.5 on two busy cores.
 _CALM_THREADS = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
 _LOG_PREFIX = re.compile(r"^[\d.]+ [A-Z] ")
 
