@@ -1,4 +1,4 @@
-"""Spec 1, section 7, to the letter; only the import paths are DESIGN section 3's."""
+"""Spec 1, section 7, to the letter; only the import paths are ours."""
 
 from pathlib import Path
 

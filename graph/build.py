@@ -1,0 +1,87 @@
+"""Puts the machine together: the only file that knows all rooms.
+
+It replays the transition table of `graph.routes`, gives each node its slice of the state, and hands one room what it
+needs of another. A node's configuration comes from the context that `begin_turn` stored in the state, never from the
+run's own arguments: those are gone after a resume.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from langchain_core.runnables import RunnableLambda
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.graph import StateGraph
+from langgraph.graph.state import CompiledStateGraph
+
+from graph import routes
+from graph.context import MAX_CALLS_PER_TURN_LIMIT, AgentContext
+from graph.rooms import CallModelSlice, Rooms
+from graph.state import AgentInput, AgentOutput, AgentState
+from nodes.call_model.model import Model
+from nodes.execute_tools.registry import Tool
+from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
+from nodes.records import OutcomeKind
+
+Machine = CompiledStateGraph[AgentState, AgentContext, AgentInput, AgentOutput]
+"""The compiled graph, as `build_graph` returns it."""
+
+_ROUTERS: dict[str, Callable[[AgentState], str]] = {
+    "begin_turn": routes.after_begin_turn,
+    "call_model": routes.after_call_model,
+    "parse": routes.after_parse,
+    "heal": routes.after_heal,
+    "guard": routes.after_guard,
+    "loop_check": routes.after_loop_check,
+}
+
+
+def build_graph(
+    checkpointer: BaseCheckpointSaver[Any] | None = None,
+    *,
+    model: Model | None = None,
+    tools: Sequence[Tool] | None = None,
+    rules: tuple[FileGuardrailRule, ...] = DEFAULT_GUARDRAIL_RULES,
+) -> Machine:
+    """Compile the machine.
+
+    `checkpointer` keeps threads; it should use `graph.state.serializer()`. `model` replaces the endpoint that the
+    context or the environment names. `tools` are all the tools there are, by default those of
+    `nodes.execute_tools.tools.default_tools`. `rules` say which files are denied.
+
+    Pass `context=AgentContext(...)` and, with a checkpointer, a `thread_id` to `invoke`, `ainvoke`, `stream` or
+    `astream`. The result's `outcome` says how the run ended; expected failures are never raised.
+    """
+    return build_machine(checkpointer, model=model, tools=tools, rules=rules)[0]
+
+
+def build_machine(
+    checkpointer: BaseCheckpointSaver[Any] | None,
+    *,
+    model: Model | None,
+    tools: Sequence[Tool] | None,
+    rules: tuple[FileGuardrailRule, ...],
+) -> tuple[Machine, Rooms]:
+    """Compile the machine, and give its rooms as well: they are closed by whoever runs it (`graph.run`)."""
+    rooms = Rooms(model=model, tools=tools, rules=rules)
+    builder: StateGraph[AgentState, AgentContext, AgentInput, AgentOutput] = StateGraph(
+        AgentState, context_schema=AgentContext, input_schema=AgentInput, output_schema=AgentOutput
+    )
+    builder.add_node("begin_turn", rooms.begin_turn)
+    calling: RunnableLambda[Any, Any] = RunnableLambda(rooms.call_model, afunc=rooms.acall_model, name="call_model")
+    builder.add_node("call_model", calling, input_schema=CallModelSlice)
+    builder.add_node("parse", rooms.parse)
+    builder.add_node("heal", rooms.heal)
+    builder.add_node("guard", rooms.guard)
+    builder.add_node("execute_tools", rooms.execute_tools)
+    builder.add_node("loop_check", rooms.loop_check)
+    builder.add_node(OutcomeKind.FINISHED.value, rooms.finish)
+    builder.add_node(OutcomeKind.BUDGET_STOP.value, rooms.budget_stop)
+    builder.add_node(OutcomeKind.SYSTEM_ERROR.value, rooms.system_error)
+    for source, _, target in routes.TRANSITIONS:
+        if source not in _ROUTERS:
+            builder.add_edge(source, target)
+    for source, router in _ROUTERS.items():
+        builder.add_conditional_edges(source, router)
+    compiled = builder.compile(checkpointer=checkpointer, name="mendgraph")
+    limit = routes.recursion_limit(MAX_CALLS_PER_TURN_LIMIT)
+    return compiled.with_config(recursion_limit=limit), rooms

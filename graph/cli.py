@@ -1,0 +1,241 @@
+"""The command `mendgraph`: parsing, exit codes and one line for each error; it decides nothing else.
+
+What a run needs is imported when a run starts, so that `--help`, `model status` and errors of usage answer at once.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from io import TextIOWrapper
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from graph import model_commands, options as opt
+from graph.exit_codes import ExitCode, exit_code_table
+from graph.plain_text import one_line
+from graph.word_order import TaskGroup
+
+if TYPE_CHECKING:
+    from graph.turns import Setup
+
+HELP = """A coding agent that repairs the project in the current folder, inside a budget and inside that folder.
+
+Without a key it uses the embedded local model (`mendgraph model pull` fetches it once). With OPENAI_BASE_URL and
+OPENAI_API_KEY it uses that endpoint.
+
+\b
+Examples:
+  mendgraph "The add function in calc.py is wrong: it subtracts. Fix it."
+  git diff | mendgraph --mode read-only --json - > review.json
+"""
+EPILOG = f"\b\nExit codes:\n{exit_code_table()}"
+
+app = typer.Typer(
+    cls=TaskGroup,
+    help=HELP,
+    epilog=EPILOG,
+    subcommand_metavar='"TASK" | COMMAND',
+    rich_markup_mode=None,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(model_commands.app, name="model")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"mendgraph {version('mendgraph')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(  # noqa: PLR0913, PLR0917 - typer reads the options from the signature
+    context: typer.Context,
+    root: opt.Root = Path(),
+    mode: opt.Mode = None,
+    model: opt.Model = None,
+    base_url: opt.BaseUrl = None,
+    protocol: opt.Protocol = None,
+    max_calls: opt.MaxCalls = None,
+    max_steps: opt.MaxSteps = None,
+    max_seconds: opt.MaxSeconds = None,
+    temperature: opt.Temperature = None,
+    seed: opt.Seed = None,
+    debug: opt.Debug = False,
+    as_json: opt.AsJson = False,
+    version: Annotated[  # noqa: ARG001 - its callback answers
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Keep the options for the command that follows."""
+    settings = opt.settings_of(
+        max_calls,
+        mode=mode,
+        model=model,
+        base_url=base_url,
+        protocol=protocol,
+        max_steps=max_steps,
+        max_seconds=max_seconds,
+        temperature=temperature,
+        seed=seed,
+    )
+    context.obj = opt.Options(root, as_json, debug, settings)
+
+
+@app.command()
+def run(context: typer.Context, task: opt.Task = None) -> int:
+    """Work on one task. The word `run` may be left away."""
+    request = _task_of(context, task or [])
+    _check_folder(context)
+
+    def work(setup: "Setup") -> int:
+        from graph.turns import run_once
+
+        return run_once(setup, request)
+
+    return _start(context.obj, work, attended=task != ["-"])
+
+
+@app.command()
+def chat(context: typer.Context) -> int:
+    """Talk with the agent, turn by turn, until the input ends."""
+    _check_folder(context)
+
+    def work(setup: "Setup") -> int:
+        from graph.turns import chat as talk
+
+        return talk(setup)
+
+    return _start(context.obj, work, attended=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code. `arguments` default to those of the process."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    _make_streams_writable()
+    try:
+        code = int(app(given or ["--help"], prog_name="mendgraph", standalone_mode=False) or 0)
+        sys.stdout.flush()
+    except typer.TyperException as error:
+        return _fail(given, ExitCode.USAGE_ERROR, f"{_tidy(error)}; see `mendgraph --help`")
+    except (BrokenPipeError, SystemExit):  # typer turns the first into the second
+        return _close_output()
+    except OSError as error:
+        return _close_output(f"cannot read or write ({error.strerror or type(error).__name__})")
+    except Exception as error:  # noqa: BLE001 - no traceback for a user; a bug is one line that asks for a report
+        return _report_bug(given, error)
+    if code == ExitCode.INTERRUPTED and arguments is None:
+        _leave_at_once(code)
+    return code if given else ExitCode.USAGE_ERROR
+
+
+def _start(chosen: opt.Options, work: "Callable[[Setup], int]", *, attended: bool) -> int:
+    try:
+        return work(_setup(chosen, attended=attended))
+    except KeyboardInterrupt:  # while libraries are loaded, or for the second time
+        sys.stderr.write("mendgraph: stopped by Ctrl-C\n")
+        return ExitCode.INTERRUPTED
+
+
+def _setup(chosen: opt.Options, *, attended: bool) -> "Setup":
+    from rich.console import Console
+
+    from graph.context import AgentContext
+    from graph.terminal import Display, Screen
+    from graph.turns import Setup
+
+    return Setup(
+        context=AgentContext(workspace=str(chosen.root), **chosen.settings),
+        display=Display(Screen(Console()), Screen(Console(stderr=True)), chosen.as_json, chosen.debug),
+        next_line=input,
+        ask=_ask if attended and not chosen.as_json and sys.stdin.isatty() else None,
+        environment=os.environ,
+        session_options=_session_options(),
+    )
+
+
+def _session_options() -> Mapping[str, Any]:
+    """Further arguments of `Session`: the seam at which tests put a model of their own."""
+    return {}
+
+
+def _ask(prompt: str) -> str:
+    """Ask on standard error, so that a redirected answer does not swallow the question."""
+    sys.stderr.write(prompt)
+    sys.stderr.flush()
+    return input()
+
+
+def _task_of(context: typer.Context, words: list[str]) -> str:
+    if len(words) != 1:
+        context.fail("put the task in quotes" if words else 'there is no task: mendgraph "what to do"')
+    try:
+        task = os.fsencode(sys.stdin.read() if words == ["-"] else words[0]).decode()
+    except UnicodeError:
+        context.fail("the task is not valid UTF-8 text")
+    if not task.strip():
+        context.fail("the task is empty")
+    return task
+
+
+def _check_folder(context: typer.Context) -> None:
+    """A run that may edit wants a folder that it can write in, before it spends anything."""
+    chosen: opt.Options = context.obj
+    if chosen.settings.get("mode") != "read-only" and not os.access(chosen.root, os.W_OK | os.X_OK):
+        context.fail(f"cannot write in the folder {str(chosen.root)!r}: use --mode read-only to only look at it")
+
+
+# --- How it ends without an outcome ----------------------------------------------------------------------------
+
+
+def _fail(arguments: Sequence[str], code: ExitCode, message: str) -> int:
+    sys.stderr.write(f"mendgraph: {message}\n")
+    if "--json" in arguments:
+        from graph.ending import error_as_json
+
+        sys.stdout.write(error_as_json(code.name.lower(), message) + "\n")
+    return code
+
+
+def _tidy(error: typer.TyperException) -> str:
+    return one_line(error.format_message().replace("Value error, ", ""), 300).rstrip(".")
+
+
+def _report_bug(arguments: Sequence[str], error: Exception) -> int:
+    if "--debug" in arguments:
+        import traceback
+
+        traceback.print_exc()
+    what = one_line(f"{type(error).__name__}: {error}")
+    return _fail(arguments, ExitCode.INTERNAL_ERROR, f"this is a bug ({what}): please report it with what --debug says")
+
+
+def _close_output(message: str = "") -> int:
+    """Nobody reads any more, or the disk is full: say so if possible, and let nothing be written at exit."""
+    if message:
+        sys.stderr.write(f"mendgraph: {message}\n")
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return ExitCode.OUTPUT_CLOSED
+
+
+def _make_streams_writable() -> None:
+    """What the terminal's encoding does not know is written as an escape; a closed stream swallows everything."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - open until the process ends
+        elif isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _leave_at_once(code: int) -> NoReturn:
+    """End the process without waiting for threads: one of them may still wait for an endpoint."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

@@ -1,0 +1,94 @@
+"""How the end of a run is told: its diffs, its outcome and its usage, as lines for a person or as one JSON object.
+
+Pure.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from graph.call_words import count_of
+from nodes.call_model.budget import APILimits
+from nodes.records import FileChange, JsonMap, Outcome, OutcomeKind, Plan
+
+
+class Line(NamedTuple):
+    """One line of output, and the style that a colour terminal gives it (rich's words for styles)."""
+
+    text: str
+    style: str = ""
+
+
+OUTCOME_STYLES = {
+    OutcomeKind.FINISHED: "bold green",
+    OutcomeKind.BUDGET_STOP: "bold yellow",
+    OutcomeKind.SYSTEM_ERROR: "bold red",
+}
+_DIFF_STYLES = {"---": "bold", "+++": "bold", "@": "cyan", "-": "red", "+": "green", "\\": "dim", "[": "dim"}
+
+
+def diff_lines(diffs: Iterable[str]) -> Iterator[Line]:
+    """The lines of unified diffs, coloured."""
+    for diff in diffs:
+        for number, line in enumerate(diff.removesuffix("\n").split("\n")):
+            yield Line(line, _DIFF_STYLES.get(line[:3] if number < 2 else line[:1], ""))
+
+
+def outcome_lines(outcome: Outcome) -> Iterator[Line]:
+    """The outcome in one line; for a run that did not finish also its evidence and how to go on."""
+    style = OUTCOME_STYLES[outcome.kind]
+    head = f"{outcome.kind.value} ({outcome.reason.value}): "
+    if outcome.kind is OutcomeKind.FINISHED:
+        if outcome.value is not None:
+            yield Line(f"value: {json.dumps(outcome.value, ensure_ascii=False)}")
+        yield Line(head + _changed(outcome.changed_files), style)
+        return
+    yield Line(head + " ".join(outcome.message.split()), style)
+    yield from (Line(f"  - {' '.join(line.split())}", "dim") for line in outcome.diagnostics)
+    if outcome.changed_files:
+        yield Line(_changed(outcome.changed_files))
+    yield Line(f"How to go on: {outcome.how_to_go_on}")
+
+
+def usage_lines(usage: JsonMap, limits: APILimits) -> Iterator[Line]:
+    """What the turn used, against its limit on calls; nothing where no model was called."""
+    if not usage.get("calls_in_current_turn"):
+        return
+    words = [
+        f"{usage['calls_in_current_turn']}/{limits.max_calls_per_turn} calls",
+        f"{usage.get('input_tokens_in_current_turn', 0):,} tokens in",
+        f"{usage.get('output_tokens_in_current_turn', 0):,} out",
+        f"{usage.get('seconds_in_current_turn', 0):.1f} s",
+    ]
+    if usage.get("cost_usd") is not None:
+        words.append(f"{usage['cost_usd']:.4f} USD in all")
+    yield Line(f"usage: {', '.join(words)}", "dim")
+
+
+def result_as_json(outcome: Outcome, changes: Sequence[FileChange], plan: Plan, thread_id: str) -> str:
+    """The one object of `--json`, in ASCII on one line."""
+    return as_json(
+        {
+            "outcome": outcome.model_dump(mode="json"),
+            "changes": [change.model_dump(mode="json") for change in changes],
+            "plan": plan.model_dump(mode="json"),
+            "usage": outcome.usage,
+            "thread_id": thread_id,
+        }
+    )
+
+
+def error_as_json(code: str, message: str) -> str:
+    """The object of `--json` where there is no result."""
+    return as_json({"error": {"code": code, "message": message}})
+
+
+def as_json(value: Any) -> str:
+    """ASCII on one line: nothing in it can steer a terminal, and every encoding can write it."""
+    return json.dumps(value, ensure_ascii=True, default=str)
+
+
+def _changed(paths: Sequence[str]) -> str:
+    if not paths:
+        return "no file changed"
+    return f"{count_of(len(paths), 'file')} changed: {', '.join(paths)}"

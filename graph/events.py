@@ -1,0 +1,191 @@
+"""What a person or a program sees of a run while it goes on: a few typed events, read from the graph's stream.
+
+Pure: takes the parts of `stream(stream_mode=["custom", "updates"])` and gives events.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from nodes.records import (
+    CallError,
+    CallResult,
+    ExtractionError,
+    FileChange,
+    LoopVerdict,
+    Outcome,
+    OverrideConstraint,
+    ToolCall,
+    Verdict,
+    VerdictKind,
+)
+
+
+@dataclass(frozen=True)
+class Text:
+    """The next piece of what the model says, calls included."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class CallsRead:
+    """The reply was read; these calls are to be judged, in order."""
+
+    calls: tuple[ToolCall | CallError, ...]
+
+
+@dataclass(frozen=True)
+class HealingBegan:
+    """The reply could not be used and is asked for again; `attempt` counts from 1."""
+
+    attempt: int
+    errors: tuple[ExtractionError, ...]
+
+
+@dataclass(frozen=True)
+class Rescued:
+    """The reply was a call in another form, and is read as it is."""
+
+    calls: tuple[ToolCall | CallError, ...]
+
+
+@dataclass(frozen=True)
+class Denied:
+    """Guard refused a call."""
+
+    tool: str
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Guard needs a person. Answer by running the session on with the decisions."""
+
+    request: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ToolStarted:
+    """A tool runs this call."""
+
+    call: ToolCall
+
+
+@dataclass(frozen=True)
+class StepDone:
+    """All calls of the reply have results, in order; `changes` are those of the turn so far."""
+
+    results: tuple[CallResult, ...]
+    changes: tuple[FileChange, ...]
+
+
+@dataclass(frozen=True)
+class LoopOverridden:
+    """The same action came too often and is now refused."""
+
+    overrides: tuple[OverrideConstraint, ...]
+
+
+@dataclass(frozen=True)
+class Traced:
+    """An event of the engine's trace, or of the sandbox."""
+
+    name: str
+    payload: Mapping[str, Any]
+    run_id: str
+    step_id: str
+    ms: int
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The run is over."""
+
+    outcome: Outcome
+
+
+Event = (
+    Text
+    | CallsRead
+    | HealingBegan
+    | Rescued
+    | Denied
+    | Asked
+    | ToolStarted
+    | StepDone
+    | LoopOverridden
+    | Traced
+    | Ended
+)
+
+
+@dataclass
+class EventReader:
+    """Turns the stream's parts into events. Keeps the calls of the step at hand, to name what guard denied."""
+
+    _calls: tuple[ToolCall | CallError, ...] = ()
+    _changes: tuple[FileChange, ...] = ()
+    _waiting: list[ToolCall] = field(default_factory=list)
+
+    def read(self, mode: str, part: Any) -> Iterator[Event]:
+        """The events of one part, in order."""
+        if mode == "custom":
+            yield from self._custom(part)
+            return
+        for node, update in part.items():
+            if node == "__interrupt__":
+                yield from (Asked(request=asked.value) for asked in update)
+            elif isinstance(update, Mapping):
+                yield from self._update(node, update)
+
+    def _custom(self, part: Mapping[str, Any]) -> Iterator[Event]:
+        if part.get("type") == "text":
+            yield Text(str(part["text"]))
+        elif part.get("type") == "trace":
+            name, payload = part["name"], part["payload"]
+            if name == "tool.invoke.start":
+                yield from self._started(str(payload.get("tool_name", "")))
+            yield Traced(name, payload, part["run_id"], part["step_id"], part["ms"])
+
+    def _started(self, tool: str) -> Iterator[Event]:
+        """The engine names the tool alone; calls of one tool start in the order of the reply."""
+        for call in self._waiting:
+            if call.tool == tool:
+                self._waiting.remove(call)
+                yield ToolStarted(call)
+                return
+
+    def _update(self, node: str, update: Mapping[str, Any]) -> Iterator[Event]:
+        if node == "parse":
+            self._calls = tuple(update.get("items") or ())
+            if self._calls:
+                yield CallsRead(self._calls)
+        elif node == "heal":
+            yield from self._healing(update)
+        elif node == "guard":
+            judged = list(zip(self._calls, update.get("verdicts") or (), strict=False))
+            allowed = [call for call, verdict in judged if verdict.kind is VerdictKind.ALLOW]
+            self._waiting = [call for call in allowed if isinstance(call, ToolCall)]
+            for call, verdict in judged:
+                if verdict.kind is VerdictKind.DENY and isinstance(call, ToolCall):
+                    yield Denied(call.tool, verdict)
+            if update.get("results"):
+                yield StepDone(tuple(update["results"]), self._changes)
+        elif node == "execute_tools":
+            self._changes = tuple(update.get("changes") or ())
+            yield StepDone(tuple(update.get("results") or ()), self._changes)
+        elif node == "loop_check":
+            loop = update.get("loop")
+            if loop is not None and loop.verdict is LoopVerdict.OVERRIDE:
+                yield LoopOverridden(loop.overrides)
+        elif update.get("outcome") is not None:
+            yield Ended(update["outcome"])
+
+    def _healing(self, update: Mapping[str, Any]) -> Iterator[Event]:
+        if update.get("items"):
+            self._calls = tuple(update["items"])
+            yield Rescued(self._calls)
+        attempts = update.get("healing_attempts") or ()
+        if attempts:
+            yield HealingBegan(len(attempts), tuple(attempts[-1].errors))

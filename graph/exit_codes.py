@@ -1,0 +1,38 @@
+"""What the exit code of `mendgraph` means: one table for the code, the help text and the README. Pure."""
+
+from enum import IntEnum
+
+from nodes.records import OutcomeKind
+
+
+class ExitCode(IntEnum):
+    """How the process ended. The three terminals of the machine have a code each."""
+
+    FINISHED = 0
+    OUTPUT_CLOSED = 1
+    USAGE_ERROR = 2
+    BUDGET_STOP = 3
+    SYSTEM_ERROR = 4
+    INTERNAL_ERROR = 70
+    INTERRUPTED = 130
+
+
+MEANINGS: dict[ExitCode, str] = {
+    ExitCode.FINISHED: "FINISHED: the run gave its answer",
+    ExitCode.OUTPUT_CLOSED: "nobody reads the output any more, or it cannot be written",
+    ExitCode.USAGE_ERROR: "the command line is wrong, and nothing was run",
+    ExitCode.BUDGET_STOP: "BUDGET_STOP: a limit ended the run, or a person did",
+    ExitCode.SYSTEM_ERROR: "SYSTEM_ERROR: the run failed, or the model is not in place",
+    ExitCode.INTERNAL_ERROR: "a bug in mendgraph",
+    ExitCode.INTERRUPTED: "Ctrl-C",
+}
+
+
+def exit_code_of(kind: OutcomeKind) -> ExitCode:
+    """The code of a run that ended in this terminal."""
+    return ExitCode[kind.value]
+
+
+def exit_code_table() -> str:
+    """One line for each code, in order."""
+    return "\n".join(f"{code.value:>5}  {meaning}" for code, meaning in MEANINGS.items())

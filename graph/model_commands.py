@@ -1,0 +1,92 @@
+"""`mendgraph model ...`: fetch the embedded model's weights, look at them, serve them."""
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import typer
+
+from graph.exit_codes import ExitCode
+from graph.options import Port
+from graph.plain_text import plain
+from nodes.call_model.weights import WeightsState, WeightsStatus, weights_path, weights_status
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+app = typer.Typer(help="The embedded local model.", no_args_is_help=True, rich_markup_mode=None)
+
+EXTRA_HINT = 'not installed: run `uv sync --extra local` or `pip install "mendgraph[local]"`'
+
+
+@app.command()
+def pull() -> int:
+    """Fetch the weights (1.1 GB): once, resumable, verified; shared by all projects."""
+    from graph.pull_bar import PullBar
+    from nodes.call_model.pull import pull_weights
+    from nodes.call_model.pull_outcome import Pulled, PullFailureKind
+
+    with PullBar(_standard_error()) as progress:
+        pulled = pull_weights(progress)
+    if isinstance(pulled, Pulled):
+        how = "was already there" if pulled.source == "cache" else "is in place and verified"
+        _tell(f"the model {how}: {pulled.path} ({_gigabytes(pulled.size_bytes)})")
+        return ExitCode.FINISHED
+    _complain(pulled.message)
+    interrupted = pulled.kind is PullFailureKind.INTERRUPTED
+    return ExitCode.INTERRUPTED if interrupted else ExitCode.SYSTEM_ERROR
+
+
+@app.command()
+def status() -> int:
+    """Say whether the embedded model can be used; exit code 0 if it can."""
+    from graph.pull_bar import PullBar
+
+    with PullBar(_standard_error()) as progress:
+        found = weights_status(progress=progress)
+    has_server = find_spec("xllamacpp") is not None
+    _tell(f"weights: {_state_words(found)}")
+    _tell(f"file: {found.path}")
+    _tell(f'extra "local": {"installed" if has_server else EXTRA_HINT}')
+    usable = has_server and found.state is WeightsState.READY
+    return ExitCode.FINISHED if usable else ExitCode.SYSTEM_ERROR
+
+
+@app.command()
+def serve(port: Port = 0) -> int:
+    """Serve the embedded model on this machine until Ctrl-C."""
+    from nodes.call_model.local_model import serve_in_foreground, why_unavailable
+
+    failure = why_unavailable() or serve_in_foreground(weights_path(), port, _announce)
+    if failure is None:
+        return ExitCode.FINISHED
+    _complain(failure.message)
+    return ExitCode.SYSTEM_ERROR
+
+
+def _announce(base_url: str) -> None:
+    _tell(f"serving on {base_url} until Ctrl-C; use it with OPENAI_BASE_URL={base_url}")
+
+
+def _state_words(found: WeightsStatus) -> str:
+    size = f"{_gigabytes(found.bytes_present)} of {_gigabytes(found.bytes_expected)}"
+    if found.state is WeightsState.READY:
+        return f"ready ({size})"
+    return f"{found.state.value} ({size}): run `mendgraph model pull`"
+
+
+def _gigabytes(count: int) -> str:
+    return f"{count / 1e9:.1f} GB"
+
+
+def _tell(message: str) -> None:
+    typer.echo(plain(message))
+
+
+def _complain(message: str) -> None:
+    typer.echo(f"mendgraph: {plain(message)}", err=True)
+
+
+def _standard_error() -> "Console":
+    from rich.console import Console
+
+    return Console(stderr=True)

@@ -1,0 +1,63 @@
+"""The options of the command line: their names, bounds and help, and what they mean to a run. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+import typer
+
+MIN_CALLS_PER_SESSION = 100
+"""A higher --max-calls raises the session's limit as well. Source: spec 1 section 4."""
+
+Root: TypeAlias = Annotated[Path, typer.Option(exists=True, file_okay=False, metavar="DIR", help="Folder to work in.")]
+Mode: TypeAlias = Annotated[
+    Literal["read-only", "ask", "auto"] | None,
+    typer.Option(help="No changes; changes that you approve; or changes inside the rules (the default)."),
+]
+Model: TypeAlias = Annotated[str | None, typer.Option(metavar="NAME", help="Model; `local` is the embedded one.")]
+BaseUrl: TypeAlias = Annotated[str | None, typer.Option(metavar="URL", help="OpenAI-compatible endpoint.")]
+Protocol: TypeAlias = Annotated[
+    Literal["text", "native", "auto"] | None, typer.Option(help="How tool calls travel (default: auto).")
+]
+MaxCalls: TypeAlias = Annotated[
+    int | None, typer.Option(min=1, max=1000, metavar="N", help="Model calls in one turn (default: 10).")
+]
+MaxSteps: TypeAlias = Annotated[int | None, typer.Option(min=1, metavar="N", help="Rounds of tool calls in one turn.")]
+MaxSeconds: TypeAlias = Annotated[
+    float | None, typer.Option(min=0.1, metavar="S", help="Seconds in model calls and tools in one turn.")
+]
+Temperature: TypeAlias = Annotated[
+    float | None, typer.Option(min=0, max=2, metavar="T", help="Sampling temperature (default: 0).")
+]
+Seed: TypeAlias = Annotated[int | None, typer.Option(min=0, max=2**31 - 1, metavar="N", help="Sampling seed.")]
+Debug: TypeAlias = Annotated[
+    bool, typer.Option("--debug", help="Calls, results and refused paths as JSON lines on standard error.")
+]
+AsJson: TypeAlias = Annotated[
+    bool, typer.Option("--json", help="One JSON object on standard output, and nothing else there.")
+]
+Task: TypeAlias = Annotated[
+    list[str] | None, typer.Argument(metavar="TASK", help="What to do; `-` reads it from the input.")
+]
+Port: TypeAlias = Annotated[
+    int, typer.Option(min=0, max=65_535, metavar="N", help="Port on 127.0.0.1; 0 takes a free one.")
+]
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of a run. `settings` are the fields of `AgentContext` that were given."""
+
+    root: Path
+    as_json: bool
+    debug: bool
+    settings: Mapping[str, Any]
+
+
+def settings_of(max_calls: int | None, **settings: Any) -> Mapping[str, Any]:
+    """The given ones among these settings; the others keep the defaults of `AgentContext`."""
+    if max_calls is not None:
+        settings["max_calls_per_turn"] = max_calls
+        settings["max_calls_per_session"] = max(max_calls, MIN_CALLS_PER_SESSION)
+    return {name: value for name, value in settings.items() if value is not None}

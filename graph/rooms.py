@@ -1,0 +1,290 @@
+"""The nodes of one machine, bound to its tools, its rules and its model.
+
+Each method is one node: it takes the node's slice of the state with the turn's stored context, and calls the room.
+"""
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+from langchain_core.messages import AnyMessage
+from langgraph.config import get_stream_writer
+from langgraph.runtime import Runtime
+from langgraph.types import Overwrite
+
+from graph.context import AgentContext
+from graph.state import Update
+from nodes.begin_turn.node import BeginTurnState, begin_turn
+from nodes.call_model import ledger
+from nodes.call_model.client import Connections
+from nodes.call_model.exchange import CallModelState, CallSettings
+from nodes.call_model.model import Model
+from nodes.call_model.node import acall_model, call_model
+from nodes.call_model.turn_view import view_turn
+from nodes.execute_tools.cache import ToolCache
+from nodes.execute_tools.engine import Engine, EngineConfig
+from nodes.execute_tools.environment.sandbox import check_workspace
+from nodes.execute_tools.environment.workspace import Workspace
+from nodes.execute_tools.node import ExecuteToolsState, execute_tools
+from nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext
+from nodes.execute_tools.tools import default_tools
+from nodes.execute_tools.trace import TraceEvent, TraceSink
+from nodes.guard.file_rules import FileGuardrailRule
+from nodes.guard.node import GuardState, judge_step
+from nodes.guard.policy import GuardConfig, judge_path
+from nodes.guard.verdicts import results_of_denied
+from nodes.heal.node import HealState, heal
+from nodes.language.dialects import read_dialect
+from nodes.loop_check.node import LoopState, check
+from nodes.loop_check.signature import signature_of
+from nodes.parse.answer_schema import answer_problems, schema_problem
+from nodes.parse.node import ParseState, parse
+from nodes.parse.reading import Reader, check_call
+from nodes.records import (
+    CallError,
+    EditForm,
+    Effect,
+    JsonMap,
+    ModelReply,
+    OutcomeKind,
+    Plan,
+    Profile,
+    Protocol,
+    ProviderFailure,
+    StopCause,
+    StopReason,
+    ToolCall,
+    ToolError,
+    ToolSpec,
+)
+from nodes.stop.node import StopState, finish, give_up
+
+
+class BeginTurnSlice(BeginTurnState, total=False):
+    """With the counters, which go on from turn to turn."""
+
+    spending: ledger.Spending
+    context: AgentContext
+
+
+class CallModelSlice(CallModelState, total=False):
+    """With the turn's context."""
+
+    context: AgentContext
+
+
+class ParseSlice(ParseState, total=False):
+    """With the history, for the files that the model has been shown."""
+
+    context: AgentContext
+    profile: Profile
+    messages: list[AnyMessage]
+
+
+class HealSlice(HealState, total=False):
+    """With what reading a rescued reply needs."""
+
+    context: AgentContext
+    messages: list[AnyMessage]
+
+
+class GuardSlice(GuardState, total=False):
+    """With the turn's context."""
+
+    context: AgentContext
+
+
+class ExecuteToolsSlice(ExecuteToolsState, total=False):
+    """With the clock that tools run against."""
+
+    context: AgentContext
+    spending: ledger.Spending
+    step: int
+
+
+class LoopCheckSlice(LoopState, total=False):
+    """With the counters: a step is counted when it is settled."""
+
+    context: AgentContext
+    spending: ledger.Spending
+
+
+class StopSlice(StopState, total=False):
+    """With what the report counts."""
+
+    context: AgentContext
+    spending: ledger.Spending
+    reply: ModelReply | None
+
+
+class Rooms:
+    """All nodes of one machine. Holds no state of a run."""
+
+    def __init__(self, model: Model | None, tools: Sequence[Tool] | None, rules: tuple[FileGuardrailRule, ...]) -> None:
+        """Bind the nodes; nothing is opened or connected yet."""
+        self._registry = ActionRegistry(default_tools() if tools is None else tools)
+        self._specs = {spec.name: spec for spec in self._registry.specs()}
+        self._terminal = frozenset(spec.name for spec in self._specs.values() if spec.terminal)
+        self._rules = rules
+        self._model = model
+        self._connections = Connections(lambda: os.environ)
+        self._judge = partial(judge_path, rules=rules)
+
+    def close(self) -> None:
+        """Close the connections that the nodes opened for sync calls."""
+        self._connections.close()
+
+    async def aclose(self) -> None:
+        """Close the connections of this event loop, and those for sync calls."""
+        await self._connections.aclose()
+
+    def begin_turn(self, state: BeginTurnSlice, runtime: Runtime[AgentContext]) -> Update:
+        """Store the turn's context, start its counters, and check what can be checked before anything is spent."""
+        context = runtime.context or state.get("context") or AgentContext()
+        spending = ledger.begin_turn(state.get("spending") or ledger.Spending())
+        root = check_workspace(context.workspace)
+        problem = root.message if isinstance(root, ToolError) else schema_problem(context.answer_schema or {})
+        folder = context.workspace if isinstance(root, ToolError) else root
+        exists = (lambda _: False) if problem else Workspace(folder, self._judge).exists
+        update = begin_turn(state, self._profile(context), problem, exists, Overwrite)
+        return {**update, "context": context.model_copy(update={"workspace": folder}), "spending": spending}
+
+    def call_model(self, state: CallModelSlice) -> Update:
+        """Make the next model call."""
+        return call_model(state, self._call_settings(state), self._tool_specs(state), self._connect, _say())
+
+    async def acall_model(self, state: CallModelSlice) -> Update:
+        """Make the next model call without blocking the event loop."""
+        settings, specs = self._call_settings(state), self._tool_specs(state)
+        return await acall_model(state, settings, specs, self._connect, _say())
+
+    def parse(self, state: ParseSlice) -> Update:
+        """Read the reply."""
+        return parse(state, self._reader(state["context"], state["profile"], state["messages"]))
+
+    def heal(self, state: HealSlice) -> Update:
+        """Repair the reply or ask for it again."""
+        reader = self._reader(state["context"], state["profile"], state["messages"])
+        return heal(state, state["context"].healing(), partial(_rescue, reader))
+
+    def guard(self, state: GuardSlice) -> Update:
+        """Judge the calls."""
+        context = state["context"]
+        config = GuardConfig(mode=context.mode, root=context.workspace, rules=self._rules)
+        return {**judge_step(state, config, self._specs, partial(signature_of, root=context.workspace))}
+
+    def execute_tools(self, state: ExecuteToolsSlice, runtime: Runtime[AgentContext]) -> Update:
+        """Run the allowed calls, and charge the time to the turn."""
+        context = state["context"]
+        limits, spending = context.limits(), state["spending"]
+        sink = _sink(state, runtime)
+        # A cache that lives for one step cannot serve what an editor beside us has changed since.
+        engine = Engine(self._registry, sink, EngineConfig(), cache=ToolCache())
+        left = context.tool_timeout_s if limits.max_seconds is None else limits.max_seconds - spending.seconds
+        tool_context = ToolContext(
+            workspace=Workspace(context.workspace, self._judge, observe=partial(sink.emit, "sandbox.refused")),
+            files_read=state.get("files_read", {}),
+            plan=state.get("plan") or Plan(),
+            timeout_s=max(min(context.tool_timeout_s, left), 0.1),
+        )
+        update = execute_tools(state, engine.run_sync, tool_context, self._terminal, results_of_denied)
+        seconds = sum(result.ms for result in update["results"]) / 1_000
+        return {**update, "spending": spending.model_copy(update={"seconds": spending.seconds + seconds})}
+
+    def loop_check(self, state: LoopCheckSlice) -> Update:
+        """Judge the step and settle it into the history."""
+        context = state["context"]
+        update = check(state, context.loop(), partial(signature_of, root=context.workspace), self._specs)
+        paid = not (state.get("reply") or ModelReply()).preloaded
+        spending = state["spending"]
+        return {**update, "spending": spending.model_copy(update={"steps": spending.steps + paid})}
+
+    def finish(self, state: StopSlice) -> Update:
+        """End with the answer."""
+        return finish(state, _usage(state))
+
+    def budget_stop(self, state: StopSlice) -> Update:
+        """End on a limit: the one that a node named, or the one that the router saw."""
+        cause = state.get("stop") or ledger.exhausted_limit(state["spending"], state["context"].limits())
+        return give_up(state, OutcomeKind.BUDGET_STOP, cause or _UNNAMED, _usage(state))
+
+    def system_error(self, state: StopSlice) -> Update:
+        """End on a failure that the machine could not mend."""
+        return give_up(state, OutcomeKind.SYSTEM_ERROR, state.get("stop") or _UNNAMED, _usage(state))
+
+    def _profile(self, context: AgentContext) -> Profile:
+        embedded = self._model is None and self._connections.is_embedded(context.model, context.base_url)
+        protocol = context.protocol if context.protocol != "auto" else "text" if embedded else "native"
+        blocks = embedded and protocol == "text"
+        edit_form = context.edit_form if context.edit_form != "auto" else "blocks" if blocks else "replace"
+        return Profile(protocol=Protocol(protocol), edit_form=EditForm(edit_form), embedded=embedded)
+
+    def _connect(self, model: str | None, base_url: str | None) -> Model | ProviderFailure:
+        return self._model or self._connections.connect(model, base_url)
+
+    def _call_settings(self, state: CallModelSlice) -> CallSettings:
+        context = state["context"]
+        return CallSettings(
+            limits=context.limits(),
+            temperature=context.temperature,
+            seed=context.seed,
+            timeout_s=context.request_timeout_s,
+            retries=context.provider_retries,
+            model=context.model,
+            base_url=context.base_url,
+        )
+
+    def _tool_specs(self, state: CallModelSlice) -> list[ToolSpec]:
+        """The tools that this turn's model is told of: one way to edit, and nothing that the mode denies anyway."""
+        hidden = {"edit_blocks"} if state["profile"].edit_form is EditForm.REPLACE else {"edit_file"}
+        read_only = state["context"].mode == "read-only"
+        return [
+            spec
+            for spec in self._specs.values()
+            if spec.name not in hidden and not (read_only and spec.effect is Effect.WRITE)
+        ]
+
+    def _reader(self, context: AgentContext, profile: Profile, messages: list[AnyMessage]) -> Reader:
+        blocks = profile.edit_form is EditForm.BLOCKS
+        return Reader(
+            profile=profile,
+            known_tools=self._registry.names(),
+            validate=self._registry.validate,
+            check_answer=partial(answer_problems, schema=context.answer_schema),
+            shown_files=tuple(view_turn(messages).files) if blocks else (),
+        )
+
+
+_UNNAMED = StopCause(reason=StopReason.CANCELLED, message="The run was stopped.")
+
+
+def _say() -> Callable[[str], None]:
+    """Pass text on as it comes, to whoever streams the run with mode "custom"."""
+    write = get_stream_writer()
+    return lambda text: write({"type": "text", "text": text})
+
+
+def _sink(state: ExecuteToolsSlice, runtime: Runtime[AgentContext]) -> TraceSink:
+    info = runtime.execution_info
+    thread = (info.thread_id if info else None) or ""
+    return TraceSink(run_id=thread, step_id=str(state.get("step", 0)), forward=partial(_forward, runtime.stream_writer))
+
+
+def _forward(write: Callable[[Any], None], event: TraceEvent) -> None:
+    write({"type": "trace", **asdict(event)})
+
+
+def _rescue(reader: Reader, text: str, step: int) -> list[ToolCall | CallError]:
+    """Read a reply in another dialect as it is, its arguments checked like any others."""
+    calls = read_dialect(text, reader.known_tools) or []
+    return [
+        check_call(call, f"call_{step}_{index}", json.dumps(call.args, ensure_ascii=False), reader)
+        for index, call in enumerate(calls)
+    ]
+
+
+def _usage(state: StopSlice) -> JsonMap:
+    return ledger.usage_report(state["spending"], state["context"].limits())

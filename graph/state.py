@@ -1,0 +1,88 @@
+"""The state of the machine: its channels, their reducers, and what a checkpoint may hold.
+
+`messages` grows only by whole exchanges: a reply enters together with the results of its calls (`loop_check`) or as
+the final answer (`stop`). So at every checkpoint the history is one that an endpoint accepts, whatever was killed.
+Until then the reply, its calls, verdicts and results live in channels of their own, each the word of one node.
+"""
+
+from typing import Annotated, Any
+
+from langchain_core.messages import AnyMessage
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.graph.message import add_messages
+from typing_extensions import TypedDict
+
+from graph.context import AgentContext
+from nodes import records
+from nodes.call_model.budget import APILimits, APIUsageStats
+from nodes.call_model.ledger import RunLimits, Spending
+from nodes.heal.corrective_prompt import HealingAttempt
+
+
+class AgentInput(TypedDict):
+    """What a user sends: the new message or messages. The last one must be a person's."""
+
+    messages: Annotated[list[AnyMessage], add_messages]
+
+
+class AgentOutput(TypedDict, total=False):
+    """What a run returns."""
+
+    messages: Annotated[list[AnyMessage], add_messages]
+    outcome: records.Outcome | None
+    changes: list[records.FileChange]
+    plan: records.Plan
+    spending: Spending
+
+
+class AgentState(AgentOutput, total=False):
+    """All channels. Those in the first group last as long as the thread, those in the others as long as a turn."""
+
+    files_read: dict[str, str]
+    step: int
+
+    context: AgentContext
+    profile: records.Profile
+    preload: records.ModelReply | None
+    reply: records.ModelReply | None
+    reading: records.Reading | None
+    items: list[records.ToolCall | records.CallError]
+    errors: list[records.ExtractionError]
+    answer: records.Answer | None
+    verdicts: list[records.Verdict]
+    results: list[records.CallResult]
+
+    corrections: list[records.Correction]
+    healing_attempts: list[HealingAttempt]
+    loop: records.LoopRecord
+    stop: records.StopCause | None
+
+
+CHECKPOINT_TYPES: tuple[type, ...] = (
+    AgentContext,
+    APILimits,
+    APIUsageStats,
+    HealingAttempt,
+    RunLimits,
+    Spending,
+    *(
+        word
+        for word in vars(records).values()
+        if isinstance(word, type) and word.__module__ == records.__name__ and word is not records.Record
+    ),
+)
+"""Every type of ours that a checkpoint may hold; a saver refuses to build any other."""
+
+
+def serializer() -> JsonPlusSerializer:
+    """The only serializer that our savers use: strict msgpack, our types and LangChain's messages, nothing else."""
+    return JsonPlusSerializer(allowed_msgpack_modules=CHECKPOINT_TYPES)
+
+
+def allowed_msgpack_modules() -> list[list[str]]:
+    """`CHECKPOINT_TYPES` as `langgraph.json` spells them: module and name."""
+    return [[word.__module__, word.__qualname__] for word in CHECKPOINT_TYPES]
+
+
+Update = dict[str, Any]
+"""What a node returns: the channels that it changes."""

@@ -1,0 +1,190 @@
+"""A run on a terminal: the model's words as they come, a line for each tool, and the end of it all.
+
+Pure but for the streams that it is given. The answer (text, diff, outcome) goes to standard output. What happens
+meanwhile goes there as well, so that it stands between the words, but to standard error with `--json` and `--debug`.
+"""
+
+from dataclasses import dataclass
+
+from rich.color import ColorSystem
+from rich.console import Console
+from rich.style import Style
+
+from graph.call_words import error_words, result_words, target_of
+from graph.ending import Line, as_json
+from graph.events import (
+    CallsRead,
+    Denied,
+    Event,
+    HealingBegan,
+    LoopOverridden,
+    Rescued,
+    StepDone,
+    Text,
+    ToolStarted,
+    Traced,
+)
+from graph.plain_text import one_line, plain
+from graph.visible_text import VisibleText
+from nodes.execute_tools.redact import redact
+from nodes.records import CallError, CallResult, FileChange, JsonMap, ToolCall, ToolErrorCode
+
+PREFIX = "mendgraph: "
+"""Stands before the first words of a turn. Source: spec 2, "Terminal output rules"."""
+
+_REFUSALS = frozenset({ToolErrorCode.PERMISSION_DENIED, ToolErrorCode.LOOP_OVERRIDE})
+
+
+class Screen:
+    """One stream of the terminal. Whatever is written, no control character of it reaches the screen."""
+
+    def __init__(self, console: Console) -> None:
+        self._file = console.file
+        self._colours = ColorSystem.STANDARD if console.color_system and not console.no_color else None
+        self._in_line = False
+
+    def write(self, text: str) -> None:
+        """Write at once, without ending the line."""
+        self._file.write(plain(text))
+        self._file.flush()
+        self._in_line = not text.endswith("\n") if text else self._in_line
+
+    def line(self, text: str, style: str = "") -> None:
+        """Write a line of its own."""
+        self.end_line()
+        shown = plain(text)
+        self._file.write(f"{Style.parse(style).render(shown, color_system=self._colours) if style else shown}\n")
+        self._file.flush()
+
+    def end_line(self) -> None:
+        """End the line that was begun, if there is one."""
+        if self._in_line:
+            self.write("\n")
+
+
+@dataclass(frozen=True)
+class Display:
+    """Where things are shown: answers on `out`, everything else on `err`. With `as_json` one object is the answer."""
+
+    out: Screen
+    err: Screen
+    as_json: bool = False
+    debug: bool = False
+
+    @property
+    def notes(self) -> Screen:
+        """Where the run's steps are told."""
+        return self.err if self.as_json or self.debug else self.out
+
+
+class RunView:
+    """Shows the events of one session's turns. `changes` are those of the turn so far."""
+
+    def __init__(self, display: Display, visible: VisibleText, root: str) -> None:
+        self.display = display
+        self._visible = visible
+        self._root = root
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin a turn."""
+        self.changes: tuple[FileChange, ...] = ()
+        self._calls: dict[str, ToolCall | CallError] = {}
+        self._said = ""  # all that was seen of the model's text in this turn
+        self._gap = ""  # line ends that are shown only if more text follows
+        self._reply_begun = False
+
+    def show(self, event: Event) -> None:
+        """Show one event."""
+        if isinstance(event, Text):
+            self._say(self._visible.feed(event.text))
+        elif isinstance(event, Traced):
+            if event.name.startswith("sandbox."):
+                self._debug(event.name, dict(event.payload))
+        elif not isinstance(event, ToolStarted):
+            self.end_reply()
+            self._tell(event)
+
+    def end_reply(self) -> None:
+        """The reply is over: show what was held of it."""
+        self._say(self._visible.end())
+        self._gap, self._reply_begun = "", False
+        if not self.display.as_json:
+            self.display.out.end_line()
+
+    def has_shown(self, text: str) -> bool:
+        """Whether the turn's visible text holds every line of this."""
+        said = {line.strip() for line in self._said.splitlines()}
+        return all(line.strip() in said for line in text.splitlines() if line.strip())
+
+    def answer(self, text: str) -> None:
+        """Show the final answer, unless its words were seen as they came."""
+        if text.strip() and not self.has_shown(text):
+            self._say(text)
+            self.end_reply()
+
+    def lines(self, *lines: Line) -> None:
+        """Lines of their own on standard output."""
+        for line in lines:
+            self.display.out.line(*line)
+
+    # --- What the model says -----------------------------------------------------------------------------------
+
+    def _say(self, text: str) -> None:
+        text = self._gap + text if self._reply_begun else text.lstrip()
+        body = text.rstrip("\n")
+        self._gap = text[len(body) :]
+        if not body:
+            return
+        if not self.display.as_json:
+            self.display.out.write(body if self._said else PREFIX + body)
+        self._said += body if self._reply_begun else f"\n{body}"
+        self._reply_begun = True
+
+    # --- What happens ------------------------------------------------------------------------------------------
+
+    def _tell(self, event: Event) -> None:
+        match event:
+            case CallsRead(calls):
+                self._take(calls)
+            case Rescued(calls):
+                self._note("… that was a call in another form: it is read as it is", "dim")
+                self._take(calls)
+            case StepDone(results):
+                for result in results:
+                    self.changes += result.changes
+                    self._tell_result(result)
+            case HealingBegan(attempt, errors):
+                self._note(
+                    f"… that reply cannot be used ({error_words(errors)}): asking again, attempt {attempt}", "dim"
+                )
+            case LoopOverridden((*_, override)):
+                what = one_line(f"{override.tool} {override.target}")
+                self._note(f"↻ {what}: the same action {override.repeats} times, refused from now on", "yellow")
+            case Denied(tool, verdict):
+                self._debug("guard.denied", {"tool": tool, "root": self._root, **verdict.model_dump(mode="json")})
+
+    def _take(self, calls: tuple[ToolCall | CallError, ...]) -> None:
+        self._calls = {call.call_id: call for call in calls}
+        for call in calls:
+            if isinstance(call, ToolCall):
+                self._debug("tool.call", {"tool": call.tool, "args": call.arguments})
+            else:
+                error = f"{call.error.error_type.name}: {call.error.details}"
+                self._debug("tool.call", {"tool": call.tool, "args": call.raw_arguments, "error": error})
+
+    def _tell_result(self, result: CallResult) -> None:
+        self._debug("tool.response", {"tool": result.tool, "response": result.result.as_map()})
+        call, error = self._calls.get(result.call_id), result.result.error
+        what = one_line(f"{result.tool} {target_of(call.arguments) if isinstance(call, ToolCall) else ''}")
+        if error is not None and error.code in _REFUSALS:
+            self._note(f"⛔ {what}: {one_line(error.message, 300)}", "red")
+        elif error is not None or result.tool != "final_answer":
+            self._note(f"→ {what}  {result_words(result.result)}", "yellow" if error else "cyan")
+
+    def _note(self, text: str, style: str) -> None:
+        self.display.notes.line(text, style)
+
+    def _debug(self, name: str, payload: JsonMap) -> None:
+        if self.display.debug:
+            self.display.err.line(as_json(redact({"event": name, **payload})))

@@ -1,0 +1,53 @@
+"""What holds for every test: its own home, no one's keys, no network, no clock in hypothesis."""
+
+import os
+from collections.abc import Iterable, Iterator
+
+import hypothesis
+import pytest
+
+from tests import network
+
+FOREIGN_SETTINGS = ("OPENAI_", "LANGCHAIN_", "LANGSMITH_", "LANGGRAPH_", "HF_", "MENDGRAPH_", "OTEL_")
+TERMINAL_SETTINGS = ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "PYTHONPATH", "CLICOLOR_FORCE")
+PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+HOMES = {"HOME": "", "XDG_CACHE_HOME": "cache", "XDG_CONFIG_HOME": "config"}
+STORES = {"XDG_DATA_HOME": "data", "XDG_STATE_HOME": "state", "XDG_RUNTIME_DIR": "run"}
+
+hypothesis.settings.register_profile("house", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("house")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A home of the tests' own, and none of the variables that would steer a run.
+
+    A recording keeps what says where the local model's weights are: the real home and cache, `MENDGRAPH_MODEL_DIR`.
+    """
+    home = tmp_path_factory.mktemp("home")
+    folders = STORES if network.is_recording() else HOMES | STORES
+    with pytest.MonkeyPatch.context() as patch:
+        for name in foreign(os.environ):
+            patch.delenv(name)
+        for name, folder in folders.items():
+            (home / folder).mkdir(exist_ok=True)
+            patch.setenv(name, str(home / folder))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def only_loopback() -> Iterator[None]:
+    """No test reaches beyond this machine."""
+    with network.loopback_only():
+        yield
+
+
+def foreign(names: Iterable[str]) -> list[str]:
+    """The environment variables among `names` that would steer a run or its output."""
+    kept = {"MENDGRAPH_RECORD", "MENDGRAPH_MODEL_DIR"} if network.is_recording() else {"MENDGRAPH_RECORD"}
+    return [
+        name
+        for name in names
+        if name not in kept
+        and (name.upper().startswith(FOREIGN_SETTINGS) or name.upper() in (*TERMINAL_SETTINGS, *PROXIES))
+    ]

@@ -1,0 +1,54 @@
+"""A model in this process that says what it is told to, and never more than it may."""
+
+from collections.abc import Callable, Sequence
+
+from nodes.call_model.ledger import estimate_tokens
+from nodes.call_model.model import Call
+from nodes.records import FinishReason, ModelReply, ProviderFailure, RawCall
+from tests.doubles.replies import Message, Say
+
+Line = Message | ProviderFailure
+
+
+class ScriptedModel:
+    """What `build_graph(model=...)` takes. `calls` holds each call as it came; after the script, `then` is repeated.
+
+    Tokens are those of the message's `usage`, but never more than the call reserved: an honest endpoint.
+    """
+
+    def __init__(self, script: Sequence[Line], then: Line | None = None) -> None:
+        self.calls: list[Call] = []
+        self._script = tuple(script)
+        self._then = then or Say("Done.")
+
+    def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
+        """Say the next line."""
+        line = self._script[len(self.calls)] if len(self.calls) < len(self._script) else self._then
+        self.calls.append(call)
+        if isinstance(line, ProviderFailure):
+            return line
+        if line.text:
+            on_text(line.text)
+        return reply_of(line, len(self.calls), call)
+
+    async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
+        """Say the next line in an event loop."""
+        return self.complete(call, on_text)
+
+
+def reply_of(message: Message, number: int, call: Call) -> ModelReply:
+    """The message as the reply to call `number` (from 1)."""
+    given, taken = message.usage or (0, 0)
+    fits = estimate_tokens(call.prompt.characters(), len(call.prompt.messages))
+    return ModelReply(
+        text=message.text,
+        calls=tuple(
+            RawCall(call_id=script[2] if len(script) == 3 else f"call_{number}_{index}", tool=tool, arguments=arguments)
+            for index, script in enumerate(message.calls, start=1)
+            for tool, arguments in [script[:2]]
+        ),
+        finish_reason=FinishReason.REFUSAL if message.refusal else FinishReason(message.finish_reason or "stop"),
+        refusal=message.refusal,
+        input_tokens=min(given, fits),
+        output_tokens=min(taken, call.max_output_tokens),
+    )

@@ -1,0 +1,107 @@
+"""The form that Studio shows: described, bounded, and handed on to the rooms whole."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from graph.context import MAX_CALLS_PER_TURN_LIMIT, AgentContext
+from nodes.call_model.budget import APILimits
+from nodes.call_model.ledger import RunLimits
+from nodes.heal.corrective_prompt import SelfHealingConfig
+from nodes.loop_check.repetition import LoopConfig
+from nodes.records import JsonMap
+
+SCHEMA = AgentContext.model_json_schema()["properties"]
+
+
+@pytest.mark.parametrize("name", AgentContext.model_fields)
+def test_every_field_says_what_it_is_and_has_a_default(name: str) -> None:
+    assert SCHEMA[name]["description"].endswith(".")
+    assert "default" in SCHEMA[name]
+
+
+def test_the_defaults_are_those_of_the_rooms() -> None:
+    context = AgentContext()
+    assert context.limits() == RunLimits()
+    assert context.healing() == SelfHealingConfig()
+    assert context.loop() == LoopConfig()
+
+
+def test_every_limit_is_handed_on() -> None:
+    limits: JsonMap = {
+        "max_calls_per_session": 1,
+        "max_calls_per_turn": 2,
+        "max_input_tokens_per_session": 3,
+        "max_output_tokens_per_session": 4,
+        "max_input_tokens_per_turn": 5,
+        "max_output_tokens_per_turn": 6,
+        "max_output_tokens_per_call": 70,
+        "max_steps": 8,
+        "max_steps_soft": True,
+        "max_seconds": 9.5,
+        "max_cost_usd": 10.5,
+        "usd_per_million_input": 11.5,
+        "usd_per_million_output": 12.5,
+    }
+    of_a_turn = {name: limits[name] for name in RunLimits.model_fields if name != "api"}
+    assert AgentContext(**limits).limits() == RunLimits(api=APILimits(1, 2, 3, 4), **of_a_turn)
+    assert set(limits) == {*APILimits._fields, *of_a_turn}
+
+
+def test_every_number_of_healing_and_loop_control_is_handed_on() -> None:
+    context = AgentContext(max_healing_attempts=5, max_schema_repairs=4, repeat_window=7, loop_repeat_threshold=6)
+    assert context.healing() == SelfHealingConfig(max_retries=5, max_schema_repairs=4)
+    assert context.loop() == LoopConfig(window=7, threshold=6)
+
+
+@pytest.mark.parametrize(
+    ("field", "too_little", "too_much"),
+    [
+        ("workspace", "", None),
+        ("mode", "write", None),
+        ("protocol", "xml", None),
+        ("edit_form", "diff", None),
+        ("temperature", -0.1, 2.1),
+        ("seed", -1, 2**31),
+        ("request_timeout_s", 0, 3_601),
+        ("provider_retries", -1, 11),
+        ("max_calls_per_session", 0, None),
+        ("max_calls_per_turn", 0, MAX_CALLS_PER_TURN_LIMIT + 1),
+        ("max_input_tokens_per_session", 0, None),
+        ("max_output_tokens_per_session", 0, None),
+        ("max_input_tokens_per_turn", 0, None),
+        ("max_output_tokens_per_turn", 0, None),
+        ("max_output_tokens_per_call", 15, None),
+        ("max_steps", 0, None),
+        ("max_seconds", 0, None),
+        ("max_cost_usd", 0, None),
+        ("usd_per_million_input", -1, None),
+        ("usd_per_million_output", -1, None),
+        ("max_healing_attempts", -1, 21),
+        ("max_schema_repairs", -1, 21),
+        ("repeat_window", 1, 51),
+        ("loop_repeat_threshold", 1, 51),
+        ("tool_timeout_s", 0, 3_601),
+        ("answer_schema", "object", None),
+        ("max_calls_per_turns", 5, None),
+    ],
+)
+def test_what_is_out_of_bounds_is_refused(field: str, too_little: Any, too_much: Any) -> None:
+    for value in [too_little, *([too_much] if too_much is not None else [])]:
+        with pytest.raises(ValidationError):
+            AgentContext.model_validate({field: value})
+
+
+@pytest.mark.parametrize("field", [name for name in AgentContext.model_fields if "max_" in name or "usd_" in name])
+def test_no_limit_is_infinite_or_no_number(field: str) -> None:
+    for value in (float("nan"), float("inf")):
+        with pytest.raises(ValidationError):
+            AgentContext.model_validate({field: value})
+
+
+def test_a_context_is_a_value() -> None:
+    context = AgentContext(workspace="/w")
+    assert context == AgentContext(workspace="/w") != AgentContext()
+    with pytest.raises(ValidationError, match="frozen"):
+        context.workspace = "/x"  # type: ignore[misc] # this is what must not work

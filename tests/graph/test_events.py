@@ -1,0 +1,162 @@
+"""Parts of a stream become events, in order, and nothing is lost or told twice."""
+
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from graph.events import (
+    Asked,
+    CallsRead,
+    Denied,
+    Ended,
+    Event,
+    EventReader,
+    HealingBegan,
+    LoopOverridden,
+    Rescued,
+    StepDone,
+    Text,
+    ToolStarted,
+    Traced,
+)
+from nodes.heal.corrective_prompt import HealingAttempt
+from nodes.records import (
+    CallError,
+    CallResult,
+    ChangeKind,
+    ExtractionError,
+    ExtractionErrorType,
+    FileChange,
+    LoopRecord,
+    LoopVerdict,
+    Outcome,
+    OutcomeKind,
+    OverrideConstraint,
+    StopReason,
+    ToolCall,
+    ToolError,
+    ToolErrorCode,
+    ToolResult,
+    Verdict,
+    VerdictKind,
+)
+
+
+def call(number: int, tool: str = "read_file") -> ToolCall:
+    return ToolCall(call_id=f"c{number}", tool=tool, arguments={"path": f"{number}.py"}, raw_arguments="{}")
+
+
+def result(number: int, tool: str = "read_file") -> CallResult:
+    return CallResult(call_id=f"c{number}", tool=tool, result=ToolResult(ok=True))
+
+
+def trace(name: str, **payload: Any) -> tuple[str, Any]:
+    part = {"type": "trace", "name": name, "payload": payload, "run_id": "t", "step_id": "1", "ms": 5}
+    return "custom", part
+
+
+def traced(name: str, **payload: Any) -> Traced:
+    return Traced(name, payload, run_id="t", step_id="1", ms=5)
+
+
+def step(node: str, **update: Any) -> tuple[str, Any]:
+    return "updates", {node: update}
+
+
+ERROR = ExtractionError(ExtractionErrorType.INVALID_JSON_SYNTAX, 1, "tool: x(", "broken")
+BROKEN = CallError(call_id="c9", tool="read_file", raw_arguments="(", error=ERROR)
+ALLOW = Verdict(kind=VerdictKind.ALLOW)
+REFUSAL = ToolError(code=ToolErrorCode.PERMISSION_DENIED, message="No.")
+DENY = Verdict(kind=VerdictKind.DENY, rule="env_file", error=REFUSAL)
+CHANGE = FileChange(path="a.py", kind=ChangeKind.EDITED, sha256_before="0", sha256_after="1", diff="")
+OVERRIDE = OverrideConstraint(signature="f", tool="read_file", target="a.py", repeats=3)
+OUTCOME = Outcome(kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="Done.")
+ATTEMPTS = [HealingAttempt(0, "x", [ERROR], "again"), HealingAttempt(1, "y", [ERROR, ERROR], "again")]
+
+
+def read(parts: Iterable[tuple[str, Any]]) -> list[Event]:
+    reader = EventReader()
+    return [event for mode, part in parts for event in reader.read(mode, part)]
+
+
+@pytest.mark.parametrize(
+    ("part", "events"),
+    [
+        (("custom", {"type": "text", "text": "Hel"}), [Text("Hel")]),
+        (("custom", {"type": "something else"}), []),
+        (step("begin_turn", outcome=None, changes=[]), []),
+        (step("call_model", reply=None), []),
+        (step("parse", items=[call(1), BROKEN]), [CallsRead((call(1), BROKEN))]),
+        (step("parse", items=[]), []),
+        (step("heal", corrections=[], healing_attempts=ATTEMPTS), [HealingBegan(2, (ERROR, ERROR))]),
+        (step("heal", items=[call(1)], errors=[]), [Rescued((call(1),))]),
+        (step("heal", stop=None), []),
+        (step("loop_check", loop=LoopRecord()), []),
+        (
+            step("loop_check", loop=LoopRecord(overrides=(OVERRIDE,), verdict=LoopVerdict.OVERRIDE)),
+            [LoopOverridden((OVERRIDE,))],
+        ),
+        (step("loop_check", loop=LoopRecord(overrides=(OVERRIDE,), verdict=LoopVerdict.FRESH)), []),
+        (step("FINISHED", outcome=OUTCOME), [Ended(OUTCOME)]),
+        (("updates", {"__interrupt__": (SimpleNamespace(value={"kind": "approval"}),)}), [Asked({"kind": "approval"})]),
+        (("updates", {"heal": None}), []),
+        (trace("cache.miss", tool_name="read_file"), [traced("cache.miss", tool_name="read_file")]),
+    ],
+)
+def test_a_part_becomes_events(part: tuple[str, Any], events: list[Event]) -> None:
+    assert read([part]) == events
+
+
+def test_a_step_is_told_from_its_calls_to_its_results() -> None:
+    parts = [
+        step("parse", items=[call(1), call(2, "write_file"), BROKEN, call(3)]),
+        step("guard", verdicts=[ALLOW, DENY, DENY, ALLOW]),
+        trace("tool.invoke.start", tool_name="read_file"),
+        trace("tool.invoke.start", tool_name="read_file"),
+        step("execute_tools", results=[result(1), result(3)], changes=[CHANGE]),
+    ]
+    start = traced("tool.invoke.start", tool_name="read_file")
+    assert read(parts) == [
+        CallsRead((call(1), call(2, "write_file"), BROKEN, call(3))),
+        Denied("write_file", DENY),
+        ToolStarted(call(1)),
+        start,
+        ToolStarted(call(3)),
+        start,
+        StepDone((result(1), result(3)), (CHANGE,)),
+    ]
+
+
+def test_a_step_of_denied_calls_is_done_where_guard_settles_it() -> None:
+    denied = CallResult(call_id="c1", tool="read_file", result=ToolResult(ok=False, error=REFUSAL))
+    parts = [step("parse", items=[call(1)]), step("guard", verdicts=[DENY], results=[denied])]
+    assert read(parts)[1:] == [Denied("read_file", DENY), StepDone((denied,), ())]
+
+
+def test_a_denied_call_does_not_forget_what_was_changed_before() -> None:
+    parts = [
+        step("execute_tools", results=[result(1)], changes=[CHANGE]),
+        step("guard", verdicts=[DENY], results=[result(2)]),
+    ]
+    assert read(parts)[-1] == StepDone((result(2),), (CHANGE,))
+
+
+def test_the_calls_of_a_rescued_reply_are_the_calls_at_hand() -> None:
+    parts = [
+        step("parse", items=[]),
+        step("heal", items=[call(1)]),
+        step("guard", verdicts=[ALLOW]),
+        trace("tool.invoke.start", tool_name="read_file"),
+    ]
+    assert read(parts)[1] == ToolStarted(call(1))
+
+
+def test_a_tool_that_was_not_allowed_never_starts() -> None:
+    parts = [
+        step("parse", items=[call(1)]),
+        step("guard", verdicts=[DENY]),
+        trace("tool.invoke.start", tool_name="read_file"),
+    ]
+    assert not [event for event in read(parts) if isinstance(event, ToolStarted)]

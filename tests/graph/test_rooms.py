@@ -1,0 +1,300 @@
+"""How the nodes are bound to the turn's context, to the tools and to the model: seen from the calls that are made."""
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.messages import HumanMessage
+from langgraph.checkpoint.memory import InMemorySaver
+
+from graph.build import build_graph
+from graph.context import AgentContext
+from graph.rooms import Rooms
+from graph.state import serializer
+from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
+from nodes.execute_tools.tools import default_tools
+from nodes.execute_tools.tools.arguments import ToolArguments
+from nodes.records import EditForm, Effect, JsonMap, OutcomeKind, Profile, Protocol, StopReason
+from tests.doubles.replies import Message, Say
+from tests.doubles.scripted_model import ScriptedModel
+from tests.doubles.scripted_server import ScriptedServer
+from tests.runs.playing import write_files
+from tests.runs.scenario import Use, message_of, use
+
+FILES = {"a.py": "a = 1\n"}
+READ = use(("read_file", {"path": "a.py"}))
+DONE = Say("Done.")
+TEXT = Protocol.TEXT
+
+
+def ended(folder: Path, *replies: Use | Say, protocol: Protocol = Protocol.NATIVE, **context: Any) -> JsonMap:
+    """The values of a thread after one turn, with the model as `values["model"]`."""
+    write_files(folder, FILES)
+    model = ScriptedModel([message_of(reply, protocol) for reply in replies])
+    machine = build_graph(InMemorySaver(serde=serializer()), model=model)
+    config: Any = {"configurable": {"thread_id": "t"}}
+    settings = AgentContext(**{"workspace": str(folder), "protocol": protocol.value, **context})
+    machine.invoke({"messages": [HumanMessage("Look at a.py.")]}, config, context=settings)
+    return {**machine.get_state(config).values, "model": model}
+
+
+# --- begin_turn
+
+
+def test_the_turn_keeps_its_context_with_the_real_name_of_the_workspace(tmp_path: Path) -> None:
+    real = tmp_path / "real"
+    real.mkdir()
+    (tmp_path / "link").symlink_to(real)
+    values = ended(tmp_path / "link", DONE, max_calls_per_turn=3)
+    expected = AgentContext(workspace=str(real.resolve()), protocol="native", max_calls_per_turn=3)
+    assert values["context"] == expected
+
+
+@pytest.mark.parametrize(
+    ("context", "words"),
+    [
+        ({"workspace": "/no/such/folder"}, "/no/such/folder"),
+        ({"workspace": "/"}, "/"),
+        ({"workspace": "/etc"}, "/etc"),
+        ({"answer_schema": {"type": "objekt"}}, "answer_schema is not a JSON schema"),
+    ],
+)
+def test_what_cannot_be_worked_on_ends_the_turn_before_it_costs(context: JsonMap, words: str, tmp_path: Path) -> None:
+    values = ended(tmp_path, DONE, **context)
+    outcome = values["outcome"]
+    assert (outcome.kind, outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.INVALID_REQUEST)
+    assert words in outcome.message
+    assert (values["model"].calls, outcome.usage["total_calls"]) == ([], 0)
+
+
+@pytest.mark.parametrize(
+    ("context", "environment", "profile"),
+    [
+        ({"model": "m", "protocol": "text"}, {"OPENAI_API_KEY": "k"}, Profile(protocol=Protocol.TEXT)),
+        (
+            {"model": "m", "protocol": "text", "edit_form": "blocks"},
+            {"OPENAI_API_KEY": "k"},
+            Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS),
+        ),
+        ({}, {}, Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS, embedded=True)),
+        ({"model": "local"}, {"OPENAI_API_KEY": "k"}, Profile(edit_form=EditForm.BLOCKS, embedded=True)),
+        ({"protocol": "native"}, {}, Profile(protocol=Protocol.NATIVE, embedded=True)),
+        ({"edit_form": "replace"}, {}, Profile(protocol=Protocol.TEXT, embedded=True)),
+        ({"model": "m"}, {"OPENAI_API_KEY": "k"}, Profile(protocol=Protocol.NATIVE)),
+        ({}, {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}, Profile(protocol=Protocol.NATIVE)),
+    ],
+)
+def test_the_endpoint_decides_on_the_way_of_talking(
+    context: JsonMap, environment: dict[str, str], profile: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    config: Any = {"configurable": {"thread_id": "t"}}
+    machine = build_graph(InMemorySaver(serde=serializer()))
+    settings = AgentContext(**{"workspace": str(tmp_path), **context})
+    machine.invoke({"messages": [HumanMessage("Hi.")]}, config, context=settings, interrupt_after=["begin_turn"])
+    assert machine.get_state(config).values["profile"] == profile
+
+
+def test_a_model_of_ones_own_is_not_the_embedded_one(tmp_path: Path) -> None:
+    write_files(tmp_path, FILES)
+    machine = build_graph(InMemorySaver(serde=serializer()), model=ScriptedModel([DONE]))
+    config: Any = {"configurable": {"thread_id": "t"}}
+    machine.invoke({"messages": [HumanMessage("Hi.")]}, config, context=AgentContext(workspace=str(tmp_path)))
+    assert machine.get_state(config).values["profile"] == Profile(protocol=Protocol.NATIVE)
+
+
+def test_a_turn_that_cannot_begin_reports_nothing_of_the_turn_before(tmp_path: Path) -> None:
+    write_files(tmp_path, FILES)
+    saver = InMemorySaver(serde=serializer())
+    config: Any = {"configurable": {"thread_id": "t"}}
+    edit = use(("edit_file", {"path": "a.py", "old_str": "1", "new_str": "2"}), ("read_file", {"path": "b.py"}))
+    machine = build_graph(saver, model=ScriptedModel([message_of(edit, Protocol.NATIVE), DONE]))
+    machine.invoke({"messages": [HumanMessage("Mend.")]}, config, context=AgentContext(workspace=str(tmp_path)))
+    nowhere = AgentContext(workspace=str(tmp_path / "nowhere"))
+    ended = machine.invoke({"messages": [HumanMessage("And now?")]}, config, context=nowhere)
+    assert (ended["outcome"].reason, ended["outcome"].changed_files) == (StopReason.INVALID_REQUEST, ())
+    assert "Last failure" not in ended["messages"][-1].text
+    assert ended["outcome"].usage["total_calls"] == 2
+
+
+# --- call_model
+
+
+def test_a_call_is_made_as_the_context_says(tmp_path: Path) -> None:
+    values = ended(tmp_path, DONE, temperature=0.5, seed=7, max_output_tokens_per_call=99, request_timeout_s=9.0)
+    [call] = values["model"].calls
+    assert (call.prompt.temperature, call.seed, call.max_output_tokens, call.timeout_s) == (0.5, 7, 99, 9.0)
+
+
+@pytest.mark.parametrize(
+    ("context", "hidden"),
+    [
+        ({}, {"edit_blocks"}),
+        ({"edit_form": "blocks"}, {"edit_file"}),
+        ({"mode": "read-only"}, {"edit_blocks", "edit_file", "write_file"}),
+    ],
+)
+def test_the_model_is_told_of_the_tools_that_it_may_use(context: JsonMap, hidden: set[str], tmp_path: Path) -> None:
+    told = {each["function"]["name"] for each in ended(tmp_path, DONE, **context)["model"].calls[0].prompt.tools}
+    assert told == {each.name for each in default_tools()} - hidden
+
+
+def test_a_tool_that_was_not_told_of_may_be_known_all_the_same(tmp_path: Path) -> None:
+    edit = use(("edit_file", {"path": "a.py", "old_str": "1", "new_str": "2"}))
+    values = ended(tmp_path, edit, DONE, protocol=Protocol.TEXT, edit_form="blocks")
+    assert (values["outcome"].changed_files, (tmp_path / "a.py").read_text("utf-8")) == (("a.py",), "a = 2\n")
+
+
+def test_a_read_only_run_denies_what_it_did_not_tell_of(tmp_path: Path) -> None:
+    edit = use(("edit_file", {"path": "a.py", "old_str": "1", "new_str": "2"}))
+    values = ended(tmp_path, edit, DONE, mode="read-only")
+    assert (values["changes"], [verdict.rule for verdict in values["verdicts"]]) == ([], ["read_only"])
+
+
+# --- parse and heal
+
+
+def test_the_files_that_were_shown_are_those_that_a_block_may_mean(tmp_path: Path) -> None:
+    """One file was read ahead: a block of definitions without a name is for it."""
+    (tmp_path / "a.py").write_text("", encoding="utf-8")
+    block = Say("```python\ndef f():\n    return 2\n```")
+    values = ended(tmp_path, block, protocol=Protocol.TEXT, edit_form="blocks")
+    assert values["outcome"].changed_files == ("a.py",)
+    assert "def f():\n    return 2\n" in (tmp_path / "a.py").read_text("utf-8")
+
+
+def test_the_arguments_of_a_rescued_call_are_checked_like_any_others(tmp_path: Path) -> None:
+    printed = Say('{"name": "read_file", "arguments": {"path": "a.py", "limit": 0}}')
+    fixed = Say('{"name": "read_file", "arguments": {"filename": "a.py"}}')
+    values = ended(tmp_path, printed, fixed, DONE)
+    assert [error.error_type.name for attempt in values["healing_attempts"] for error in attempt.errors] == [
+        "MISSING_TOOL_PREFIX"
+    ]
+    assert [code for code in values["model"].calls[2].prompt.messages if code["role"] == "tool"] != []
+    assert values["outcome"].answer == "Done."
+
+
+# --- execute_tools
+
+
+class NoArguments(ToolArguments):
+    """Nothing to say."""
+
+
+@tool(effect=Effect.NONE)
+def tell_time_limit(context: ToolContext, arguments: NoArguments) -> ToolOutput:  # noqa: ARG001 - a tool's shape
+    """Tell how long this call may take."""
+    return ToolOutput.ok(seconds=context.timeout_s)
+
+
+@pytest.mark.parametrize(
+    ("context", "seconds"),
+    [({}, 30.0), ({"tool_timeout_s": 5.0}, 5.0), ({"max_seconds": 12.0}, 12.0), ({"max_seconds": 0.05}, 0.1)],
+)
+def test_a_tool_gets_no_more_time_than_the_turn_has_left(context: JsonMap, seconds: float, tmp_path: Path) -> None:
+    model = ScriptedModel([message_of(use(("tell_time_limit", {})), Protocol.NATIVE)])
+    machine = build_graph(InMemorySaver(serde=serializer()), model=model, tools=(tell_time_limit,))
+    config: Any = {"configurable": {"thread_id": "t"}}
+    settings = AgentContext(workspace=str(tmp_path), **context)
+    machine.invoke({"messages": [HumanMessage("Hi.")]}, config, context=settings)
+    [result] = machine.get_state(config).values["results"]
+    assert result.result.data["seconds"] == pytest.approx(seconds, abs=0.1)
+
+
+def test_a_step_is_traced_to_whoever_listens(tmp_path: Path) -> None:
+    write_files(tmp_path, FILES)
+    (tmp_path / "b.py").symlink_to("/etc/passwd")
+    replies = (use(("read_file", {"path": "a.py"}), ("read_file", {"path": "b.py"})), DONE)
+    model = ScriptedModel([message_of(reply, Protocol.NATIVE) for reply in replies])
+    parts: list[Any] = list(
+        build_graph(model=model).stream(
+            {"messages": [HumanMessage("Read.")]}, context=AgentContext(workspace=str(tmp_path)), stream_mode="custom"
+        )
+    )
+    traced = [part for part in parts if part["type"] == "trace"]
+    names = [part["name"] for part in traced]
+    assert names[:3] == ["tool.resolve.start", "tool.resolve.ok", "args.parse.start"]
+    assert names.count("tool.invoke.ok") == 2
+    assert "sandbox.refused" in names
+    assert {part["step_id"] for part in traced} == {"1"}
+    assert [part["text"] for part in parts if part["type"] == "text"] == ["Done."]
+
+
+def test_the_time_of_tools_is_charged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine's clock goes on by half a second at each look."""
+    ticks = iter(range(0, 10**9, 500))
+    monkeypatch.setattr("nodes.execute_tools.engine.monotonic_ms", lambda: next(ticks))
+    values = ended(tmp_path, READ, READ, DONE, max_seconds=0.9)
+    assert values["outcome"].reason is StopReason.WALL_CLOCK
+    assert values["spending"].seconds >= 1.0
+
+
+# --- loop_check
+
+
+@pytest.mark.parametrize(("edit_form", "steps"), [("replace", 1), ("blocks", 1)])
+def test_what_was_read_ahead_is_no_step(edit_form: str, steps: int, tmp_path: Path) -> None:
+    values = ended(tmp_path, READ, DONE, protocol=Protocol.TEXT, edit_form=edit_form)
+    ahead = edit_form == "blocks"
+    assert (values["spending"].steps, values["spending"].usage.total_calls) == (steps, 2)
+    assert sum(message.type == "human" for message in values["messages"]) == 2 + ahead
+
+
+# --- Several runs
+
+
+def test_runs_of_one_machine_do_not_meet(tmp_path: Path) -> None:
+    """Two runs, step by step in turn, each in its own workspace and within its own limits."""
+
+    def echo(request: JsonMap) -> Message:
+        name = request["messages"][1]["content"]
+        return message_of(use(("write_file", {"path": f"{len(request['messages'])}.txt", "content": name})), TEXT)
+
+    with ScriptedServer(then=echo) as server:
+        machine = build_graph(InMemorySaver(serde=serializer()))
+        runs = []
+        for name, calls in (("one", 2), ("two", 4)):
+            (tmp_path / name).mkdir()
+            context = AgentContext(
+                workspace=str(tmp_path / name),
+                base_url=server.base_url,
+                model="m",
+                protocol="text",
+                max_calls_per_turn=calls,
+            )
+            config: Any = {"configurable": {"thread_id": name}}
+            runs.append(machine.stream({"messages": [HumanMessage(name)]}, config, context=context))
+        deque(zip_longest(*runs))
+    found = {path.relative_to(tmp_path).as_posix(): path.read_text("utf-8") for path in tmp_path.rglob("*.txt")}
+    assert found == {
+        f"{name}/{n}.txt": name for name, calls in (("one", 2), ("two", 4)) for n in range(2, 2 * calls + 1, 2)
+    }
+
+
+# --- Connections
+
+
+@contextmanager
+def rooms() -> Iterator[Rooms]:
+    bound = Rooms(model=None, tools=None, rules=())
+    try:
+        yield bound
+    finally:
+        bound.close()
+
+
+def test_rooms_open_nothing_until_a_model_is_called() -> None:
+    with rooms() as bound:
+        assert bound._connections._models == {}
+
+
+def test_connections_are_shared_by_runs_and_closed_once() -> None:
+    with ScriptedServer() as server, rooms() as bound:
+        first, second = bound._connect("m", server.base_url), bound._connect("m", server.base_url)
+        assert first is second
+        assert bound._connect("other", server.base_url) is not first

@@ -1,0 +1,105 @@
+"""What a run makes of an endpoint that fails in ways that no cassette can hold: each is typed, bounded, explained."""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from graph.context import AgentContext
+from nodes.records import JsonMap, OutcomeKind, StopReason
+from tests.doubles.scripted_server import Disconnect, NoFinish, Reply, Say, ScriptedServer, Slow, Status
+from tests.runs.playing import Played, run, set_clock
+
+FINE = Say("All is well.")
+FAILED = (OutcomeKind.SYSTEM_ERROR, StopReason.PROVIDER_FAILED)
+OVERFLOW = Status(400, {"error": {"message": "too long", "code": "context_length_exceeded"}})
+
+
+def asked(folder: Path, base_url: str, **more: object) -> Played:
+    """One question to this endpoint."""
+    settings: JsonMap = {"model": "scripted", **more}
+    return run(AgentContext(workspace=str(folder), base_url=base_url, **settings), "Is all well?")
+
+
+@pytest.mark.parametrize(
+    "bad", [Disconnect(0), Disconnect(2), NoFinish("All is"), Status(500), Status(429), Status(408)], ids=repr
+)
+def test_what_may_pass_is_tried_again(bad: Reply, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = set_clock(monkeypatch)
+    with ScriptedServer([bad, bad, FINE]) as server:
+        played = asked(tmp_path, server.base_url)
+    assert (played.outcome.kind, played.outcome.answer) == (OutcomeKind.FINISHED, "All is well.")
+    assert (played.outcome.usage["total_calls"], len(server.requests), waits) == (3, 3, [0.5, 1.0])
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason", "tries", "words"),
+    [
+        (Disconnect(0), StopReason.PROVIDER_FAILED, 3, "cannot be reached"),
+        (Disconnect(2), StopReason.PROVIDER_FAILED, 3, "broke off"),
+        (NoFinish("All is"), StopReason.PROVIDER_FAILED, 3, "broke off"),
+        (Status(503), StopReason.PROVIDER_FAILED, 3, "scripted status 503"),
+        (Status(429), StopReason.PROVIDER_FAILED, 3, "too many requests"),
+        (Status(401), StopReason.PROVIDER_FAILED, 1, "OPENAI_API_KEY"),
+        (Status(404), StopReason.PROVIDER_FAILED, 1, "--model"),
+        (Status(400), StopReason.PROVIDER_FAILED, 1, "refuses the request"),
+        (OVERFLOW, StopReason.CONTEXT_OVERFLOW, 1, "longer than the model's window"),
+    ],
+    ids=repr,
+)
+def test_what_does_not_pass_ends_the_run(
+    bad: Reply, reason: StopReason, tries: int, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_clock(monkeypatch)
+    with ScriptedServer([bad] * 3) as server:
+        outcome = asked(tmp_path, server.base_url).outcome
+    assert (outcome.kind, outcome.reason, len(server.requests)) == (OutcomeKind.SYSTEM_ERROR, reason, tries)
+    assert words in outcome.message
+    assert "\n" not in outcome.message
+
+
+def test_an_endpoint_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_clock(monkeypatch)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        base_url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
+        outcome = asked(tmp_path, base_url).outcome
+    assert (outcome.kind, outcome.reason) == FAILED
+    assert f"{base_url} cannot be reached" in outcome.message
+    assert outcome.diagnostics == ("provider error: connection (3 tries)",)
+
+
+def test_a_slow_reply_is_given_up(tmp_path: Path) -> None:
+    with ScriptedServer([Slow(600, FINE)]) as server:
+        outcome = asked(tmp_path, server.base_url, request_timeout_s=0.1, provider_retries=0).outcome
+    assert (outcome.kind, outcome.reason) == FAILED
+    assert "did not answer in time" in outcome.message
+
+
+def test_a_slow_reply_does_not_outlive_the_turn(tmp_path: Path) -> None:
+    """The time of the turn is a limit like any other, also in the middle of a reply."""
+    with ScriptedServer([Slow(600, FINE)]) as server:
+        outcome = asked(tmp_path, server.base_url, max_seconds=0.1).outcome
+    assert (outcome.kind, outcome.reason) == (OutcomeKind.BUDGET_STOP, StopReason.WALL_CLOCK)
+    assert (len(server.requests), outcome.usage["total_calls"]) == (1, 1)
+
+
+def test_a_wait_that_the_turn_has_no_time_for_is_not_waited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = set_clock(monkeypatch)
+    with ScriptedServer([Status(503, headers={"Retry-After": "20"})]) as server:
+        outcome = asked(tmp_path, server.base_url, max_seconds=15.0).outcome
+    assert (outcome.kind, outcome.reason, waits) == (*FAILED, [])
+
+
+def test_retries_pay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_clock(monkeypatch)
+    with ScriptedServer([Status(503)] * 3) as server:
+        outcome = asked(tmp_path, server.base_url, max_calls_per_turn=2).outcome
+    assert (outcome.kind, outcome.reason) == (OutcomeKind.BUDGET_STOP, StopReason.MAX_CALLS_PER_TURN)
+    assert len(server.requests) == 2
+
+
+def test_an_endpoint_of_one_model_needs_no_name(tmp_path: Path) -> None:
+    with ScriptedServer([FINE]) as server:
+        outcome = asked(tmp_path, server.base_url, model=None).outcome
+    assert (outcome.answer, server.requests[0]["model"]) == ("All is well.", "scripted")

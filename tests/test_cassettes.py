@@ -1,0 +1,143 @@
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from vcr.errors import CannotOverwriteExistingCassetteException
+
+from tests import cassettes
+from tests.cassettes import REPLAY_URL, Live, Origin, Tape, cassette, cassette_path, scripted
+from tests.doubles.scripted_server import Chunked, Say, ScriptedServer, Status
+
+NAME = "scenario/case"
+
+
+def ask(tape: Tape, word: str, **more: Any) -> httpx2.Response:
+    """One request as the client of a run would send it, with a secret in each place where one may hide."""
+    key = "sk-" + "a1B2" * 8
+    body = {"messages": [{"role": "user", "content": f"{word} {key}"}], **more}
+    headers = {"Authorization": f"Bearer {key}", "X-Key": key}
+    return httpx2.post(f"{tape.base_url}/chat/completions", json=body, headers=headers)
+
+
+def play(
+    library: Path, *words: str, live: Live | None = None, swallow: bool = False, **more: Any
+) -> list[httpx2.Response]:
+    """Ask one question after another of the cassette, as a run would; one that swallows turns failures into values."""
+    answers = []
+    with cassette(NAME, live, library=library) as tape:
+        for word in words:
+            try:
+                answers.append(ask(tape, word, **more))
+            except CannotOverwriteExistingCassetteException:
+                if not swallow:
+                    raise
+    return answers
+
+
+@pytest.fixture
+def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A library with one cassette: two exchanges, the first of them refused."""
+    refusal = Status(429, {"error": 1}, {"Retry-After": "3", "Set-Cookie": "a"})
+    with monkeypatch.context() as patch:
+        patch.setenv("MENDGRAPH_RECORD", "1")
+        play(tmp_path, "one", "two", live=scripted(refusal, Say("sk-" + "x" * 20)))
+    return tmp_path
+
+
+def test_a_recording_holds_no_secret_and_says_where_it_comes_from(recorded: Path) -> None:
+    text = cassette_path(NAME, recorded).read_text(encoding="utf-8")
+    assert text.startswith("recorded_from: scripted server\n")
+    assert not any(secret in text for secret in ("sk-", "Bearer", "Set-Cookie", "x-key", "127.0.0.1", "Date"))
+    assert text.count("uri: http://llm.test/v1/chat/completions") == 2
+    assert [path.name for path in (recorded / "scenario").iterdir()] == ["case.yaml"]
+
+
+def test_a_replay_answers_from_the_file_alone(recorded: Path) -> None:
+    with cassette(NAME, scripted(), library=recorded) as tape:
+        refused, answered = ask(tape, "one"), ask(tape, "two")
+    assert (tape.base_url, tape.recording, len(tape.requests)) == (REPLAY_URL, False, 2)
+    assert (refused.status_code, refused.headers["retry-after"]) == (429, "3")
+    assert answered.json()["choices"][0]["message"]["content"] == "SCRUBBED"
+
+
+def test_a_recording_replaces_the_old_one_only_if_it_ends_well(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = cassette_path(NAME, recorded)
+    before = path.read_bytes()
+    monkeypatch.setenv("MENDGRAPH_RECORD", "1")
+    with pytest.raises(TypeError):
+        play(recorded, "three", live=scripted(Say("new")), not_json=object())
+    assert path.read_bytes() == before
+    play(recorded, "three", live=scripted(Say("new")))
+    assert [word in path.read_text(encoding="utf-8") for word in ("one", "two", "three")] == [False, False, True]
+
+
+def test_an_exchange_that_nobody_asks_for_fails(recorded: Path) -> None:
+    with pytest.raises(AssertionError, match="cassette scenario/case: 1 of 2 exchanges were asked for"):
+        play(recorded, "one")
+
+
+def test_an_exchange_plays_once(recorded: Path) -> None:
+    with pytest.raises(CannotOverwriteExistingCassetteException, match="already been played"):
+        play(recorded, "one", "one")
+
+
+def test_a_request_that_was_not_recorded_fails_even_where_it_is_swallowed(recorded: Path) -> None:
+    with pytest.raises(AssertionError, match=r"cassette scenario/case: Can't play(?s:.*)messages: asked"):
+        play(recorded, "one", "two", "three", swallow=True)
+
+
+def test_a_failing_test_is_told_of_the_request_that_was_not_recorded(recorded: Path) -> None:
+    with pytest.raises(CannotOverwriteExistingCassetteException) as caught:
+        play(recorded, "two", temperature=1)
+    assert "temperature: asked ...1... but recorded ...null..." in caught.value.__notes__[0]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_async_clients_are_recorded_and_replayed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stream: bool) -> None:
+    async def talk(tape: Tape) -> str:
+        body = {"messages": [], "stream": stream}
+        async with httpx2.AsyncClient() as client:
+            return (await client.post(f"{tape.base_url}/chat/completions", json=body)).text
+
+    said = []
+    for record in ("1", "0"):
+        monkeypatch.setenv("MENDGRAPH_RECORD", record)
+        with cassette(NAME, scripted(Chunked(Say("Hello, world"), 3)), library=tmp_path) as tape:
+            said.append(asyncio.run(talk(tape)))
+    assert said[0] == said[1] != ""
+
+
+@pytest.mark.parametrize(
+    ("recording", "live", "message"),
+    [
+        ("0", None, "there is no cassette a/b: run this test with MENDGRAPH_RECORD=1 to record it"),
+        ("1", None, "cassette a/b names no endpoint to record from: pass `live`"),
+        ("1", scripted(), "cassette a/b: nothing was said to the endpoint"),
+    ],
+)
+def test_what_is_missing_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recording: str, live: Live | None, message: str
+) -> None:
+    monkeypatch.setenv("MENDGRAPH_RECORD", recording)
+    with pytest.raises(AssertionError) as caught, cassette("a/b", live, library=tmp_path):
+        pass
+    assert str(caught.value) == message
+
+
+def test_the_origin_is_checked(recorded: Path) -> None:
+    model = Live(Origin.LOCAL_MODEL, ScriptedServer)
+    message = "cassette scenario/case was recorded from the scripted server, the test says local model"
+    with pytest.raises(AssertionError, match=message):
+        play(recorded, live=model)
+
+
+@pytest.mark.parametrize("name", ["case", "a/b/c", "../b", "A/b", "a/b.yaml", ""])
+def test_a_cassette_is_named_scenario_and_case(name: str) -> None:
+    with pytest.raises(ValueError, match="a cassette is named scenario/case"):
+        cassette_path(name)
+
+
+def test_cassettes_live_beside_the_tests() -> None:
+    assert Path(__file__).parent.parent / "cassettes" == cassettes.LIBRARY
