@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from graph import model_commands, options as opt
-from graph.exit_codes import ExitCode, exit_code_table
-from graph.plain_text import one_line
-from graph.word_order import TaskGroup
+from graph.terminal import model_commands, options as opt
+from graph.terminal.exit_codes import ExitCode, exit_code_table
+from graph.terminal.plain_text import one_line
+from graph.terminal.word_order import TaskGroup
 
 if TYPE_CHECKING:
-    from graph.turns import Setup
+    from graph.terminal.turns import Setup
 
 HELP = """A coding agent that repairs the project in the current folder, inside a budget and inside that folder.
 
@@ -94,7 +94,7 @@ def run(context: typer.Context, task: opt.Task = None) -> int:
     _check_folder(context)
 
     def work(setup: "Setup") -> int:
-        from graph.turns import run_once
+        from graph.terminal.turns import run_once
 
         return run_once(setup, request)
 
@@ -107,7 +107,7 @@ def chat(context: typer.Context) -> int:
     _check_folder(context)
 
     def work(setup: "Setup") -> int:
-        from graph.turns import chat as talk
+        from graph.terminal.turns import chat as talk
 
         return talk(setup)
 
@@ -146,8 +146,8 @@ def _setup(chosen: opt.Options, *, attended: bool) -> "Setup":
     from rich.console import Console
 
     from graph.context import AgentContext
-    from graph.terminal import Display, Screen
-    from graph.turns import Setup
+    from graph.terminal.screen import Display, Screen
+    from graph.terminal.turns import Setup
 
     return Setup(
         context=AgentContext(workspace=str(chosen.root), **chosen.settings),
@@ -196,7 +196,7 @@ def _check_folder(context: typer.Context) -> None:
 def _fail(arguments: Sequence[str], code: ExitCode, message: str) -> int:
     sys.stderr.write(f"mendgraph: {message}\n")
     if "--json" in arguments:
-        from graph.ending import error_as_json
+        from graph.terminal.ending import error_as_json
 
         sys.stdout.write(error_as_json(code.name.lower(), message) + "\n")
     return code

@@ -13,6 +13,7 @@ from nodes.heal.healing import (
     HealingResult,
     attempt_extraction_with_healing,
     decide_healing,
+    is_call_in_another_form,
     is_schema_failure,
 )
 from nodes.language.text_protocol import extract_tool_invocations_with_errors
@@ -184,6 +185,11 @@ def test_no_errors_are_no_schema_failure() -> None:
     assert not is_schema_failure([])
     assert is_schema_failure(errors_of(E.INVALID_ARGUMENTS))
     assert not is_schema_failure(errors_of(E.INVALID_ARGUMENTS, E.EMPTY_TOOL_NAME))
+
+
+@pytest.mark.parametrize("kind", E)
+def test_only_a_whole_reply_is_read_as_it_is(kind: ExtractionErrorType) -> None:
+    assert is_call_in_another_form(errors_of(kind)) is (kind is E.MISSING_TOOL_PREFIX)
 
 
 def test_the_specs_names_come_from_here_too() -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from graph.plain_text import one_line
+from graph.terminal.plain_text import one_line
 from nodes.records import ExtractionError, ToolResult
 
 _LONGEST_TARGET = 80

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from graph.exit_codes import ExitCode
-from graph.options import Port
-from graph.plain_text import plain
+from graph.terminal.exit_codes import ExitCode
+from graph.terminal.options import Port
+from graph.terminal.plain_text import plain
 from nodes.call_model.weights import WeightsState, WeightsStatus, weights_path, weights_status
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ EXTRA_HINT = 'not installed: run `uv sync --extra local` or `pip install "mendgr
 @app.command()
 def pull() -> int:
     """Fetch the weights (1.1 GB): once, resumable, verified; shared by all projects."""
-    from graph.pull_bar import PullBar
+    from graph.terminal.pull_bar import PullBar
     from nodes.call_model.pull import pull_weights
     from nodes.call_model.pull_outcome import Pulled, PullFailureKind
 
@@ -39,7 +39,7 @@ def pull() -> int:
 @app.command()
 def status() -> int:
     """Say whether the embedded model can be used; exit code 0 if it can."""
-    from graph.pull_bar import PullBar
+    from graph.terminal.pull_bar import PullBar
 
     with PullBar(_standard_error()) as progress:
         found = weights_status(progress=progress)

@@ -10,8 +10,6 @@ from rich.color import ColorSystem
 from rich.console import Console
 from rich.style import Style
 
-from graph.call_words import error_words, result_words, target_of
-from graph.ending import Line, as_json
 from graph.events import (
     CallsRead,
     Denied,
@@ -24,8 +22,10 @@ from graph.events import (
     ToolStarted,
     Traced,
 )
-from graph.plain_text import one_line, plain
-from graph.visible_text import VisibleText
+from graph.terminal.call_words import error_words, result_words, target_of
+from graph.terminal.ending import Line, as_json
+from graph.terminal.plain_text import one_line, plain
+from graph.terminal.visible_text import VisibleText
 from nodes.execute_tools.redact import redact
 from nodes.records import CallError, CallResult, FileChange, JsonMap, ToolCall, ToolErrorCode
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from graph.call_words import count_of
+from graph.terminal.call_words import count_of
 from nodes.call_model.budget import APILimits
 from nodes.records import FileChange, JsonMap, Outcome, OutcomeKind, Plan
 

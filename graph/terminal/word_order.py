@@ -28,8 +28,9 @@ class TaskGroup(TyperGroup):
 def in_order(arguments: Sequence[str], commands: Collection[str], valued: Collection[str]) -> list[str]:
     """The arguments with the options first, then the command (`run` where the first word is none), then the words.
 
-    `valued` are the options that take the next argument as their value. What follows the nested command is left alone,
-    and so is a line that needs no task.
+    `valued` are the options that take the next argument as their value; where it is missing the line ends with the
+    option, which the parser then names. What follows the nested command is left alone, and so is a line that needs no
+    task.
     """
     options: list[str] = []
     words: list[str] = []
@@ -42,7 +43,10 @@ def in_order(arguments: Sequence[str], commands: Collection[str], valued: Collec
         elif argument == "-" or not argument.startswith("-"):
             words.append(argument)
         else:
-            options += [argument, *islice(rest, argument in valued)]
+            value = [*islice(rest, argument in valued)]
+            options += [argument, *value]
+            if argument in valued and not value:
+                return options
     if not words and (not options or ANSWERED_AT_ONCE & set(options)):
         return options
     command = words.pop(0) if words and words[0] in commands else "run"

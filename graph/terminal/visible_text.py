@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from graph.partial_call import LINE_ENDS, Unended, call_end, first_line, is_complete
+from graph.terminal.partial_call import LINE_ENDS, Unended, call_end, first_line, is_complete
 from nodes.language.blocks import read_blocks
 from nodes.language.dialects import looks_like_call
 from nodes.language.text_protocol import TOOL_PREFIX, fence_after
@@ -204,10 +204,14 @@ def _is_foreign(text: str, starts: tuple[str, ...], *, final: bool) -> bool | No
 
 def _block_end(text: str, at: int, *, final: bool) -> int | None:
     """Just after the line that closes the code block at `at`; None while there is none."""
-    line = first_line(text, at)
-    fence, at = fence_after(line, ""), at + len(line)
-    while fence and (line := first_line(text, at)):
+    opening = first_line(text, at)
+    fence, at = fence_after(opening, ""), at + len(opening)
+    while (marks := text.find(fence, at)) >= 0:
+        start = max(text.rfind(end, at - 1, marks) for end in LINE_ENDS) + 1
+        line = first_line(text, start)
         if not final and not is_complete(line):
             return None
-        fence, at = fence_after(line, fence), at + len(line)
-    return at if final or not fence else None
+        at = start + len(line)
+        if not fence_after(line, fence):
+            return at
+    return len(text) if final else None

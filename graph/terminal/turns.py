@@ -11,15 +11,15 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from graph.approval import ReadLine, ask_person
-from graph.combined_diff import combined_diffs
 from graph.context import AgentContext
-from graph.ending import Line, diff_lines, error_as_json, outcome_lines, result_as_json, usage_lines
 from graph.events import Asked, Event
-from graph.exit_codes import ExitCode, exit_code_of
 from graph.run import RunResult, Session
-from graph.terminal import Display, RunView
-from graph.visible_text import VisibleText
+from graph.terminal.approval import ReadLine, ask_person
+from graph.terminal.combined_diff import combined_diffs
+from graph.terminal.ending import Line, diff_lines, error_as_json, outcome_lines, result_as_json, usage_lines
+from graph.terminal.exit_codes import ExitCode, exit_code_of
+from graph.terminal.screen import Display, RunView
+from graph.terminal.visible_text import VisibleText
 from nodes.call_model.budget import APIUsageStats, format_usage_stats
 from nodes.call_model.endpoint import Endpoint, find_endpoint
 from nodes.execute_tools.environment.workspace import FileContent, Workspace

@@ -6,10 +6,10 @@ The lines are read by a function that is handed in; where there is nobody to ask
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from graph.call_words import target_of
-from graph.ending import Line, diff_lines
-from graph.plain_text import one_line
-from graph.terminal import Screen
+from graph.terminal.call_words import target_of
+from graph.terminal.ending import Line, diff_lines
+from graph.terminal.plain_text import one_line
+from graph.terminal.screen import Screen
 from nodes.execute_tools.tools.diffs import unified_diff
 
 ReadLine = Callable[[str], str]

@@ -1,0 +1,80 @@
+"""The end of a run, as lines and as JSON."""
+
+import json
+
+from graph.terminal.ending import Line, as_json, diff_lines, error_as_json, outcome_lines, result_as_json, usage_lines
+from nodes.call_model.budget import APILimits
+from nodes.records import ChangeKind, FileChange, Outcome, OutcomeKind, Plan, PlanStep, StopReason
+
+DIFF = "--- a/a.py\n+++ b/a.py\n@@ -1,3 +1,3 @@\n same\n--- old\n+++ new\n\\ No newline at end of file\n"
+CHANGE = FileChange(path="a.py", kind=ChangeKind.EDITED, sha256_before="0", sha256_after="1", diff=DIFF)
+
+
+def test_a_diff_is_coloured_by_its_signs() -> None:
+    assert [line.style for line in diff_lines([DIFF])] == ["bold", "bold", "cyan", "", "red", "green", "dim"]
+    assert "\n".join(line.text for line in diff_lines([DIFF, DIFF])) == (DIFF + DIFF).removesuffix("\n")
+
+
+def test_a_finished_run_says_what_changed() -> None:
+    done = Outcome(kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="Done.", answer="Done.")
+    changed = done.model_copy(update={"changed_files": ("a.py", "b.py"), "value": {"é": 1}})
+    assert list(outcome_lines(done)) == [Line("FINISHED (answered): no file changed", "bold green")]
+    assert list(outcome_lines(changed)) == [
+        Line('value: {"é": 1}'),
+        Line("FINISHED (answered): 2 files changed: a.py, b.py", "bold green"),
+    ]
+
+
+def test_a_run_that_did_not_finish_says_why_and_how_to_go_on() -> None:
+    stopped = Outcome(
+        kind=OutcomeKind.SYSTEM_ERROR,
+        reason=StopReason.LOOP_PERSISTED,
+        message="It went\nround.",
+        diagnostics=("one\ntwo", "three"),
+        changed_files=("a.py",),
+        how_to_go_on="Take another model.",
+    )
+    assert list(outcome_lines(stopped)) == [
+        Line("SYSTEM_ERROR (loop_persisted): It went round.", "bold red"),
+        Line("  - one two", "dim"),
+        Line("  - three", "dim"),
+        Line("1 file changed: a.py"),
+        Line("How to go on: Take another model."),
+    ]
+    budget = stopped.model_copy(update={"kind": OutcomeKind.BUDGET_STOP, "changed_files": ()})
+    assert [line.style for line in outcome_lines(budget)] == ["bold yellow", "dim", "dim", ""]
+
+
+def test_usage_is_told_where_a_model_was_called() -> None:
+    usage = {
+        "calls_in_current_turn": 3,
+        "input_tokens_in_current_turn": 12_345,
+        "output_tokens_in_current_turn": 67,
+        "seconds_in_current_turn": 8.91,
+        "cost_usd": None,
+    }
+    line = "usage: 3/10 calls, 12,345 tokens in, 67 out, 8.9 s"
+    assert list(usage_lines(usage, APILimits())) == [Line(line, "dim")]
+    assert list(usage_lines({**usage, "cost_usd": 0.01234}, APILimits())) == [Line(f"{line}, 0.0123 USD in all", "dim")]
+    assert list(usage_lines({}, APILimits())) == []
+
+
+def test_a_result_is_one_object_on_one_line_of_ascii() -> None:
+    outcome = Outcome(
+        kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="é\u202e", usage={"total_calls": 1}
+    )
+    text = result_as_json(outcome, [CHANGE], Plan(steps=(PlanStep(title="x"),)), "thread")
+    assert text.isascii()
+    assert text.isprintable()
+    assert json.loads(text) == {
+        "outcome": outcome.model_dump(mode="json"),
+        "changes": [CHANGE.model_dump(mode="json")],
+        "plan": {"steps": [{"title": "x", "status": "pending"}]},
+        "usage": {"total_calls": 1},
+        "thread_id": "thread",
+    }
+
+
+def test_an_error_is_an_object_too() -> None:
+    assert json.loads(error_as_json("usage_error", "no")) == {"error": {"code": "usage_error", "message": "no"}}
+    assert as_json({"path": object}).isascii()

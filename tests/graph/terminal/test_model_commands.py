@@ -1,0 +1,103 @@
+"""`mendgraph model ...`: one line for each answer, and an exit code."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from graph import cli
+from graph.terminal import model_commands
+from nodes.call_model import local_model, pull, weights
+from nodes.call_model.pull_outcome import Pulled, PullFailure, PullFailureKind
+from nodes.call_model.weights import WeightsState, WeightsStatus
+from nodes.records import ProviderErrorKind, ProviderFailure
+
+GIGABYTE = 1_000_000_000
+
+
+def called(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    code = cli.main(["model", *words])
+    shown = capsys.readouterr()
+    return code, shown.out, shown.err
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code", "out", "err"),
+    [
+        (Pulled("/m\x1b.gguf", GIGABYTE, "hub"), 0, "the model is in place and verified: /m\\x1b.gguf (1.0 GB)\n", ""),
+        (Pulled("/m.gguf", GIGABYTE, "cache"), 0, "the model was already there: /m.gguf (1.0 GB)\n", ""),
+        (PullFailure(PullFailureKind.DISK_FULL, "the disk is full"), 4, "", "mendgraph: the disk is full\n"),
+        (PullFailure(PullFailureKind.INTERRUPTED, "stopped"), 130, "", "mendgraph: stopped\n"),
+    ],
+)
+def test_pull(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    outcome: Pulled | PullFailure,
+    code: int,
+    out: str,
+    err: str,
+) -> None:
+    monkeypatch.setattr(pull, "pull_weights", lambda _: outcome)
+    assert called(capsys, "pull") == (code, out, err)
+
+
+@pytest.mark.parametrize(
+    ("state", "present", "server", "code", "first"),
+    [
+        (WeightsState.READY, GIGABYTE, True, 0, "weights: ready (1.0 GB of 1.0 GB)"),
+        (WeightsState.READY, GIGABYTE, False, 4, "weights: ready (1.0 GB of 1.0 GB)"),
+        (WeightsState.ABSENT, 0, True, 4, "weights: absent (0.0 GB of 1.0 GB): run `mendgraph model pull`"),
+        (WeightsState.DAMAGED, GIGABYTE, True, 4, "weights: damaged (1.0 GB of 1.0 GB): run `mendgraph model pull`"),
+    ],
+)
+def test_status(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    state: WeightsState,
+    present: int,
+    server: bool,
+    code: int,
+    first: str,
+) -> None:
+    found = WeightsStatus(state, "/m.gguf", present, GIGABYTE)
+    monkeypatch.setattr(model_commands, "weights_status", lambda **_: found)
+    monkeypatch.setattr(model_commands, "find_spec", lambda _: object() if server else None)
+    local = "installed" if server else model_commands.EXTRA_HINT
+    assert called(capsys, "status") == (code, f'{first}\nfile: /m.gguf\nextra "local": {local}\n', "")
+
+
+def test_status_of_a_fresh_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(weights.MODEL_DIR_VARIABLE, str(tmp_path))
+    code, out, err = called(capsys, "status")
+    assert (code, err) == (4, "")
+    assert out.startswith("weights: absent (0.0 GB of 1.1 GB): run `mendgraph model pull`\n")
+    assert os.listdir(tmp_path) == []
+
+
+def test_serve_says_where_and_ends_with_ctrl_c(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def serve(_: str, port: int, announce: object) -> None:
+        assert callable(announce)
+        announce(f"http://127.0.0.1:{port}/v1")
+
+    monkeypatch.setattr(local_model, "why_unavailable", lambda: None)
+    monkeypatch.setattr(local_model, "serve_in_foreground", serve)
+    url = "http://127.0.0.1:8123/v1"
+    line = f"serving on {url} until Ctrl-C; use it with OPENAI_BASE_URL={url}\n"
+    assert called(capsys, "serve", "--port", "8123") == (0, line, "")
+
+
+def test_serve_needs_the_model(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    failure = ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message="no weights: run the pull")
+    monkeypatch.setattr(local_model, "why_unavailable", lambda: failure)
+    assert called(capsys, "serve") == (4, "", "mendgraph: no weights: run the pull\n")
+
+
+def test_a_port_that_is_none_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = called(capsys, "serve", "--port", "70000")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "'--port'" in err

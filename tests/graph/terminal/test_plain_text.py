@@ -1,0 +1,36 @@
+"""Nothing that comes from elsewhere can steer a terminal."""
+
+from unicodedata import category
+
+import pytest
+from hypothesis import given, strategies as st
+
+from graph.terminal.plain_text import one_line, plain
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("def f():\n\treturn 'é 漢 👍🏽'", "def f():\n\treturn 'é 漢 👍🏽'"),
+        ("\x1b[31mred\x07\r\x00\x7f\x9b", r"\x1b[31mred\x07\r\x00\x7f\x9b"),
+        ("a\u202eb\u2066c\u200fd", r"a\u202eb\u2066c\u200fd"),
+        ("\u2028\ufeff\ud800", r"\u2028\ufeff\ud800"),
+        ("👩\u200d💻", "👩\u200d💻"),
+    ],
+)
+def test_what_steers_a_terminal_is_written_as_its_escape(text: str, shown: str) -> None:
+    assert plain(text) == shown
+
+
+@given(st.text())
+def test_what_is_shown_is_harmless_and_stays_as_it_is(text: str) -> None:
+    shown = plain(text)
+    assert {category(character) for character in shown if character not in "\n\t\u200c\u200d"}.isdisjoint(
+        {"Cc", "Cf", "Cs", "Zl", "Zp"}
+    )
+    assert plain(shown) == shown
+
+
+def test_one_line_is_one_line_of_bounded_length() -> None:
+    assert one_line(" a\n\n  b\t\x1bc ") == r"a b \x1bc"
+    assert one_line("word " * 100, limit=12) == "word word..."

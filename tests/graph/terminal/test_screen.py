@@ -1,0 +1,252 @@
+"""How a run looks: words once, a line for each call, nothing of the calls' JSON, and nothing that steers the screen."""
+
+import io
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+from rich.console import Console
+
+from graph.events import (
+    Asked,
+    CallsRead,
+    Denied,
+    Ended,
+    Event,
+    HealingBegan,
+    LoopOverridden,
+    Rescued,
+    StepDone,
+    Text,
+    ToolStarted,
+    Traced,
+)
+from graph.terminal.ending import Line
+from graph.terminal.screen import Display, RunView, Screen
+from graph.terminal.visible_text import VisibleText
+from nodes.records import (
+    CallError,
+    CallResult,
+    ChangeKind,
+    ExtractionError,
+    ExtractionErrorType,
+    FileChange,
+    Outcome,
+    OutcomeKind,
+    OverrideConstraint,
+    StopReason,
+    ToolCall,
+    ToolError,
+    ToolErrorCode,
+    ToolResult,
+    Verdict,
+    VerdictKind,
+)
+
+READ = ToolCall(call_id="1", tool="read_file", arguments={"path": "calc.py"}, raw_arguments="{}")
+EDIT = ToolCall(call_id="2", tool="edit_file", arguments={"path": ".env", "token": "s3cret-value"}, raw_arguments="{}")
+ANSWER = ToolCall(call_id="3", tool="final_answer", arguments={"answer": "Done."}, raw_arguments="{}")
+PAREN = ExtractionError(ExtractionErrorType.MISSING_CLOSING_PAREN, 1, "tool: x(", "Missing ')'")
+BROKEN = CallError(call_id="4", tool="x", raw_arguments="{", error=PAREN)
+BLOCKED = ToolError(code=ToolErrorCode.PERMISSION_DENIED, message="Blocked by rule 'env_file': secrets.")
+CHANGE = FileChange(path="calc.py", kind=ChangeKind.EDITED, sha256_before="0", sha256_after="1", diff="")
+ENDED = Ended(Outcome(kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="Done."))
+
+
+def result(call: ToolCall | CallError, error: ToolError | None = None, **data: Any) -> CallResult:
+    return CallResult(call_id=call.call_id, tool=call.tool, result=ToolResult(ok=error is None, data=data, error=error))
+
+
+class Shown:
+    """A view on two streams, and what it wrote there."""
+
+    def __init__(self, **options: Any) -> None:
+        colours = options.pop("colours", None)
+        self._files = (io.StringIO(), io.StringIO())
+        out, err = (
+            Screen(Console(file=file, force_terminal=bool(colours), color_system=colours)) for file in self._files
+        )
+        self.view = RunView(Display(out, err, **options), VisibleText(frozenset({"read_file"})), "/work")
+
+    def show(self, *events: Event) -> "Shown":
+        for event in events:
+            self.view.show(event)
+        return self
+
+    @property
+    def out(self) -> str:
+        return self._files[0].getvalue()
+
+    @property
+    def err(self) -> str:
+        return self._files[1].getvalue()
+
+    @property
+    def debug(self) -> list[Any]:
+        return [json.loads(line) for line in self.err.splitlines() if line.startswith("{")]
+
+
+TURN = (
+    Text("I lo"),
+    Text('ok.\n\ntool: read_file({"path": "calc.py"})'),
+    CallsRead((READ, EDIT, BROKEN)),
+    Denied("edit_file", Verdict(kind=VerdictKind.DENY, rule="env_file", error=BLOCKED, path=".env")),
+    ToolStarted(READ),
+    Traced("sandbox.refused", {"root": "/work", "path": "../x"}, "run", "1", 0),
+    Traced("tool.invoke.ok", {"tool_name": "read_file"}, "run", "1", 0),
+    StepDone((result(READ, lines_shown=2), result(EDIT, BLOCKED), result(BROKEN, BLOCKED)), ()),
+    Text("\n\nNow it is "),
+    Text("clear.\n"),
+    CallsRead((ANSWER,)),
+    StepDone((result(ANSWER, answer="Done."),), ()),
+    ENDED,
+)
+
+
+def test_a_turn_has_one_prefix_and_a_line_for_each_call() -> None:
+    shown = Shown().show(*TURN)
+    assert shown.out == (
+        "mendgraph: I look.\n"
+        "→ read_file calc.py  2 lines\n"
+        "⛔ edit_file .env: Blocked by rule 'env_file': secrets.\n"
+        "⛔ x: Blocked by rule 'env_file': secrets.\n"
+        "Now it is clear.\n"
+    )
+    assert shown.err == ""
+
+
+def test_words_appear_as_they_come() -> None:
+    shown = Shown()
+    seen = [shown.show(Text(piece)).out for piece in ("On", "e\n", "two", " three\n", "tool: r")]
+    assert seen == [
+        "mendgraph: On",
+        "mendgraph: One",
+        "mendgraph: One\ntwo",
+        "mendgraph: One\ntwo three",
+        "mendgraph: One\ntwo three",
+    ]
+
+
+def test_each_turn_has_its_own_prefix() -> None:
+    shown = Shown().show(Text("One"), ENDED)
+    shown.view.begin()
+    assert shown.show(Text("Two"), ENDED).out == "mendgraph: One\nmendgraph: Two\n"
+
+
+def test_with_json_nothing_but_the_object_goes_to_standard_output() -> None:
+    shown = Shown(as_json=True).show(*TURN)
+    assert shown.out == ""
+    assert shown.err.splitlines() == [
+        "→ read_file calc.py  2 lines",
+        "⛔ edit_file .env: Blocked by rule 'env_file': secrets.",
+        "⛔ x: Blocked by rule 'env_file': secrets.",
+    ]
+
+
+def test_debug_tells_calls_results_and_refused_paths_as_json_without_secrets() -> None:
+    shown = Shown(debug=True).show(*TURN)
+    assert shown.out == "mendgraph: I look.\nNow it is clear.\n"
+    assert [(each["event"], each.get("tool")) for each in shown.debug] == [
+        ("tool.call", "read_file"),
+        ("tool.call", "edit_file"),
+        ("tool.call", "x"),
+        ("guard.denied", "edit_file"),
+        ("sandbox.refused", None),
+        ("tool.response", "read_file"),
+        ("tool.response", "edit_file"),
+        ("tool.response", "x"),
+        ("tool.call", "final_answer"),
+        ("tool.response", "final_answer"),
+    ]
+    assert shown.debug[0] == {"event": "tool.call", "tool": "read_file", "args": {"path": "calc.py"}}
+    assert shown.debug[1]["args"] == {"path": ".env", "token": "***"}
+    assert shown.debug[2]["error"] == "MISSING_CLOSING_PAREN: Missing ')'"
+    assert shown.debug[3]["rule"] == "env_file"
+    assert shown.debug[4] == {"event": "sandbox.refused", "root": "/work", "path": "../x"}
+    assert shown.debug[5]["response"] == {"ok": True, "data": {"lines_shown": 2}}
+
+
+@pytest.mark.parametrize(
+    ("event", "line"),
+    [
+        (
+            HealingBegan(2, (PAREN,)),
+            "… that reply cannot be used (MISSING_CLOSING_PAREN in line 1): asking again, attempt 2",
+        ),
+        (Rescued((READ,)), "… that was a call in another form: it is read as it is"),
+        (
+            LoopOverridden((OverrideConstraint(signature="s", tool="read_file", target="a.py", repeats=3),)),
+            "↻ read_file a.py: the same action 3 times, refused from now on",
+        ),
+        (LoopOverridden(()), ""),
+        (Asked({"kind": "approval", "calls": []}), ""),
+        (ENDED, ""),
+    ],
+)
+def test_other_events_are_a_line_at_most(event: Event, line: str) -> None:
+    assert Shown().show(Text("Hm"), event).out == f"mendgraph: Hm\n{line}\n".replace("\n\n", "\n")
+
+
+def test_changes_are_those_of_the_turn() -> None:
+    shown = Shown().show(StepDone((result(READ).model_copy(update={"changes": (CHANGE,)}),), ()))
+    assert shown.view.changes == (CHANGE,)
+    shown.view.begin()
+    assert not shown.view.changes
+
+
+@pytest.mark.parametrize(
+    ("said", "answer", "out"),
+    [
+        ("Fixed\nit.", "Fixed\nit.", "mendgraph: Fixed\nit.\n"),
+        ("  Fixed it.\n", "Fixed it.", "mendgraph: Fixed it.\n"),
+        ("Fixed it.", "Fixed it.\nAnd more.", "mendgraph: Fixed it.\nFixed it.\nAnd more.\n"),
+        ("", "Fixed it.", "mendgraph: Fixed it.\n"),
+        ("Fixed it.", "", "mendgraph: Fixed it.\n"),
+    ],
+)
+def test_an_answer_is_shown_unless_it_was_seen_as_it_came(said: str, answer: str, out: str) -> None:
+    shown = Shown().show(Text(said), ENDED)
+    shown.view.answer(answer)
+    assert shown.out == out
+
+
+def test_colours_are_for_terminals() -> None:
+    shown = Shown(colours="standard").show(*TURN[2:8])
+    shown.view.lines(Line("Done.", "bold green"))
+    assert "\x1b[36m→ read_file calc.py  2 lines\x1b[0m\n" in shown.out
+    assert "\x1b[31m⛔ edit_file" in shown.out
+    assert shown.out.endswith("\x1b[1;32mDone.\x1b[0m\n")
+
+
+def test_no_color_is_plain() -> None:
+    file = io.StringIO()
+    Screen(Console(file=file, force_terminal=True, no_color=True)).line("Done.", "bold green")
+    assert file.getvalue() == "Done.\n"
+
+
+EVIL = st.text(alphabet="ab \n\x1b[2J\x07\r\u202e\u2028\ud800é", max_size=30)
+
+
+def _evil(text: str) -> Iterable[Event]:
+    call = ToolCall(call_id="1", tool="read_file", arguments={"path": text, "pattern": text}, raw_arguments=text)
+    error = ToolError(code=ToolErrorCode.NOT_FOUND, message=text, suggestions=(text,))
+    yield Text(text)
+    yield CallsRead((call,))
+    yield StepDone((result(call, error),), ())
+    yield LoopOverridden((OverrideConstraint(signature="s", tool="x", target=text, repeats=3),))
+    yield Traced("sandbox.refused", {"path": text}, "run", "1", 0)
+
+
+@given(EVIL)
+def test_nothing_that_is_shown_steers_the_terminal(text: str) -> None:
+    shown = Shown(debug=True).show(*_evil(text))
+    shown.view.answer(f"answer {text}")
+    shown.view.lines(Line(text, ""))
+    assert set("\x1b\x07\r\u202e\u2028\ud800").isdisjoint(shown.out + shown.err)
+
+
+@given(st.lists(EVIL, max_size=6))
+def test_how_words_are_cut_makes_no_difference_on_screen(pieces: list[str]) -> None:
+    assert Shown().show(*map(Text, pieces), ENDED).out == Shown().show(Text("".join(pieces)), ENDED).out

@@ -1,0 +1,215 @@
+"""Turns at a terminal: one task or a chat, on a scripted model in a real workspace."""
+
+import asyncio
+import io
+import json
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from graph.context import AgentContext
+from graph.terminal.exit_codes import ExitCode
+from graph.terminal.screen import Display, Screen
+from graph.terminal.turns import Setup, chat, edits_in_blocks, run_once
+from nodes.call_model.model import Call
+from nodes.records import ModelReply, ProviderErrorKind, ProviderFailure
+from tests.doubles.replies import Message, Say
+from tests.doubles.scripted_model import ScriptedModel
+
+BUG = "def add(a, b):\n    return a - b\n"
+READ = 'tool: read_file({"path": "calc.py"})'
+FIX = 'tool: edit_file({"path": "calc.py", "old_str": "a - b", "new_str": "a + b"})'
+COMMENT = 'tool: edit_file({"path": "calc.py", "old_str": "a + b", "new_str": "a + b  # sum"})'
+DOWN = ProviderFailure(kind=ProviderErrorKind.AUTHENTICATION, message="The endpoint refuses the key.")
+
+
+class Interrupted(ScriptedModel):
+    """A model that speaks and waits, and a person who presses Ctrl-C at its second line."""
+
+    async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
+        reply = self.complete(call, on_text)
+        if len(self.calls) == 2:
+            signal.raise_signal(signal.SIGINT)
+            await asyncio.sleep(60)
+        return reply
+
+
+class Terminal:
+    """A workspace with a bug, and everything that the terminal shows."""
+
+    def __init__(self, root: Path, script: Sequence[Message | ProviderFailure | str], **options: Any) -> None:
+        self.calc = root / "calc.py"
+        self.calc.write_text(BUG, encoding="utf-8")
+        self._files = (io.StringIO(), io.StringIO())
+        out, err = (Screen(Console(file=file)) for file in self._files)
+        kind = options.pop("model", ScriptedModel)
+        lines: Iterator[str] = iter(options.pop("lines", ()))
+        said = options.pop("said", None)
+        self.asked: list[str] = []
+        self.setup = Setup(
+            context=AgentContext(workspace=str(root), protocol="text", **options.pop("context", {})),
+            display=Display(out, err, **options),
+            next_line=lambda prompt: self._read(prompt, lines),
+            ask=None if said is None else lambda prompt: self._read(prompt, iter([said])),
+            session_options={"model": kind([Say(line) if isinstance(line, str) else line for line in script])},
+        )
+
+    def _read(self, prompt: str, lines: Iterator[str]) -> str:
+        self.asked.append(prompt)
+        for line in lines:
+            return line
+        raise EOFError
+
+    @property
+    def out(self) -> str:
+        return self._files[0].getvalue()
+
+    @property
+    def err(self) -> str:
+        return self._files[1].getvalue()
+
+
+def test_a_task_is_worked_on_before_the_eyes_of_its_owner(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, [f"I look.\n{READ}", FIX, "It adds now."])
+    assert run_once(terminal.setup, "Fix add") is ExitCode.FINISHED
+    *lines, usage = terminal.out.splitlines()
+    assert lines == [
+        "mendgraph: I look.",
+        "→ read_file calc.py  2 lines",
+        "→ edit_file calc.py  1 replacement",
+        "It adds now.",
+        "",
+        "--- a/calc.py",
+        "+++ b/calc.py",
+        "@@ -1,2 +1,2 @@",
+        " def add(a, b):",
+        "-    return a - b",
+        "+    return a + b",
+        "FINISHED (answered): 1 file changed: calc.py",
+    ]
+    assert usage.startswith("usage: 3/10 calls, ")
+    assert terminal.err == ""
+
+
+def test_many_changes_of_a_file_are_one_diff(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, [FIX, COMMENT, 'tool: final_answer({"answer": "Done so."})'])
+    assert run_once(terminal.setup, "Fix add") is ExitCode.FINISHED
+    assert "mendgraph: Done so.\n" in terminal.out
+    assert "-    return a - b\n+    return a + b  # sum\nFINISHED" in terminal.out
+
+
+@pytest.mark.parametrize(
+    ("script", "context", "code", "line"),
+    [
+        ([READ, READ], {"max_calls_per_turn": 1}, ExitCode.BUDGET_STOP, "BUDGET_STOP (max_calls_per_turn): Limit "),
+        ([DOWN], {}, ExitCode.SYSTEM_ERROR, "SYSTEM_ERROR (provider_failed): The endpoint refuses the key."),
+    ],
+)
+def test_other_ends_have_their_code_their_reason_and_a_way_on(
+    tmp_path: Path, script: list[Any], context: dict[str, Any], code: ExitCode, line: str
+) -> None:
+    terminal = Terminal(tmp_path, script, context=context)
+    assert run_once(terminal.setup, "Fix add") is code
+    assert line in terminal.out
+    assert "How to go on: " in terminal.out
+
+
+def test_json_is_one_object(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, [f"I look.\n{FIX}", "Done."], as_json=True)
+    assert run_once(terminal.setup, "Fix add") is ExitCode.FINISHED
+    shown = json.loads(terminal.out)
+    assert set(shown) == {"outcome", "changes", "plan", "usage", "thread_id"}
+    assert (shown["outcome"]["kind"], shown["changes"][0]["path"]) == ("FINISHED", "calc.py")
+    assert terminal.err == "→ edit_file calc.py  1 replacement\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "text"),
+    [("y", "FINISHED", BUG.replace("-", "+")), ("n", "FINISHED", BUG), ("s", "BUDGET_STOP", BUG)],
+)
+def test_a_person_decides_about_each_change(tmp_path: Path, said: str, kind: str, text: str) -> None:
+    terminal = Terminal(tmp_path, [FIX, "Done."], said=said, context={"mode": "ask"})
+    assert run_once(terminal.setup, "Fix add") is ExitCode[kind]
+    assert terminal.asked == ["Allow edit_file calc.py? [y/N, s to stop] "]
+    assert "-a - b\n+a + b\n" in terminal.err
+    assert terminal.calc.read_text(encoding="utf-8") == text
+
+
+def test_where_nobody_can_be_asked_nothing_is_changed(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, [FIX, "I may not."], context={"mode": "ask"})
+    assert run_once(terminal.setup, "Fix add") is ExitCode.FINISHED
+    (line,) = [line for line in terminal.out.splitlines() if line.startswith("⛔")]
+    assert line.startswith("⛔ edit_file calc.py: ")
+    assert "nobody can be asked" in line
+    assert "--mode auto" in line
+    assert terminal.calc.read_text(encoding="utf-8") == BUG
+
+
+def test_ctrl_c_ends_a_task_at_once_and_says_what_was_changed(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, [FIX, "I go on"], model=Interrupted)
+    assert run_once(terminal.setup, "Fix add") is ExitCode.INTERRUPTED
+    assert terminal.out == "→ edit_file calc.py  1 replacement\n"
+    assert terminal.err == "mendgraph: stopped by Ctrl-C; changed before that: calc.py\n"
+
+
+def test_ctrl_c_with_json_is_an_object_too(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, [READ, "I go on"], model=Interrupted, as_json=True)
+    assert run_once(terminal.setup, "Fix add") is ExitCode.INTERRUPTED
+    assert json.loads(terminal.out) == {"error": {"code": "interrupted", "message": "stopped by Ctrl-C"}}
+
+
+def test_a_chat_goes_on_until_the_input_ends_and_then_tells_its_usage(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, ["Hello.", "Bye."], lines=["hi", "  ", "bye"])
+    assert chat(terminal.setup) is ExitCode.FINISHED
+    assert terminal.asked == ["You: "] * 4
+    assert terminal.out.count("mendgraph: ") == 2
+    assert "API Usage Stats:\n  Calls: 2/100\n  Turn Calls: 1/10\n" in terminal.out
+
+
+def test_ctrl_c_ends_a_turn_but_not_the_chat(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, ["Hello.", "I wait", "Here again."], model=Interrupted, lines=["hi", "wait", "and?"])
+    assert chat(terminal.setup) is ExitCode.FINISHED
+    assert terminal.err == "mendgraph: stopped by Ctrl-C\n"
+    assert terminal.out.count("FINISHED (answered): no file changed\n") == 2
+    assert "mendgraph: Here again.\n" in terminal.out
+
+
+def test_a_chat_can_be_left_while_it_asks(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, [FIX, "Hello."], said="y", context={"mode": "ask"}, lines=["fix", "hi"])
+
+    def stop(_: str) -> str:
+        raise KeyboardInterrupt
+
+    setup = Setup(**{**vars(terminal.setup), "ask": stop})
+    assert chat(setup) is ExitCode.FINISHED
+    assert terminal.err.endswith("mendgraph: stopped by Ctrl-C\n")
+    assert "mendgraph: Hello.\n" in terminal.out
+    assert terminal.calc.read_text(encoding="utf-8") == BUG
+
+
+def test_a_chat_in_json_is_one_object_for_each_turn(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, ["Hello.", "Bye."], lines=["hi", "bye"], as_json=True)
+    assert chat(terminal.setup) is ExitCode.FINISHED
+    assert terminal.asked == [""] * 3
+    assert [json.loads(line)["outcome"]["answer"] for line in terminal.out.splitlines()] == ["Hello.", "Bye."]
+
+
+@pytest.mark.parametrize(
+    ("context", "environment", "expected"),
+    [
+        ({}, {}, True),
+        ({"protocol": "text", "model": "local"}, {"OPENAI_API_KEY": "k"}, True),
+        ({"protocol": "native"}, {}, False),
+        ({"model": "gpt"}, {"OPENAI_API_KEY": "k"}, False),
+        ({"model": "gpt"}, {}, False),
+        ({}, {"OPENAI_BASE_URL": "http://llm.test/v1"}, False),
+    ],
+)
+def test_the_embedded_model_edits_in_blocks(
+    context: dict[str, Any], environment: dict[str, str], expected: bool
+) -> None:
+    assert edits_in_blocks(AgentContext(**context), environment) is expected

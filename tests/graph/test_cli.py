@@ -1,0 +1,311 @@
+"""The command line: what is a task, how each mistake is answered, and what is loaded for it."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graph import cli
+from tests.architecture.house import ROOT
+from tests.doubles.replies import Say
+from tests.doubles.scripted_model import ScriptedModel
+
+BUG = "def add(a, b):\n    return a - b\n"
+FIXED = BUG.replace("-", "+")
+FIX = 'tool: edit_file({"path": "calc.py", "old_str": "a - b", "new_str": "a + b"})'
+COMMAND = Path(sys.executable).parent / "mendgraph"
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with a bug, which is the current folder."""
+    (tmp_path / "calc.py").write_text(BUG, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def run(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs the command in this process on a model that fixes the bug: exit code, standard output, standard error."""
+
+    def called(*words: str, script: tuple[str, ...] = (FIX, "It adds now.")) -> tuple[int, str, str]:
+        model = ScriptedModel([Say(line) for line in script])
+        monkeypatch.setattr(cli, "_session_options", lambda: {"model": model})
+        code = cli.main([*words, "--protocol", "text"])
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    assert folder.is_dir()
+    return called
+
+
+def code_of(folder: Path) -> str:
+    return (folder / "calc.py").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("words", [["Fix it"], ["run", "Fix it"], ["--seed", "1", "Fix it", "--temperature", "0.5"]])
+def test_a_task_is_done(run: Run, folder: Path, words: list[str]) -> None:
+    code, out, err = run(*words)
+    assert (code, err, code_of(folder)) == (0, "", FIXED)
+    assert "-    return a - b\n+    return a + b\nFINISHED (answered): 1 file changed: calc.py\n" in out
+
+
+def test_a_task_may_come_from_the_input(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("Fix it\n"))
+    assert run("-")[0] == 0
+    assert code_of(folder) == FIXED
+
+
+def test_another_folder_may_be_named(run: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert run("Fix it", "--root", "..")[0] == 0
+    assert code_of(folder) == FIXED
+
+
+def test_json_is_one_object(run: Run) -> None:
+    code, out, err = run("--json", "Fix it")
+    assert (code, json.loads(out)["outcome"]["kind"]) == (0, "FINISHED")
+    assert err == "→ edit_file calc.py  1 replacement\n"
+
+
+def test_debug_tells_calls_and_results(run: Run) -> None:
+    lines = run("--debug", "Fix it")[2].splitlines()
+    events = [json.loads(line)["event"] for line in lines if line.startswith("{")]
+    assert events == ["tool.call", "tool.response"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code"), [(["--max-calls", "1"], 3), (["--max-steps", "1"], 3), (["--mode", "read-only"], 0)]
+)
+def test_limits_and_modes_reach_the_run(run: Run, words: list[str], code: int) -> None:
+    assert run("Fix it", *words)[0] == code
+
+
+def test_a_person_is_asked_on_standard_error(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Person(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(sys, "stdin", Person("y\n"))
+    code, out, err = run("--mode", "ask", "Fix it")
+    assert (code, code_of(folder)) == (0, FIXED)
+    assert "Allow edit_file calc.py? [y/N, s to stop] " in err
+    assert "Allow" not in out
+
+
+def test_without_a_terminal_nobody_is_asked(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    code, out, _ = run("--mode", "ask", "Fix it")
+    assert (code, code_of(folder)) == (0, BUG)
+    assert "nobody can be asked" in out
+
+
+def test_a_chat_reads_its_requests_from_the_input(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("Fix it\nThanks\n"))
+    code, out, _ = run("chat", script=(FIX, "It adds now.", "You are welcome."))
+    assert code == 0
+    assert "You: mendgraph: It adds now.\n" in out.replace("→ edit_file calc.py  1 replacement\n", "")
+    assert out.endswith("  Output Tokens: " + out.rpartition(": ")[2])
+    assert "API Usage Stats:\n  Calls: 3/100\n" in out
+
+
+USAGE_ERRORS = [
+    (["--nonsense", "Fix it"], "No such option: --nonsense"),
+    (["Fix it", "--mode", "yolo"], "Invalid value for '--mode': 'yolo' is not one of"),
+    (["Fix it", "--max-calls", "0"], "Invalid value for '--max-calls'"),
+    (["Fix it", "--max-calls", "1001"], "Invalid value for '--max-calls'"),
+    (["Fix it", "--max-seconds", "nan"], "Invalid value for '--max-seconds'"),
+    (["Fix it", "--temperature", "2.1"], "Invalid value for '--temperature'"),
+    (["Fix it", "--seed", "x"], "Invalid value for '--seed'"),
+    (["Fix it", "--root", "nowhere"], "Invalid value for '--root': dir 'nowhere' does not exist"),
+    (["Fix it", "--root", "calc.py"], "Invalid value for '--root'"),
+    (["Fix it", "--root"], "Option '--root' requires an argument"),
+    (["Fix", "it"], "put the task in quotes"),
+    (["run"], "there is no task"),
+    (["--debug"], "there is no task"),
+    (["  "], "the task is empty"),
+    (["\udcff"], "the task is not valid UTF-8 text"),
+    (["chat", "now"], "Got unexpected extra argument"),
+    (["model", "eat"], "No such command 'eat'"),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), USAGE_ERRORS)
+def test_a_mistake_is_one_line(
+    folder: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    assert folder.is_dir()
+    assert cli.main(words) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith(f"mendgraph: {message}")
+    assert shown.err.count("\n") == 1
+    assert shown.err.endswith("; see `mendgraph --help`\n")
+
+
+def test_a_mistake_with_json_is_an_object_as_well(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--json", "Fix", "it"]) == 2
+    message = "put the task in quotes; see `mendgraph --help`"
+    assert json.loads(capsys.readouterr().out) == {"error": {"code": "usage_error", "message": message}}
+
+
+def test_a_folder_that_cannot_be_written_in_is_refused_before_the_run(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda _, asked: asked == os.R_OK)
+    code, out, err = run("Fix it", "--mode", "ask")
+    assert (code, out) == (2, "")
+    assert err.startswith("mendgraph: cannot write in the folder '.': use --mode read-only")
+    assert run("Fix it", "--mode", "read-only", script=("No.",))[0] == 0
+
+
+def test_help_tells_everything_that_one_needs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    for word in ("Examples:", "--root DIR", "--protocol", "--json", "chat", "model", "130  Ctrl-C", "SYSTEM_ERROR"):
+        assert word in shown
+    assert cli.main([]) == 2
+    assert capsys.readouterr().out == shown
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("mendgraph 0.")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (KeyboardInterrupt(), 130, "mendgraph: stopped by Ctrl-C\n"),
+        (OSError(28, "No space left on device"), 1, "mendgraph: cannot read or write (No space left on device)\n"),
+        (BrokenPipeError(), 1, ""),
+        (KeyError("x\n"), 70, "mendgraph: this is a bug (KeyError: 'x\\n'): please report it with what --debug says\n"),
+    ],
+)
+def test_what_nobody_expected_is_one_line(
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: BaseException,
+    code: int,
+    line: str,
+) -> None:
+    def fail(**_: Any) -> None:
+        raise error
+
+    assert run("Fix it")[0] == 0
+    monkeypatch.setattr(cli, "_session_options", fail)
+    monkeypatch.setattr(os, "dup2", lambda *_: None)
+    assert cli.main(["Fix it"]) == code
+    assert capsys.readouterr().err == line
+
+
+def test_debug_shows_where_a_bug_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(cli, "_session_options", lambda: 1 / 0)
+    assert cli.main(["Look", "--mode", "read-only", "--debug", "--json"]) == 70
+    shown = capsys.readouterr()
+    assert "ZeroDivisionError" in shown.err.partition("Traceback")[2]
+    assert json.loads(shown.out)["error"]["code"] == "internal_error"
+
+
+# --- As a process ----------------------------------------------------------------------------------------------
+
+HEAVY = ("langgraph", "langchain_core", "langchain_openai", "openai", "httpx2", "rapidfuzz")
+PROBE = f"""
+import sys
+from graph.cli import main
+code = main(sys.argv[1:])
+heavy = [name for name in {HEAVY} if name in sys.modules]
+sys.exit(f"loaded: {{heavy}}" if heavy else code)
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [(["--help"], 0), (["--version"], 0), (["Fix", "it"], 2), (["--json", "--nonsense"], 2), (["model", "status"], 4)],
+)
+def test_what_needs_no_run_loads_nothing_heavy(words: list[str], code: int) -> None:
+    done = process(sys.executable, "-c", PROBE, *words)
+    assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
+
+
+def test_the_command_is_installed() -> None:
+    assert process(COMMAND, "--help").stdout.startswith("Usage: mendgraph [OPTIONS]")
+    wrong = process(COMMAND, "--nonsense")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert wrong.stderr.startswith("mendgraph: No such option: --nonsense")
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    with subprocess.Popen([COMMAND, "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        assert running.stdout is not None
+        assert running.stderr is not None
+        running.stdout.close()
+        assert (running.wait(), running.stderr.read()) == (1, b"")
+
+
+def test_a_full_disk_is_one_line() -> None:
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run([COMMAND, "--help"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "mendgraph: cannot read or write (No space left on device)\n")
+
+
+SLOW = """
+import asyncio, os, signal, sys
+from graph import cli
+
+class Slow:
+    async def acomplete(self, call, on_text):
+        on_text("I think")
+        await asyncio.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+        await asyncio.sleep(60)
+
+cli._session_options = lambda: {"model": Slow()}
+sys.argv = ["mendgraph", "Fix it"]
+sys.exit(cli.main())
+"""
+
+
+def test_ctrl_c_ends_the_process_at_once_with_one_line(folder: Path) -> None:
+    done = process(sys.executable, "-c", SLOW, cwd=folder, preexec_fn=_hear_interrupts)
+    assert (done.returncode, done.stdout) == (130, "mendgraph: I think\n")
+    assert done.stderr == "mendgraph: stopped by Ctrl-C\n"
+    assert code_of(folder) == BUG
+
+
+@pytest.mark.parametrize(
+    ("encoding", "out"), [("ascii", b"mendgraph: caf\\xe9 \\u2192\n"), ("latin-1", b"mendgraph: caf\xe9 \\u2192\n")]
+)
+def test_a_terminal_that_knows_few_characters_gets_escapes(folder: Path, encoding: str, out: bytes) -> None:
+    script = SLOW.replace("I think", "caf\\u00e9 \\u2192")
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": encoding},
+        preexec_fn=_hear_interrupts,
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (130, out)
+
+
+def _hear_interrupts() -> None:
+    """A shell that starts jobs in the background lets them ignore Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def process(*command: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    words = [str(word) for word in command]
+    return subprocess.run(words, env=environment, capture_output=True, text=True, check=False, **options)

@@ -1,0 +1,140 @@
+from typing import Any
+
+import pytest
+
+from nodes.heal.corrective_prompt import HealingAttempt, SelfHealingConfig, generate_corrective_prompt
+from nodes.heal.healing import decide_healing
+from nodes.heal.node import HealState, heal
+from nodes.records import (
+    CallError,
+    Correction,
+    ExtractionError,
+    ExtractionErrorType as Kind,
+    ModelReply,
+    Profile,
+    Protocol,
+    RawCall,
+    Reading,
+    StopReason,
+    ToolCall,
+)
+
+CONFIG = SelfHealingConfig(max_retries=2, max_schema_repairs=1)
+DIALECT = '{"name": "read_file", "arguments": {"path": "a"}}'
+CALL = ToolCall(call_id="call_3_0", tool="read_file", arguments={"path": "a"}, raw_arguments='{"path": "a"}')
+BROKEN = CallError(
+    call_id="call_3_1",
+    tool="read_file",
+    raw_arguments="{}",
+    error=ExtractionError(Kind.INVALID_ARGUMENTS, 0, "", "bad"),
+)
+
+
+def error(kind: Kind) -> ExtractionError:
+    return ExtractionError(kind, 1, "tool: x", "It is not right.")
+
+
+def correction(schema_repair: bool = False) -> Correction:
+    return Correction(reply="before", prompt="Fix it.", schema_repair=schema_repair)
+
+
+def healed(
+    kind: Kind,
+    reply: ModelReply | None = None,
+    items: list[ToolCall | CallError] | None = None,
+    protocol: Protocol = Protocol.TEXT,
+    **state: Any,
+) -> tuple[dict[str, Any], list[tuple[str, int]]]:
+    """The node's update, and what it asked to be rescued."""
+    asked: list[tuple[str, int]] = []
+
+    def rescue(text: str, step: int) -> list[ToolCall | CallError]:
+        asked.append((text, step))
+        return items or []
+
+    full = HealState(reply=reply, errors=[error(kind)], profile=Profile(protocol=protocol), step=3)
+    return heal({**full, **state}, CONFIG, rescue), asked  # type: ignore[typeddict-item] # a table of partial states
+
+
+@pytest.mark.parametrize(
+    ("protocol", "text"),
+    [(Protocol.TEXT, 'tool: read_file({"path": "a"})\ntool: read_file({})'), (Protocol.NATIVE, "")],
+)
+def test_a_call_in_another_form_is_read_as_it_is(protocol: Protocol, text: str) -> None:
+    reply = ModelReply(text=DIALECT, input_tokens=7)
+    update, asked = healed(
+        Kind.MISSING_TOOL_PREFIX, reply, [CALL, BROKEN], protocol, corrections=[correction()], healing_attempts=[]
+    )
+    assert asked == [(DIALECT, 3)]
+    assert update == {
+        "reading": Reading.CALLS,
+        "items": [CALL, BROKEN],
+        "errors": [],
+        "corrections": [],
+        "reply": ModelReply(text=text, input_tokens=7),
+    }
+
+
+@pytest.mark.parametrize("kind", [kind for kind in Kind if kind is not Kind.MISSING_TOOL_PREFIX])
+def test_nothing_else_is_rescued(kind: Kind) -> None:
+    """Above all no reply that was cut, refused or filtered, however complete its call looks."""
+    update, asked = healed(kind, ModelReply(text=DIALECT), [CALL])
+    assert asked == []
+    assert "items" not in update
+
+
+@pytest.mark.parametrize("items", [[], [BROKEN]])
+def test_what_cannot_be_rescued_is_asked_for_again(items: list[ToolCall | CallError]) -> None:
+    update, _ = healed(Kind.MISSING_TOOL_PREFIX, ModelReply(text=DIALECT), items)
+    prompt = generate_corrective_prompt([error(Kind.MISSING_TOOL_PREFIX)], DIALECT, CONFIG, protocol="text")
+    assert update == {
+        "corrections": [Correction(reply=DIALECT, prompt=prompt)],
+        "healing_attempts": [HealingAttempt(0, DIALECT, [error(Kind.MISSING_TOOL_PREFIX)], prompt)],
+    }
+
+
+def test_a_correction_is_added_to_those_before() -> None:
+    first = HealingAttempt(0, "before", [error(Kind.EMPTY_REPLY)], "Fix it.")
+    calls = (RawCall(call_id="x", tool="f", arguments="{"), RawCall(call_id="y", tool="g", arguments="{}"))
+    update, _ = healed(
+        Kind.INVALID_ARGUMENTS,
+        ModelReply(calls=calls),
+        protocol=Protocol.NATIVE,
+        corrections=[correction()],
+        healing_attempts=[first],
+    )
+    prompt = generate_corrective_prompt([error(Kind.INVALID_ARGUMENTS)], "", CONFIG, protocol="native")
+    assert update == {
+        "corrections": [correction(), Correction(reply="f({)\ng({})", prompt=prompt, schema_repair=True)],
+        "healing_attempts": [first, HealingAttempt(1, "", [error(Kind.INVALID_ARGUMENTS)], prompt)],
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "extractions", "repairs", "reason"),
+    [
+        (Kind.INVALID_JSON_SYNTAX, 1, 5, None),
+        (Kind.INVALID_JSON_SYNTAX, 2, 0, StopReason.HEALING_EXHAUSTED),
+        (Kind.INVALID_ARGUMENTS, 5, 0, None),
+        (Kind.INVALID_ARGUMENTS, 0, 1, StopReason.SCHEMA_REPAIR_EXHAUSTED),
+        (Kind.EMPTY_REPLY, 2, 0, StopReason.EMPTY_REPLY),
+        (Kind.REFUSED_REPLY, 0, 0, StopReason.REFUSED),
+        (Kind.FILTERED_REPLY, 0, 0, StopReason.REFUSED),
+    ],
+)
+def test_the_two_sorts_of_failure_are_counted_apart(
+    kind: Kind, extractions: int, repairs: int, reason: StopReason | None
+) -> None:
+    corrections = [correction()] * extractions + [correction(schema_repair=True)] * repairs
+    update, _ = healed(kind, ModelReply(text="x"), corrections=corrections)
+    if reason is None:
+        assert update["corrections"][:-1] == corrections
+    else:
+        assert update == {"stop": decide_healing([error(kind)], extractions, repairs, CONFIG).cause}
+        assert update["stop"].reason is reason
+
+
+def test_without_a_reply_there_is_still_something_to_say() -> None:
+    update, _ = healed(Kind.EMPTY_REPLY, None)
+    assert update["corrections"][0].reply == ""
+    assert "EMPTY_REPLY" in update["corrections"][0].prompt

@@ -1,0 +1,90 @@
+import pytest
+
+from nodes.loop_check.settling import accepted_answer, with_notices
+from nodes.records import (
+    Answer,
+    CallError,
+    CallResult,
+    Effect,
+    ExtractionError,
+    ExtractionErrorType,
+    LoopRecord,
+    LoopVerdict,
+    OverrideConstraint,
+    ToolCall,
+    ToolErrorCode,
+    ToolResult,
+    ToolSpec,
+)
+
+OVERRIDE = OverrideConstraint(signature="s1", tool="read_file", target="a.py", repeats=3)
+OVERRIDDEN = LoopRecord(recent=(("s1",),) * 3, overrides=(OVERRIDE,), verdict=LoopVerdict.OVERRIDE)
+NOTICE = (
+    "read_file on 'a.py' was called 3 times with the same arguments. It is refused until a file changes, and repeating "
+    "it ends the run. Do something else, or give your final answer."
+)
+SPECS = {
+    "read_file": ToolSpec(name="read_file", description="", parameters={}, effect=Effect.READ),
+    "final_answer": ToolSpec(name="final_answer", description="", parameters={}, effect=Effect.NONE, terminal=True),
+}
+
+
+def read(path: str = "a.py") -> ToolCall:
+    return ToolCall(call_id="c1", tool="read_file", arguments={"path": path}, raw_arguments="{}")
+
+
+def answer(**arguments: object) -> ToolCall:
+    return ToolCall(call_id="c2", tool="final_answer", arguments=arguments, raw_arguments="{}")
+
+
+def ok(tool: str) -> CallResult:
+    return CallResult(call_id="c", tool=tool, result=ToolResult.success(content="x"))
+
+
+def failed(tool: str) -> CallResult:
+    return CallResult(call_id="c", tool=tool, result=ToolResult.failure(ToolErrorCode.NOT_FOUND, "No such file."))
+
+
+def test_the_repeated_call_is_told_beside_its_result() -> None:
+    other = ok("list_files")
+    told = with_notices([ok("read_file"), other], {0: "s1", 1: "s2"}, OVERRIDDEN)
+    notice = {"kind": "loop_override", **OVERRIDE.model_dump(), "message": NOTICE}
+    assert told[0].result == ToolResult(ok=True, data={"content": "x", "override": notice})
+    assert told[1] == other
+
+
+def test_a_repeated_failure_says_it_in_its_message() -> None:
+    [told] = with_notices([failed("read_file")], {0: "s1"}, OVERRIDDEN)
+    assert told.result == ToolResult.failure(ToolErrorCode.NOT_FOUND, f"No such file. {NOTICE}")
+
+
+@pytest.mark.parametrize("verdict", [LoopVerdict.FRESH, LoopVerdict.PERSISTED, LoopVerdict.ANSWERED])
+def test_nothing_is_told_when_nothing_is_newly_refused(verdict: LoopVerdict) -> None:
+    results = [ok("read_file"), failed("read_file")]
+    record = OVERRIDDEN.model_copy(update={"verdict": verdict})
+    assert with_notices(results, {0: "s1", 1: "s1"}, record) == results
+
+
+def test_a_call_without_a_signature_is_told_nothing() -> None:
+    assert with_notices([ok("read_file")], {}, OVERRIDDEN) == [ok("read_file")]
+
+
+def test_the_answer_beside_other_calls_is_taken_where_it_was_accepted() -> None:
+    items = [read(), answer(answer="Done.", value=[1])]
+    results = [ok("read_file"), ok("final_answer")]
+    answered = LoopRecord(verdict=LoopVerdict.ANSWERED)
+    assert accepted_answer(items, results, answered, SPECS) == Answer(text="Done.", value=[1])
+    assert accepted_answer(items, results, LoopRecord(), SPECS) is None
+
+
+def test_a_refused_or_malformed_answer_is_none() -> None:
+    answered = LoopRecord(verdict=LoopVerdict.ANSWERED)
+    malformed = CallError(
+        call_id="c2",
+        tool="final_answer",
+        raw_arguments="",
+        error=ExtractionError(ExtractionErrorType.INVALID_ANSWER, 0, "", "no"),
+    )
+    results = [ok("read_file"), failed("final_answer")]
+    assert accepted_answer([read(), answer(answer="Done.")], results, answered, SPECS) is None
+    assert accepted_answer([read(), malformed], results, answered, SPECS) is None
