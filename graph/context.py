@@ -12,6 +12,7 @@ from nodes.call_model.budget import APILimits
 from nodes.call_model.ledger import RunLimits
 from nodes.heal.corrective_prompt import SelfHealingConfig
 from nodes.loop_check.repetition import LoopConfig
+from nodes.records import EditForm, Profile, Protocol
 
 MAX_CALLS_PER_TURN_LIMIT = 1_000
 """The most calls that a context may allow in one turn; `graph.build` derives its recursion limit from it."""
@@ -71,6 +72,13 @@ class AgentContext(BaseModel):
     answer_schema: dict[str, Any] | None = Field(
         None, description="JSON schema that the value of final_answer must fit. Empty: any text is an answer."
     )
+
+    def profile(self, embedded: bool) -> Profile:
+        """How a turn talks to its model; `embedded` says that it is the embedded one, which wants the block form."""
+        protocol = self.protocol if self.protocol != "auto" else "text" if embedded else "native"
+        blocks = embedded and protocol == "text"
+        edit_form = self.edit_form if self.edit_form != "auto" else "blocks" if blocks else "replace"
+        return Profile(protocol=Protocol(protocol), edit_form=EditForm(edit_form), embedded=embedded)
 
     def limits(self) -> RunLimits:
         """The run's limits, as the ledger wants them."""

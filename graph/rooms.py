@@ -52,7 +52,6 @@ from nodes.records import (
     OutcomeKind,
     Plan,
     Profile,
-    Protocol,
     ProviderFailure,
     StopCause,
     StopReason,
@@ -217,10 +216,7 @@ class Rooms:
 
     def _profile(self, context: AgentContext) -> Profile:
         embedded = self._model is None and self._connections.is_embedded(context.model, context.base_url)
-        protocol = context.protocol if context.protocol != "auto" else "text" if embedded else "native"
-        blocks = embedded and protocol == "text"
-        edit_form = context.edit_form if context.edit_form != "auto" else "blocks" if blocks else "replace"
-        return Profile(protocol=Protocol(protocol), edit_form=EditForm(edit_form), embedded=embedded)
+        return context.profile(embedded)
 
     def _connect(self, model: str | None, base_url: str | None) -> Model | ProviderFailure:
         return self._model or self._connections.connect(model, base_url)

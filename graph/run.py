@@ -22,10 +22,11 @@ from graph.context import AgentContext
 from graph.events import Asked, Event, EventReader
 from graph.routes import recursion_limit
 from graph.state import serializer
+from nodes.call_model.ledger import Spending, usage_report
 from nodes.call_model.model import Model
 from nodes.execute_tools.registry import Tool
 from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
-from nodes.records import FileChange, Outcome, Plan
+from nodes.records import FileChange, JsonMap, Outcome, Plan
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,11 @@ class Session:
     def result(self) -> RunResult:
         """The thread as it stands after a run that ended."""
         return _result(self._machine.get_state(self._config()).values, self.thread_id)
+
+    def usage(self) -> JsonMap:
+        """What the thread has used so far, a turn that was cut off included; the keys are those of an outcome."""
+        spending = self._machine.get_state(self._config()).values.get("spending") or Spending()
+        return usage_report(spending, self.context.limits())
 
     def close(self) -> None:
         """Close the connections of sync calls."""

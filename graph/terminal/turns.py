@@ -26,7 +26,7 @@ from nodes.execute_tools.environment.workspace import FileContent, Workspace
 from nodes.execute_tools.tools import default_tools
 from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from nodes.guard.policy import judge_path
-from nodes.records import JsonMap
+from nodes.records import EditForm
 
 
 @dataclass(frozen=True)
@@ -73,12 +73,11 @@ class Turns:
         self._setup = setup
         self._display = setup.display
         tools = frozenset(tool.name for tool in default_tools())
-        visible = VisibleText(tools, blocks=edits_in_blocks(setup.context, setup.environment))
+        visible = VisibleText(tools, blocks=edits_in_blocks(setup))
         self._view = RunView(setup.display, visible, setup.context.workspace)
         self._read_file = partial(_read, setup.context.workspace)
         self._session = Session(setup.context, **setup.session_options)
         self._runner = asyncio.Runner()
-        self._usage: JsonMap = {}
 
     def __enter__(self) -> Self:
         """Return the turns."""
@@ -105,9 +104,10 @@ class Turns:
         return exit_code_of(result.outcome.kind)
 
     def show_usage(self) -> None:
-        """What the session has used, as of its last whole turn."""
+        """What the session has used."""
         if not self._display.as_json:
-            usage = APIUsageStats(*(self._usage.get(name, 0) for name in APIUsageStats._fields))
+            used = self._session.usage()
+            usage = APIUsageStats(*(used[name] for name in APIUsageStats._fields))
             self._view.lines(Line(""), Line(format_usage_stats(usage, self._setup.context.limits().api)))
 
     def _work_on(self, request: str) -> RunResult:
@@ -127,7 +127,6 @@ class Turns:
 
     def _show_end(self, result: RunResult) -> None:
         outcome = result.outcome
-        self._usage = outcome.usage
         if self._display.as_json:
             self._view.lines(Line(result_as_json(outcome, result.changes, result.plan, result.thread_id)))
             return
@@ -145,10 +144,11 @@ class Turns:
             self._view.lines(Line(error_as_json("interrupted", message)))
 
 
-def edits_in_blocks(context: AgentContext, environment: Mapping[str, str]) -> bool:
-    """Whether the model of this run is asked for edits as fenced blocks: the embedded one is, in the text protocol."""
-    endpoint = find_endpoint(context.model, context.base_url, environment)
-    return isinstance(endpoint, Endpoint) and endpoint.embedded and context.protocol != "native"
+def edits_in_blocks(setup: Setup) -> bool:
+    """Whether the model of this run is asked for edits as fenced blocks, so that they are hidden from the text."""
+    endpoint = find_endpoint(setup.context.model, setup.context.base_url, setup.environment)
+    embedded = "model" not in setup.session_options and isinstance(endpoint, Endpoint) and endpoint.embedded
+    return setup.context.profile(embedded).edit_form is EditForm.BLOCKS
 
 
 def _read(root: str, path: str) -> bytes | None:

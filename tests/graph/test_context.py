@@ -10,7 +10,7 @@ from nodes.call_model.budget import APILimits
 from nodes.call_model.ledger import RunLimits
 from nodes.heal.corrective_prompt import SelfHealingConfig
 from nodes.loop_check.repetition import LoopConfig
-from nodes.records import JsonMap
+from nodes.records import EditForm, JsonMap, Profile, Protocol
 
 SCHEMA = AgentContext.model_json_schema()["properties"]
 
@@ -105,3 +105,22 @@ def test_a_context_is_a_value() -> None:
     assert context == AgentContext(workspace="/w") != AgentContext()
     with pytest.raises(ValidationError, match="frozen"):
         context.workspace = "/x"  # type: ignore[misc] # this is what must not work
+
+
+@pytest.mark.parametrize(
+    ("choice", "embedded", "profile"),
+    [
+        ({}, True, ("text", "blocks")),
+        ({}, False, ("native", "replace")),
+        ({"protocol": "native"}, True, ("native", "replace")),
+        ({"protocol": "text"}, False, ("text", "replace")),
+        ({"protocol": "text", "edit_form": "blocks"}, False, ("text", "blocks")),
+        ({"edit_form": "replace"}, True, ("text", "replace")),
+    ],
+)
+def test_the_profile_follows_the_model_unless_it_is_chosen(
+    choice: dict[str, Any], embedded: bool, profile: tuple[str, str]
+) -> None:
+    protocol, edit_form = profile
+    expected = Profile(protocol=Protocol(protocol), edit_form=EditForm(edit_form), embedded=embedded)
+    assert AgentContext(**choice).profile(embedded) == expected

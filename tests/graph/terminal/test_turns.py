@@ -5,6 +5,7 @@ import io
 import json
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +179,12 @@ def test_ctrl_c_ends_a_turn_but_not_the_chat(tmp_path: Path) -> None:
     assert "mendgraph: Here again.\n" in terminal.out
 
 
+def test_a_turn_that_was_cut_off_counts_in_the_usage(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, [READ, "I wait"], model=Interrupted, lines=["wait"])
+    assert chat(terminal.setup) is ExitCode.FINISHED
+    assert "API Usage Stats:\n  Calls: 1/100\n  Turn Calls: 1/10\n" in terminal.out
+
+
 def test_a_chat_can_be_left_while_it_asks(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, [FIX, "Hello."], said="y", context={"mode": "ask"}, lines=["fix", "hi"])
 
@@ -207,9 +214,17 @@ def test_a_chat_in_json_is_one_object_for_each_turn(tmp_path: Path) -> None:
         ({"model": "gpt"}, {"OPENAI_API_KEY": "k"}, False),
         ({"model": "gpt"}, {}, False),
         ({}, {"OPENAI_BASE_URL": "http://llm.test/v1"}, False),
+        ({"edit_form": "blocks"}, {"OPENAI_BASE_URL": "http://llm.test/v1"}, True),
+        ({"edit_form": "replace"}, {}, False),
     ],
 )
 def test_the_embedded_model_edits_in_blocks(
-    context: dict[str, Any], environment: dict[str, str], expected: bool
+    tmp_path: Path, context: dict[str, Any], environment: dict[str, str], expected: bool
 ) -> None:
-    assert edits_in_blocks(AgentContext(**context), environment) is expected
+    setup = replace(
+        Terminal(tmp_path, []).setup, context=AgentContext(**context), environment=environment, session_options={}
+    )
+    assert edits_in_blocks(setup) is expected
+    assert edits_in_blocks(replace(setup, session_options={"model": ScriptedModel([])})) is (
+        context.get("edit_form") == "blocks"
+    )
