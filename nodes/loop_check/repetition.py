@@ -71,13 +71,13 @@ def check_progress(
 
 
 def loop_stop(record: LoopRecord, config: LoopConfig) -> StopCause | None:
-    """Why the run ends: the first action that persisted, with signature, tool and target as evidence; else None."""
+    """Why the run ends: the first action that persisted, with its signature as evidence; else None."""
     if record.verdict is not LoopVerdict.PERSISTED:
         return None
     override = next(override for override in record.overrides if _persists(override, config))
     message = f"The same call was made {override.repeats} times with the same arguments: {_action(override)}."
-    evidence = (override.signature, override.tool, override.target)
-    return StopCause(reason=StopReason.LOOP_PERSISTED, message=message, diagnostics=evidence)
+    evidence = f"repeated action: {_action(override)}, signature {override.signature}"
+    return StopCause(reason=StopReason.LOOP_PERSISTED, message=message, diagnostics=(evidence,))
 
 
 def override_notice(record: LoopRecord, signature: str) -> JsonMap | None:

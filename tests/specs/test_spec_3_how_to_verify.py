@@ -95,7 +95,7 @@ def test_the_third_repetition_is_overridden_and_the_next_ends_the_run(tmp_path: 
     assert denied.verdict.error is not None
     assert denied.verdict.error.code is ToolErrorCode.LOOP_OVERRIDE
     assert (result.outcome.kind, result.outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.LOOP_PERSISTED)
-    assert result.outcome.diagnostics == (override.signature, "read_file", "calc.py")
+    assert result.outcome.diagnostics == (f"repeated action: read_file on 'calc.py', signature {override.signature}",)
     system_prompts = {str(call.prompt.messages[0]) for call in model.calls}
     assert (len(model.calls), len(system_prompts)) == (4, 1)
 

@@ -84,7 +84,7 @@ def test_three_identical_calls_are_overridden_and_the_fourth_ends_the_run() -> N
     assert updates[3]["stop"] == StopCause(
         reason=StopReason.LOOP_PERSISTED,
         message="The same call was made 4 times with the same arguments: read_file on 'a.py'.",
-        diagnostics=(signed(READ), "read_file", "a.py"),
+        diagnostics=(f"repeated action: read_file on 'a.py', signature {signed(READ)}",),
     )
 
 

@@ -127,7 +127,7 @@ def test_a_persistent_loop_leaves_its_evidence() -> None:
     assert loop_stop(record, DEFAULT) == StopCause(
         reason=StopReason.LOOP_PERSISTED,
         message="The same call was made 4 times with the same arguments: read_file on 'A.py'.",
-        diagnostics=("A", "read_file", "A.py"),
+        diagnostics=("repeated action: read_file on 'A.py', signature A",),
     )
 
 
