@@ -23,6 +23,7 @@ from nodes.call_model.client import Connections
 from nodes.call_model.exchange import CallModelState, CallSettings
 from nodes.call_model.model import Model
 from nodes.call_model.node import acall_model, call_model
+from nodes.call_model.offered_tools import offered_tools
 from nodes.call_model.turn_view import view_turn
 from nodes.execute_tools.cache import ToolCache
 from nodes.execute_tools.engine import Engine, EngineConfig
@@ -127,6 +128,7 @@ class Rooms:
         self._registry = ActionRegistry(default_tools() if tools is None else tools)
         self._specs = {spec.name: spec for spec in self._registry.specs()}
         self._terminal = frozenset(spec.name for spec in self._specs.values() if spec.terminal)
+        self._writing = frozenset(spec.name for spec in self._specs.values() if spec.effect is Effect.WRITE)
         self._rules = rules
         self._model = model
         self._connections = Connections(lambda: os.environ)
@@ -234,14 +236,13 @@ class Rooms:
         )
 
     def _tool_specs(self, state: CallModelSlice) -> list[ToolSpec]:
-        """The tools that this turn's model is told of: one way to edit, and nothing that the mode denies anyway."""
-        hidden = {"edit_blocks"} if state["profile"].edit_form is EditForm.REPLACE else {"edit_file"}
-        read_only = state["context"].mode == "read-only"
-        return [
-            spec
-            for spec in self._specs.values()
-            if spec.name not in hidden and not (read_only and spec.effect is Effect.WRITE)
-        ]
+        context = state["context"]
+        return offered_tools(
+            self._specs.values(),
+            state["profile"].edit_form,
+            read_only=context.mode == "read-only",
+            answer_schema=context.answer_schema,
+        )
 
     def _reader(self, context: AgentContext, profile: Profile, messages: list[AnyMessage]) -> Reader:
         blocks = profile.edit_form is EditForm.BLOCKS
@@ -250,6 +251,7 @@ class Rooms:
             known_tools=self._registry.names(),
             validate=self._registry.validate,
             check_answer=partial(answer_problems, schema=context.answer_schema),
+            writing_tools=self._writing,
             shown_files=tuple(view_turn(messages).files) if blocks else (),
         )
 

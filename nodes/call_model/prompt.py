@@ -14,8 +14,9 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 
+from nodes.call_model.offered_tools import owes_a_value
 from nodes.call_model.turn_view import TurnView, view_turn
-from nodes.language.blocks import EXAMPLE_PATH, render_file
+from nodes.language.blocks import render_file
 from nodes.language.history import is_request
 from nodes.records import Correction, EditForm, JsonMap, Profile, Protocol, Record, ToolSpec
 
@@ -43,8 +44,7 @@ To look at a file that is not shown, answer with one line: tool: read_file({"pat
 To find something, answer with one line: tool: search_files({"pattern": "TEXT"})
 If nothing is to be changed, answer in plain text."""
 
-EXAMPLE_TASK = "shout in words.py should return upper case, but it returns lower case. Fix it."
-EXAMPLE_CONTENT = """\
+_WORDS = """\
 def whisper(text):
     return text.lower()
 
@@ -52,15 +52,48 @@ def whisper(text):
 def shout(text):
     return text.lower()
 """
-EXAMPLE_ANSWER = """\
-words.py
-```python
+_SHOUT = """\
 def shout(text):
     return text.upper()
-```"""
+"""
+_LIMITS = """\
+{
+  "depth": 2,
+  "width": 8
+}
+"""
+EXAMPLES = (
+    (
+        "What does words.py do?",
+        "words.py",
+        _WORDS,
+        "It changes the case of a text: whisper lowers it, shout raises it.",
+    ),
+    (
+        "shout in words.py should return upper case, but it returns lower case. Fix it.",
+        "words.py",
+        _WORDS,
+        render_file("words.py", _SHOUT),
+    ),
+    (
+        "Set depth to 3 in limits.json.",
+        "limits.json",
+        _LIMITS,
+        render_file("limits.json", _LIMITS.replace("2", "3")),
+    ),
+)
+"""A question, a repair and a file that is no code: request, file shown, its content, and the reply to imitate.
+
+The paths are those of `nodes.language.blocks.EXAMPLE_PATHS`.
+"""
 
 TEXT_STOP = ("\ntool_result(",)
 """A model that goes on to write its tool's result is stopped there."""
+
+UNTOLD_TOOLS = frozenset(
+    "read_file list_files glob_files search_files edit_file edit_blocks write_file update_plan final_answer".split()
+)
+"""What a small model does not have to be told of in the block form: each line of a tool list is one to imitate."""
 
 RETRY_TEMPERATURE = 0.8
 """From the second retry on, a small model is sampled: at temperature 0 it would repeat itself.
@@ -93,7 +126,7 @@ def build_prompt(
 ) -> Prompt:
     """Build the next request from the settled history and the open corrections of this turn."""
     if profile.protocol is Protocol.TEXT and profile.edit_form is EditForm.BLOCKS:
-        return _blocks_prompt(history, corrections, temperature)
+        return _blocks_prompt(specs, history, corrections, temperature)
     native = profile.protocol is Protocol.NATIVE
     system = NATIVE_SYSTEM if native else TEXT_SYSTEM.format(tools="\n".join(map(describe_tool, specs)))
     messages = [_message("system", system), *(_on_the_wire(m, native=native) for m in history)]
@@ -163,21 +196,32 @@ def _compact(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _blocks_prompt(history: Sequence[AnyMessage], corrections: Sequence[Correction], temperature: float) -> Prompt:
+def _blocks_prompt(
+    specs: Sequence[ToolSpec], history: Sequence[AnyMessage], corrections: Sequence[Correction], temperature: float
+) -> Prompt:
     view = view_turn(history)
     start = max(index for index, message in enumerate(history) if is_request(message))
     earlier = [_on_the_wire(m, native=False) for m in history[:start] if is_request(m) or _is_answer(m)]
     failures = view.failed_steps + len(corrections)
-    example = (
-        _message("user", f"{EXAMPLE_TASK}\n\n{render_file(EXAMPLE_PATH, EXAMPLE_CONTENT)}"),
-        _message("assistant", EXAMPLE_ANSWER),
-    )
+    examples = [
+        message
+        for task, path, content, reply in EXAMPLES
+        for message in (_message("user", f"{task}\n\n{render_file(path, content)}"), _message("assistant", reply))
+    ]
     request = _message("user", _blocks_request(history[start].text, view, corrections))
     return Prompt(
-        messages=(_message("system", BLOCKS_SYSTEM), *example, *earlier, request),
+        messages=(_message("system", _blocks_system(specs)), *examples, *earlier, request),
         stop=TEXT_STOP,
         temperature=max(temperature, RETRY_TEMPERATURE) if failures > 1 else temperature,
     )
+
+
+def _blocks_system(specs: Sequence[ToolSpec]) -> str:
+    """The block form's short prompt, and a line for each tool of the user's own and for an answer that has a shape."""
+    told = [spec for spec in specs if spec.name not in UNTOLD_TOOLS or owes_a_value(spec)]
+    if not told:
+        return BLOCKS_SYSTEM
+    return "\n".join([BLOCKS_SYSTEM, "More tools, called in the same way:", *map(describe_tool, told)])
 
 
 def _is_answer(message: AnyMessage) -> bool:
@@ -193,5 +237,5 @@ def _blocks_request(task: str, view: TurnView, corrections: Sequence[Correction]
         parts.append("Already changed: " + ", ".join(view.changed))
     failed = [*view.failures[-2:], *(correction.prompt for correction in corrections[-1:])]
     if failed:
-        parts.append("The last answer was not accepted: " + "\n".join(failed))
+        parts.append("\n".join(failed) + "\nIf it is a question, answer it in one sentence.")
     return "\n\n".join(parts)

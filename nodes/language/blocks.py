@@ -21,8 +21,8 @@ from nodes.records import ExtractionError, ExtractionErrorType, ToolInvocation
 
 EDIT_TOOL = "edit_blocks"
 
-EXAMPLE_PATH = "words.py"
-"""The file of the prompt's example. An unsure model repeats its name, and then means the file that it was shown."""
+EXAMPLE_PATHS = frozenset({"words.py", "limits.json"})
+"""The files of the prompt's examples. An unsure model repeats such a name, and then means the file it was shown."""
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})[ \t]*([^`]*)")
 _PATH = re.compile(r"/?(?:[\w@.+-]+/)*(?:[\w@.+-]*\.\w+|(?<=/)[\w@.+-]+|Makefile|Dockerfile)")
@@ -118,8 +118,7 @@ def _target(fence: Fence, shown_files: Sequence[str]) -> tuple[str | None, str]:
     named = _path_in(fence.heading, shown_files) or _path_in(info, shown_files)
     if named is None:
         first, _, rest = body.partition("\n")
-        is_comment = first.startswith(("#", "//")) and len(first.split()) == 2
-        named = _path_in(first.lstrip("#/ "), shown_files) if is_comment else None
+        named = _path_in(first.lstrip("#/ "), shown_files) if first.startswith(("#", "//")) else None
         body = body if named is None else rest
     quoted = language in _QUOTED_LANGUAGES
     if named is None:
@@ -146,7 +145,7 @@ def _nearest(path: str, shown_files: Sequence[str]) -> str:
     """Map a path to the one shown file that it can mean: itself, or the only one with the same name."""
     if path in shown_files:
         return path
-    if path == EXAMPLE_PATH and len(shown_files) == 1:
+    if path in EXAMPLE_PATHS and len(shown_files) == 1:
         return shown_files[0]
     same_name = [shown for shown in shown_files if basename(shown) == basename(path)]
     return same_name[0] if len(same_name) == 1 else path

@@ -52,6 +52,7 @@ class Reader(NamedTuple):
     known_tools: frozenset[str]
     validate: Validate
     check_answer: CheckAnswer
+    writing_tools: frozenset[str] = frozenset()
     shown_files: tuple[str, ...] = ()
 
 
@@ -67,8 +68,9 @@ def read_reply(reply: ModelReply, step: int, reader: Reader) -> ReplyReading:
     broken = _broken_reply(reply)
     if broken is not None:
         return _malformed([broken])
-    read = _read_calls(reply, step, reader)
-    items = [_checked(call, reader) for call in read]
+    calls, prose = _read_calls(reply, step, reader)
+    items = [_checked(call, reader) for call in calls]
+    items += _implied_answer(items, prose, step, reader)
     if not items:
         return _read_answer(reply, reader)
     if all(isinstance(item, CallError) for item in items):
@@ -128,36 +130,41 @@ def _broken_reply(reply: ModelReply) -> ExtractionError | None:
     return None
 
 
-def _read_calls(reply: ModelReply, step: int, reader: Reader) -> list[_ReadCall]:
+def _read_calls(reply: ModelReply, step: int, reader: Reader) -> tuple[list[_ReadCall], str]:
+    """The calls of a reply, in order, and in the block form the prose around its blocks."""
     prefix = f"call_{step}"
     if reply.calls:
-        return [_ReadCall(*call) for call in read_native_calls(reply.calls, reader.known_tools, prefix)]
+        return [_ReadCall(*call) for call in read_native_calls(reply.calls, reader.known_tools, prefix)], ""
     if reader.profile.protocol is Protocol.NATIVE:
-        return []
+        return [], ""
     lines = [
         _ReadCall(f"{prefix}_{index}", call.tool, call.raw_arguments, call.outcome)
         for index, call in enumerate(extract_in_order(reply.text, reader.known_tools))
     ]
     if lines or reader.profile.edit_form is not EditForm.BLOCKS:
-        return lines
-    return _read_block_calls(reply.text, prefix, reader)
-
-
-def _read_block_calls(text: str, prefix: str, reader: Reader) -> list[_ReadCall]:
-    """Edits in block form, closed by the answer that the same reply gives: what it says around the blocks."""
-    found = read_blocks(text, reader.shown_files)
-    if not found.outcomes:
-        return []
-    calls = [
+        return lines, ""
+    found = read_blocks(reply.text, reader.shown_files)
+    edits = [
         _ReadCall(f"{prefix}_{index}", _tool_of(outcome), _raw_arguments(outcome), outcome)
         for index, outcome in enumerate(found.outcomes)
     ]
-    if all(isinstance(outcome, ToolInvocation) for outcome in found.outcomes):
-        paths = dict.fromkeys(o.args["path"] for o in found.outcomes if isinstance(o, ToolInvocation))
-        said = found.prose or f"Changed {', '.join(paths)}."
-        ending = ToolInvocation(ANSWER_TOOL, {"answer": said}, 0)
-        calls.append(_ReadCall(f"{prefix}_{len(calls)}", ANSWER_TOOL, "", ending))
-    return calls
+    return edits, found.prose
+
+
+def _implied_answer(items: list[ToolCall | CallError], prose: str, step: int, reader: Reader) -> list[ToolCall]:
+    """In the block form a reply that does nothing but change files is the whole work, and its prose the answer.
+
+    A small model that is asked whether it is done does the same again. The answer stands only if every change worked,
+    and never where the user wants a value of a certain shape.
+    """
+    if reader.profile.edit_form is not EditForm.BLOCKS or reader.check_answer(Answer(text=prose)):
+        return []
+    changes = [item for item in items if isinstance(item, ToolCall) and item.tool in reader.writing_tools]
+    if not changes or len(changes) < len(items):
+        return []
+    said = prose or f"Changed {', '.join(dict.fromkeys(str(c.arguments.get('path', 'a file')) for c in changes))}."
+    call_id = f"call_{step}_answer"
+    return [ToolCall(call_id=call_id, tool=ANSWER_TOOL, arguments={"answer": said}, raw_arguments="")]
 
 
 def _tool_of(outcome: ToolInvocation | ExtractionError) -> str:

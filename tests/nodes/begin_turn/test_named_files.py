@@ -1,0 +1,90 @@
+import json
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given, strategies as st
+
+from nodes.begin_turn.named_files import MAX_NAMED_FILES, named_files, read_ahead
+from nodes.language.native_calls import read_native_calls
+from nodes.language.text_protocol import extract_in_order
+from nodes.records import ModelReply, Protocol, RawCall, ToolInvocation
+
+KNOWN = frozenset({"read_file", "list_files"})
+
+
+def named(request: str, existing: Iterable[str]) -> list[str]:
+    return named_files(request, frozenset(existing).__contains__)
+
+
+@pytest.mark.parametrize(
+    ("request_text", "paths"),
+    [
+        ("Fix calc.py", ["calc.py"]),
+        ("Fix calc.py.", ["calc.py"]),
+        ("Fix calc.py...", ["calc.py"]),
+        ("Fix `src/calc.py`, then (tests/test_calc.py)!", ["src/calc.py", "tests/test_calc.py"]),
+        ('Why does "./src/calc.py" fail at src/calc.py:12?', ["src/calc.py"]),
+        ("calc.py's add is wrong, see calc.pyi", ["calc.py", "calc.pyi"]),
+        ("pack.tar.gz and .gitignore and a-b/c+d.e_f", ["pack.tar.gz", ".gitignore", "a-b/c+d.e_f"]),
+        ("überall.py und データ.json", ["überall.py", "データ.json"]),
+        ("calc.py calc.py ./calc.py", ["calc.py"]),
+        ("look at ../calc.py and /etc/calc.py and https://example.org/calc.py", []),
+        ("e.g. version 1.0, i.e. nothing", ["e.g", "i.e"]),
+        ("Makefile has no suffix. Neither has this. . .. ...", []),
+        ("", []),
+    ],
+)
+def test_paths_in_a_request(request_text: str, paths: list[str]) -> None:
+    assert named_files(request_text, lambda _: True) == paths
+
+
+def test_only_what_exists_is_read_and_not_too_much_of_it() -> None:
+    assert named("Fix a.py and b.py", ["b.py"]) == ["b.py"]
+    many = [f"f{number}.py" for number in range(9)]
+    assert named(" ".join(["absent.py", *many]), many) == many[:MAX_NAMED_FILES]
+
+
+NAMES = st.from_regex(r"[a-z_][a-z0-9_-]{0,6}\.[a-z]{1,4}", fullmatch=True)
+PATHS = st.lists(NAMES, min_size=1, max_size=3).map("/".join)
+
+
+@given(st.lists(PATHS, max_size=MAX_NAMED_FILES, unique=True), st.sampled_from([" ", ", ", " and `", "\n", "' '"]))
+def test_every_named_file_is_found_in_order(paths: list[str], between: str) -> None:
+    assert named(f"Fix {between.join(paths)}: it fails.", paths) == paths
+
+
+@given(st.text())
+def test_any_request_can_be_searched(request_text: str) -> None:
+    found = named_files(request_text, lambda _: True)
+    assert len(found) <= MAX_NAMED_FILES
+    assert all(path and path in request_text for path in found)
+
+
+@pytest.mark.parametrize("piece", ["@", "ab+/", "a.", "-.", "a/"])
+def test_a_long_line_does_not_take_forever(piece: str) -> None:
+    assert named(piece * 50_000, []) == []
+
+
+def test_reading_ahead_in_text() -> None:
+    assert read_ahead(["a.py", "ü b.py"], Protocol.TEXT) == ModelReply(
+        text='tool: read_file({"path": "a.py"})\ntool: read_file({"path": "ü b.py"})', preloaded=True
+    )
+    assert read_ahead([], Protocol.TEXT) == ModelReply(text='tool: list_files({"path": "."})', preloaded=True)
+
+
+def test_reading_ahead_natively() -> None:
+    assert read_ahead(["a.py"], Protocol.NATIVE) == ModelReply(
+        calls=(RawCall(call_id="ahead_0", tool="read_file", arguments='{"path": "a.py"}'),), preloaded=True
+    )
+    listing = RawCall(call_id="ahead_0", tool="list_files", arguments='{"path": "."}')
+    assert read_ahead([], Protocol.NATIVE) == ModelReply(calls=(listing,), preloaded=True)
+
+
+@given(st.lists(st.text(min_size=1, max_size=10), min_size=1, max_size=MAX_NAMED_FILES))
+def test_both_forms_read_the_same_files(paths: list[str]) -> None:
+    lines = [call.outcome for call in extract_in_order(read_ahead(paths, Protocol.TEXT).text, KNOWN)]
+    calls = [call.outcome for call in read_native_calls(read_ahead(paths, Protocol.NATIVE).calls, KNOWN)]
+    assert [outcome.args for outcome in lines if isinstance(outcome, ToolInvocation)] == [{"path": p} for p in paths]
+    assert [json.dumps(outcome.args) for outcome in calls if isinstance(outcome, ToolInvocation)] == [
+        json.dumps({"path": path}) for path in paths
+    ]

@@ -1,0 +1,67 @@
+import pytest
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+
+from nodes.begin_turn.fresh_turn import FRESH_TURN
+from nodes.begin_turn.named_files import read_ahead
+from nodes.begin_turn.node import BeginTurnState, Update, begin_turn
+from nodes.language.history import RESULT_MESSAGE_NAME, close_dangling_calls
+from nodes.records import EditForm, Plan, PlanStep, Profile, Protocol, StopCause, StopReason
+
+BLOCKS = Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS, embedded=True)
+NO_REQUEST = "There is no request: the last message has to be a person's, with text in it."
+DANGLING = AIMessage("", tool_calls=[{"name": "f", "args": {}, "id": "x", "type": "tool_call"}])
+
+
+def begun(state: BeginTurnState, profile: Profile | None = None, problem: str | None = None) -> Update:
+    return begin_turn(
+        state, profile or Profile(), problem, lambda path: path == "calc.py", lambda new: ("replaced", new)
+    )
+
+
+def fresh(**changed: object) -> Update:
+    return {**FRESH_TURN, "plan": Plan(), "profile": Profile(), **changed}
+
+
+def test_a_turn_begins_fresh_and_keeps_the_plan() -> None:
+    plan = Plan(steps=(PlanStep(title="one"),))
+    assert begun(BeginTurnState(messages=[HumanMessage("Fix calc.py")])) == fresh()
+    assert begun(BeginTurnState(messages=[HumanMessage("Fix calc.py")], plan=plan)) == fresh(plan=plan)
+
+
+@pytest.mark.parametrize(("task", "paths"), [("Fix calc.py and other.py", ["calc.py"]), ("What is here?", [])])
+@pytest.mark.parametrize("protocol", list(Protocol))
+def test_in_the_block_form_named_files_are_read_ahead(task: str, paths: list[str], protocol: Protocol) -> None:
+    profile = BLOCKS.model_copy(update={"protocol": protocol})
+    state = BeginTurnState(messages=[HumanMessage(task)])
+    assert begun(state, profile) == fresh(profile=profile, preload=read_ahead(paths, protocol))
+
+
+def test_a_dangling_call_is_closed_before_the_request() -> None:
+    history: list[AnyMessage] = [HumanMessage("Fix it"), DANGLING, HumanMessage("And?")]
+    assert begun(BeginTurnState(messages=history)) == fresh(messages=("replaced", close_dangling_calls(history)))
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        [],
+        [HumanMessage(" \n")],
+        [HumanMessage([{"type": "image_url", "image_url": {"url": "data:"}}])],
+        [HumanMessage("Fix it"), AIMessage("Done.")],
+        [HumanMessage("Fix it"), DANGLING, ToolMessage("{}", tool_call_id="x")],
+        [HumanMessage("Fix it"), HumanMessage("tool_result({})", name=RESULT_MESSAGE_NAME)],
+    ],
+)
+def test_without_a_request_there_is_nothing_to_do(history: list[AnyMessage]) -> None:
+    stop = StopCause(reason=StopReason.INVALID_REQUEST, message=NO_REQUEST)
+    assert begun(BeginTurnState(messages=history), BLOCKS) == fresh(profile=BLOCKS, stop=stop)
+
+
+def test_an_empty_state_has_no_request() -> None:
+    assert begun(BeginTurnState())["stop"].message == NO_REQUEST
+
+
+@pytest.mark.parametrize("history", [[], [HumanMessage("Fix calc.py")]])
+def test_a_problem_of_the_context_is_told_first(history: list[AnyMessage]) -> None:
+    stop = StopCause(reason=StopReason.INVALID_REQUEST, message="There is no folder 'x'.")
+    assert begun(BeginTurnState(messages=history), problem=stop.message) == fresh(stop=stop)

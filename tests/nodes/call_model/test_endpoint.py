@@ -1,0 +1,131 @@
+import pytest
+from hypothesis import given, strategies as st
+from pydantic import SecretStr
+
+from nodes.call_model.endpoint import NO_KEY, Endpoint, choose_served_model, find_endpoint
+from nodes.records import ProviderErrorKind, ProviderFailure
+
+URL = "http://127.0.0.1:8080/v1"
+OTHER = "https://llm.example/v1"
+EMBEDDED = Endpoint(model="local", embedded=True)
+
+
+def endpoint(model: str, base_url: str = "", key: str = NO_KEY) -> Endpoint:
+    return Endpoint(model=model, base_url=base_url, api_key=SecretStr(key))
+
+
+@pytest.mark.parametrize(
+    ("model", "base_url", "environment", "expected"),
+    [
+        (None, None, {}, EMBEDDED),
+        ("local", None, {}, EMBEDDED),
+        ("local", URL, {"OPENAI_API_KEY": "sk-1", "OPENAI_BASE_URL": OTHER}, EMBEDDED),
+        (None, None, {"OPENAI_API_KEY": "  ", "OPENAI_BASE_URL": ""}, EMBEDDED),
+        ("m", None, {"OPENAI_API_KEY": "sk-1"}, endpoint("m", key="sk-1")),
+        ("m", None, {"OPENAI_API_KEY": " sk-1\n"}, endpoint("m", key="sk-1")),
+        ("m", URL, {}, endpoint("m", URL)),
+        ("m", URL, {"OPENAI_API_KEY": "sk-1", "OPENAI_BASE_URL": OTHER}, endpoint("m", URL, "sk-1")),
+        ("m", None, {"OPENAI_BASE_URL": OTHER}, endpoint("m", OTHER)),
+        (None, None, {"OPENAI_BASE_URL": OTHER, "OPENAI_API_KEY": "sk-1"}, endpoint("", OTHER, "sk-1")),
+        (None, URL, {}, endpoint("", URL)),
+        (None, "HTTP://[::1]:8080", {}, endpoint("", "HTTP://[::1]:8080")),
+    ],
+)
+def test_the_context_comes_before_the_environment_and_the_embedded_model_last(
+    model: str | None, base_url: str | None, environment: dict[str, str], expected: Endpoint
+) -> None:
+    assert find_endpoint(model, base_url, environment) == expected
+
+
+NO_ENDPOINT = (
+    "Model 'm' needs an endpoint: set OPENAI_API_KEY, or OPENAI_BASE_URL for a server of your own, "
+    "or leave the model away to use the embedded one."
+)
+
+
+@pytest.mark.parametrize(
+    ("model", "environment", "message"),
+    [
+        (
+            "m",
+            {},
+            NO_ENDPOINT,
+        ),
+        (
+            None,
+            {"OPENAI_API_KEY": "sk-1"},
+            "OPENAI_API_KEY is set but no model is named: choose one with --model, or `--model local`.",
+        ),
+    ],
+    ids=["no endpoint", "no model"],
+)
+def test_the_missing_setting_is_named(model: str | None, environment: dict[str, str], message: str) -> None:
+    expected = ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message=message)
+    assert find_endpoint(model, None, environment) == expected
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "foo",
+        "127.0.0.1:8080",
+        "::",
+        "ftp://x/v1",
+        "http://",
+        "http://[bad",
+        "http://a b",
+        "http://h:99999",
+        "http://h:0",
+        "http://é",
+    ],
+)
+def test_what_is_no_address_is_refused_before_anything_is_built(url: str) -> None:
+    message = f"The endpoint {url!r} is not an address: it should look like http://127.0.0.1:8080/v1."
+    expected = ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message=message)
+    assert find_endpoint("m", url, {}) == expected
+    assert find_endpoint(None, None, {"OPENAI_BASE_URL": url}) == expected
+
+
+@pytest.mark.parametrize("key", ["sk-é", "sk-1 sk-2", "sk-1\nsk-2", "sk-\x00"])
+def test_a_key_that_no_header_can_carry_is_refused_without_being_shown(key: str) -> None:
+    message = "OPENAI_API_KEY holds a character that no key has: set it again, without spaces or line breaks."
+    expected = ProviderFailure(kind=ProviderErrorKind.AUTHENTICATION, message=message)
+    assert find_endpoint("m", URL, {"OPENAI_API_KEY": key}) == expected
+
+
+@given(st.none() | st.text(), st.none() | st.text(), st.text(), st.text())
+def test_any_setting_gives_an_endpoint_or_a_failure(
+    model: str | None, base_url: str | None, key: str, url: str
+) -> None:
+    found = find_endpoint(model, base_url, {"OPENAI_API_KEY": key, "OPENAI_BASE_URL": url})
+    if isinstance(found, Endpoint):
+        assert found.embedded or found.model or found.base_url
+        assert not found.base_url or found.base_url.lower().startswith(("http://", "https://"))
+    else:
+        assert isinstance(found, ProviderFailure)
+
+
+def test_only_the_embedded_model_is_embedded() -> None:
+    assert (endpoint("m", URL).embedded, EMBEDDED.embedded) == (False, True)
+
+
+def test_the_key_does_not_show() -> None:
+    found = endpoint("m", URL, "sk-very-secret")
+    assert "very-secret" not in repr(found) + str(found) + found.model_dump_json()
+
+
+@pytest.mark.parametrize(
+    ("served", "expected"),
+    [
+        (["only"], "only"),
+        ([], "The endpoint serves 0 models (none): choose one with --model."),
+        (["b", "a"], "The endpoint serves 2 models (a, b): choose one with --model."),
+        (
+            [f"m{index}" for index in range(9)],
+            "The endpoint serves 9 models (m0, m1, m2, m3, m4, m5, m6, m7): choose one with --model.",
+        ),
+    ],
+)
+def test_only_one_served_model_is_taken_unasked(served: list[str], expected: str) -> None:
+    failure = ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message=expected)
+    assert choose_served_model(served) == (expected if len(served) == 1 else failure)

@@ -1,0 +1,246 @@
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+import pytest
+from hypothesis import given, strategies as st
+from langchain_core.messages import HumanMessage
+
+from nodes.call_model.budget import APILimits, APIUsageStats
+from nodes.call_model.exchange import CallModelState, CallSettings, Connect, Effect, Send, Sent, Wait, exchange
+from nodes.call_model.ledger import RunLimits, Spending, estimate_tokens, exhausted_limit
+from nodes.call_model.model import Call
+from nodes.call_model.prompt import build_prompt
+from nodes.call_model.retry import TRANSIENT
+from nodes.records import (
+    Correction,
+    ModelReply,
+    Profile,
+    ProviderErrorKind,
+    ProviderFailure,
+    RawCall,
+    StopCause,
+    StopReason,
+)
+
+TASK = HumanMessage("Fix calc.py")
+PROMPT = build_prompt(Profile(), [], [TASK], (), 0.0)
+ESTIMATE = estimate_tokens(PROMPT.characters(), len(PROMPT.messages))
+REPLY = ModelReply(text="Hello", input_tokens=70, output_tokens=3)
+CONNECT = Connect(model=None, base_url=None)
+
+Result = ModelReply | ProviderFailure
+
+
+def failed(kind: ProviderErrorKind, retry_after_s: float | None = None) -> ProviderFailure:
+    return ProviderFailure(kind=kind, message=f"{kind.value}!", retry_after_s=retry_after_s)
+
+
+BUSY = failed(ProviderErrorKind.RATE_LIMITED)
+
+
+def state(**fields: Any) -> CallModelState:
+    base = CallModelState(messages=[TASK], profile=Profile(), spending=Spending())
+    return cast("CallModelState", {**base, **fields})
+
+
+def play(
+    results: Sequence[Result], settings: CallSettings, given: CallModelState, unreachable: ProviderFailure | None = None
+) -> tuple[list[Effect], dict[str, Any]]:
+    """Run the script against an endpoint that answers with `results`, each after two seconds."""
+    script, answers, effects = exchange(given, settings, []), iter(results), list[Effect]()
+    answer: Sent | ProviderFailure | None = None
+    while True:
+        try:
+            effect = script.send(answer)
+        except StopIteration as end:
+            return effects, end.value
+        effects.append(effect)
+        answer = unreachable if isinstance(effect, Connect) else None
+        if isinstance(effect, Send):
+            answer = Sent(result=next(answers), seconds=2.0)
+
+
+def sending(max_output_tokens: int = 2_048, timeout_s: float = 300.0, seed: int | None = None) -> Send:
+    return Send(call=Call(prompt=PROMPT, max_output_tokens=max_output_tokens, timeout_s=timeout_s, seed=seed))
+
+
+def spent(calls: int, tokens_in: int, tokens_out: int, seconds: float) -> Spending:
+    return Spending(usage=APIUsageStats(calls, tokens_in, tokens_out, calls), seconds=seconds)
+
+
+def gave_up(kind: ProviderErrorKind, tries: str = "") -> StopCause:
+    overflow = kind is ProviderErrorKind.CONTEXT_OVERFLOW
+    return StopCause(
+        reason=StopReason.CONTEXT_OVERFLOW if overflow else StopReason.PROVIDER_FAILED,
+        message=f"{kind.value}!",
+        diagnostics=(f"provider error: {kind.value}{tries}",),
+    )
+
+
+def test_a_reply_is_paid_and_counts_a_step() -> None:
+    settings = CallSettings(seed=7, timeout_s=60.0, model="m", base_url="http://h")
+    effects, update = play([REPLY], settings, state(step=4))
+    assert effects == [Connect(model="m", base_url="http://h"), sending(timeout_s=60.0, seed=7)]
+    assert update == {"reply": REPLY, "spending": spent(1, 70, 3, 2.0), "step": 5}
+
+
+def test_a_preloaded_reply_costs_nothing() -> None:
+    ready = ModelReply(text="tool: x", preloaded=True)
+    assert play([], CallSettings(), state(preload=ready)) == ([], {"reply": ready, "preload": None, "step": 1})
+
+
+def test_corrections_and_temperature_reach_the_prompt() -> None:
+    correction = Correction(reply="tool: x", prompt="Fix it.")
+    effects, _ = play([REPLY], CallSettings(temperature=0.4), state(corrections=[correction]))
+    assert isinstance(effects[1], Send)
+    assert effects[1].call.prompt == build_prompt(Profile(), [], [TASK], [correction], 0.4)
+
+
+@pytest.mark.parametrize(
+    ("reply", "tokens_in", "tokens_out"),
+    [
+        (ModelReply(text="x" * 30), ESTIMATE, 10),
+        (ModelReply(calls=(RawCall(call_id="", tool="f", arguments="x" * 30),)), ESTIMATE, 10),
+        (ModelReply(refusal="x" * 30), ESTIMATE, 10),
+        (ModelReply(text="x" * 30, input_tokens=-5, output_tokens=-5), ESTIMATE, 10),
+        (ModelReply(text="x" * 30, input_tokens=1, output_tokens=1), 1, 1),
+    ],
+)
+def test_a_reply_without_usage_is_charged_the_estimate(reply: ModelReply, tokens_in: int, tokens_out: int) -> None:
+    _, update = play([reply], CallSettings(), state())
+    assert update["spending"] == spent(1, tokens_in, tokens_out, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        ({"api": APILimits(max_calls_per_session=0)}, StopReason.MAX_CALLS_PER_SESSION),
+        ({"api": APILimits(max_input_tokens_per_session=ESTIMATE - 1)}, StopReason.MAX_INPUT_TOKENS),
+        ({"api": APILimits(max_output_tokens_per_session=15)}, StopReason.MAX_OUTPUT_TOKENS),
+    ],
+)
+def test_a_call_that_does_not_fit_is_not_even_connected(limits: dict[str, Any], reason: StopReason) -> None:
+    effects, update = play([], CallSettings(limits=RunLimits(**limits)), state())
+    assert effects == []
+    assert (update["reply"], update["spending"], update["stop"].reason) == (None, Spending(), reason)
+    assert "step" not in update
+
+
+def test_a_prompt_that_fits_exactly_is_sent() -> None:
+    limits = RunLimits(api=APILimits(max_input_tokens_per_session=ESTIMATE, max_output_tokens_per_session=100))
+    effects, _ = play([REPLY], CallSettings(limits=limits), state())
+    assert effects == [CONNECT, sending(100)]
+
+
+def test_without_an_endpoint_nothing_is_sent() -> None:
+    nowhere = failed(ProviderErrorKind.MODEL_UNAVAILABLE)
+    effects, update = play([], CallSettings(), state(), unreachable=nowhere)
+    assert effects == [CONNECT]
+    assert update == {"reply": None, "stop": gave_up(ProviderErrorKind.MODEL_UNAVAILABLE)}
+
+
+def test_each_try_is_paid_and_waited_for() -> None:
+    results: list[Result] = [BUSY, failed(ProviderErrorKind.TIMEOUT, retry_after_s=4.0), REPLY]
+    effects, update = play(results, CallSettings(), state())
+    assert effects == [CONNECT, sending(), Wait(seconds=0.5), sending(), Wait(seconds=4.0), sending()]
+    assert update == {"reply": REPLY, "spending": spent(3, ESTIMATE + 70, 3, 10.5), "step": 1}
+
+
+@pytest.mark.parametrize("kind", sorted(ProviderErrorKind))
+def test_only_transient_failures_are_tried_again(kind: ProviderErrorKind) -> None:
+    effects, update = play([failed(kind)] * 3, CallSettings(), state())
+    tries = 3 if kind in TRANSIENT else 1
+    paid = kind in (ProviderErrorKind.TIMEOUT, ProviderErrorKind.INCOMPLETE_STREAM)
+    waited = 1.5 if tries == 3 else 0.0
+    assert sum(isinstance(effect, Send) for effect in effects) == tries
+    assert update == {
+        "reply": None,
+        "spending": spent(tries, tries * ESTIMATE if paid else 0, 0, 2.0 * tries + waited),
+        "stop": gave_up(kind, f" ({tries} tries)" if tries > 1 else ""),
+    }
+
+
+def test_a_wish_that_is_too_long_ends_the_run() -> None:
+    effects, update = play([failed(ProviderErrorKind.RATE_LIMITED, 31.0)], CallSettings(), state())
+    assert effects == [CONNECT, sending()]
+    assert update["stop"] == gave_up(ProviderErrorKind.RATE_LIMITED)
+
+
+def test_no_try_is_made_or_waited_for_beyond_the_calls_of_a_turn() -> None:
+    settings = CallSettings(limits=RunLimits(api=APILimits(max_calls_per_turn=2)), retries=5)
+    effects, update = play([BUSY, BUSY], settings, state())
+    assert effects == [CONNECT, sending(), Wait(seconds=0.5), sending()]
+    message = "Limit 'max_calls_per_turn' exceeded: 2/2"
+    stop = StopCause(reason=StopReason.MAX_CALLS_PER_TURN, message=message)
+    assert update == {"reply": None, "spending": spent(2, 0, 0, 4.5), "stop": stop}
+
+
+def test_the_clock_bounds_each_try_and_each_wait() -> None:
+    settings = CallSettings(limits=RunLimits(max_seconds=5.0), retries=5, timeout_s=4.0)
+    effects, update = play([BUSY, BUSY], settings, state())
+    assert effects == [CONNECT, sending(timeout_s=4.0), Wait(seconds=0.5), sending(timeout_s=2.5)]
+    assert (update["stop"], update["spending"].seconds) == (gave_up(ProviderErrorKind.RATE_LIMITED, " (2 tries)"), 4.5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "max_seconds", "is_clock"),
+    [
+        (ProviderErrorKind.TIMEOUT, 2.0, True),
+        (ProviderErrorKind.TIMEOUT, 2.5, False),
+        (ProviderErrorKind.CONNECTION, 2.0, False),
+    ],
+)
+def test_a_timeout_at_the_end_of_the_turn_is_the_turns(
+    kind: ProviderErrorKind, max_seconds: float, is_clock: bool
+) -> None:
+    effects, update = play([failed(kind)], CallSettings(limits=RunLimits(max_seconds=max_seconds)), state())
+    clock = StopCause(reason=StopReason.WALL_CLOCK, message="Limit 'max_seconds' exceeded: 2.0/2.0")
+    assert effects == [CONNECT, sending(timeout_s=max_seconds)]
+    assert update["stop"] == (clock if is_clock else gave_up(kind))
+
+
+FAILURES = st.builds(failed, st.sampled_from(ProviderErrorKind), st.none() | st.floats(0, 40))
+REPLIES = st.builds(
+    ModelReply, text=st.text(max_size=20), input_tokens=st.integers(0, 300), output_tokens=st.integers(0, 30)
+)
+SETTINGS = st.builds(
+    CallSettings,
+    limits=st.builds(
+        RunLimits,
+        api=st.builds(APILimits, st.integers(0, 5), st.integers(0, 5), st.integers(0, 2_000), st.integers(0, 200)),
+        max_seconds=st.none() | st.floats(0.1, 30),
+        max_steps=st.none() | st.integers(1, 3),
+    ),
+    retries=st.integers(0, 5),
+    timeout_s=st.floats(0.5, 20),
+)
+
+
+def endless(results: list[Result]) -> Iterator[Result]:
+    yield from results
+    while True:
+        yield BUSY
+
+
+@given(st.lists(FAILURES | REPLIES, max_size=6), SETTINGS)
+def test_no_course_of_events_passes_the_budget(results: list[Result], settings: CallSettings) -> None:
+    source = endless(results)
+    asked = [next(source) for _ in range(8)]
+    effects, update = play(asked, settings, state())
+    sends = [effect for effect in effects if isinstance(effect, Send)]
+    limits, usage = settings.limits, update.get("spending", Spending()).usage
+    assert len(sends) == usage.total_calls <= min(settings.retries + 1, *limits.api[:2])
+    assert (effects[:1] == [CONNECT]) is bool(sends)
+    assert effects.count(CONNECT) <= 1
+    assert not isinstance(effects[-1] if effects else None, Wait)
+    assert (update["reply"] is None) is ("stop" in update) is ("step" not in update)
+    refusal = exhausted_limit(Spending(), limits)
+    assert refusal is None or (update["stop"], sends) == (refusal, [])
+    for failure, _ in zip(asked, sends[1:], strict=False):
+        assert isinstance(failure, ProviderFailure)
+        assert failure.kind in TRANSIENT
+    for send in sends:
+        assert 0 < send.call.timeout_s <= settings.timeout_s
+        assert send.call.max_output_tokens <= limits.api.max_output_tokens_per_session
+    charged = 2.0 * len(sends) + sum(effect.seconds for effect in effects if isinstance(effect, Wait))
+    assert update.get("spending", Spending()).seconds == pytest.approx(charged)

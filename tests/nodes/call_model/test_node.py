@@ -1,0 +1,91 @@
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from langchain_core.messages import HumanMessage
+
+from nodes.call_model.exchange import CallModelState, CallSettings
+from nodes.call_model.ledger import RunLimits, Spending
+from nodes.call_model.model import Call
+from nodes.call_model.node import acall_model, call_model
+from nodes.records import (
+    EditForm,
+    Effect,
+    ModelReply,
+    Profile,
+    Protocol,
+    ProviderErrorKind,
+    ProviderFailure,
+    StopReason,
+    ToolSpec,
+)
+
+READ = ToolSpec(name="read_file", description="Read a file.", parameters={}, effect=Effect.READ)
+REPLY = ModelReply(text="Hello", input_tokens=70, output_tokens=3, seconds=0.0)
+BUSY = ProviderFailure(kind=ProviderErrorKind.RATE_LIMITED, message="busy", retry_after_s=0.0)
+PROFILES = [
+    Profile(),
+    Profile(protocol=Protocol.NATIVE),
+    Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS, embedded=True),
+]
+
+
+class Scripted:
+    """Answers with `results` in order and keeps the calls."""
+
+    def __init__(self, *results: ModelReply | ProviderFailure) -> None:
+        self.results = list(results)
+        self.calls: list[Call] = []
+
+    def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
+        self.calls.append(call)
+        result = self.results.pop(0)
+        if isinstance(result, ModelReply):
+            on_text(result.text)
+        return result
+
+    async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
+        return self.complete(call, on_text)
+
+
+def run(asynchronous: bool, model: Scripted, state: CallModelState, settings: CallSettings) -> tuple[Any, list[str]]:
+    said: list[str] = []
+
+    def connect(_model: str | None, _base_url: str | None) -> Scripted:
+        return model
+
+    if asynchronous:
+        update = asyncio.run(acall_model(state, settings, [READ], connect, said.append))
+    else:
+        update = call_model(state, settings, [READ], connect, said.append)
+    if "spending" in update:  # the clock's part, which is the driver's
+        update["spending"] = update["spending"].model_copy(update={"seconds": 0.0})
+    return update, said
+
+
+def begun(profile: Profile) -> CallModelState:
+    return CallModelState(messages=[HumanMessage("Fix calc.py")], profile=profile, spending=Spending(), step=2)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_both_ways_give_the_same_update_and_the_same_calls(profile: Profile) -> None:
+    sync, other = Scripted(BUSY, REPLY), Scripted(BUSY, REPLY)
+    update, said = run(False, sync, begun(profile), CallSettings())
+    assert (update, said) == run(True, other, begun(profile), CallSettings())
+    assert sync.calls == other.calls
+    assert (update["reply"], update["step"], said) == (REPLY, 3, ["Hello"])
+    assert update["spending"].usage == (2, 70, 3, 2)
+    assert [tool["function"]["name"] for tool in sync.calls[0].prompt.tools] == (
+        ["read_file"] if profile.protocol is Protocol.NATIVE else []
+    )
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_an_exhausted_budget_makes_no_call(asynchronous: bool) -> None:
+    model = Scripted()
+    state = CallModelState(
+        messages=[HumanMessage("hi")], profile=Profile(), spending=Spending(steps=3), corrections=[], preload=None
+    )
+    update, said = run(asynchronous, model, state, CallSettings(limits=RunLimits(max_steps=3)))
+    assert (update["stop"].reason, model.calls, said) == (StopReason.MAX_STEPS, [], [])

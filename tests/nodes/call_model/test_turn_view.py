@@ -1,0 +1,138 @@
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+
+from nodes.call_model.turn_view import FOUND_LIMIT, TurnView, view_turn
+from nodes.language.history import RESULT_MESSAGE_NAME, settle_exchange
+from nodes.records import (
+    CallResult,
+    JsonMap,
+    ModelReply,
+    Protocol,
+    ToolCall,
+    ToolErrorCode,
+    ToolResult,
+)
+
+TASK = HumanMessage("Fix calc.py")
+LISTING = {"entries": ["calc.py"], "has_more": False}
+
+
+def step(*results: ToolResult, protocol: Protocol = Protocol.TEXT) -> list[AnyMessage]:
+    """One exchange whose calls came to these results."""
+    items = [
+        ToolCall(call_id=f"c{index}", tool="some_tool", arguments={}, raw_arguments="{}")
+        for index in range(len(results))
+    ]
+    done = [
+        CallResult(call_id=item.call_id, tool=item.tool, result=result)
+        for item, result in zip(items, results, strict=True)
+    ]
+    return settle_exchange(ModelReply(text="tool: some_tool({})"), items, done, protocol)
+
+
+def read(path: str, content: str, **data: Any) -> ToolResult:
+    return ToolResult.success(path=path, content=content, **data)
+
+
+def edited(path: str, **data: Any) -> ToolResult:
+    return ToolResult.success(path=path, action="merged", **data)
+
+
+def failed(message: str, code: ToolErrorCode = ToolErrorCode.INVALID_ARGUMENT) -> ToolResult:
+    return ToolResult.failure(code, message)
+
+
+@pytest.mark.parametrize("protocol", list(Protocol))
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        ([], TurnView()),
+        ([[read("a.py", "x = 1\n"), read("b.py", "")]], TurnView(files={"a.py": "x = 1\n", "b.py": ""})),
+        ([[read("a.py", "old")], [read("a.py", "new")]], TurnView(files={"a.py": "new"})),
+        ([[read("a.py", "old")], [edited("a.py")]], TurnView(changed=("a.py",))),
+        (
+            [[read("a.py", "old"), read("b.py", "b")], [edited("a.py")], [read("a.py", "new")]],
+            TurnView(files={"b.py": "b", "a.py": "new"}, changed=("a.py",)),
+        ),
+        ([[edited("a.py", content="new")]], TurnView(files={"a.py": "new"}, changed=("a.py",))),
+        (
+            [[read("a.py", "x")], [ToolResult.success(path="a.py", replacements=1)], [edited("b.py"), edited("a.py")]],
+            TurnView(changed=("a.py", "b.py")),
+        ),
+        (
+            [[ToolResult.success(n=1)], [ToolResult.success(n=2), ToolResult.success(**LISTING)]],
+            TurnView(found=('{"n": 2}', json.dumps(LISTING))),
+        ),
+        ([[ToolResult.success(text="x" * 3_000)]], TurnView(found=(json.dumps({"text": "x" * 3_000})[:FOUND_LIMIT],))),
+        ([[ToolResult.success()]], TurnView()),
+        ([[failed("one"), failed("two")]], TurnView(failures=("one", "two"), failed_steps=1)),
+        ([[failed("one")], [failed("two")]], TurnView(failures=("two",), failed_steps=2)),
+        ([[failed("one")], [read("a.py", "x")]], TurnView(files={"a.py": "x"}, failures=("one",), failed_steps=1)),
+        ([[failed("one")], [edited("a.py")]], TurnView(changed=("a.py",), failed_steps=1)),
+        (
+            [[edited("a.py"), failed("two")]],
+            TurnView(changed=("a.py",), failures=("two",), failed_steps=1),
+        ),
+        (
+            [[failed("one"), failed("Not taken as the final answer.", ToolErrorCode.CANCELLED)]],
+            TurnView(failures=("one",), failed_steps=1),
+        ),
+    ],
+)
+def test_a_turn_is_summed_up_from_its_results(
+    steps: list[list[ToolResult]], expected: TurnView, protocol: Protocol
+) -> None:
+    history = [TASK, *(message for results in steps for message in step(*results, protocol=protocol))]
+    assert view_turn(history) == expected
+
+
+def test_only_this_turn_counts() -> None:
+    history = [TASK, *step(read("a.py", "x"), failed("no")), AIMessage("Done."), HumanMessage("And now?")]
+    assert view_turn(history) == TurnView()
+    assert view_turn([]) == TurnView()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "no JSON",
+        "[1]",
+        "[" * 100_000,
+        '{"ok": true}',
+        '{"ok": true, "data": [1]}',
+        '{"ok": true, "data": {"action": "x"}}',
+        '{"ok": false}',
+        '{"ok": false, "error": "text"}',
+        '{"ok": false, "error": {}}',
+    ],
+)
+def test_results_that_are_not_ours_do_no_harm(content: str) -> None:
+    call = AIMessage("", tool_calls=[{"name": "f", "args": {}, "id": "c", "type": "tool_call"}])
+    view = view_turn([TASK, call, ToolMessage(content, tool_call_id="c")])
+    assert (view.files, view.changed, view.failures) == ({}, (), ())
+    line = HumanMessage(f"tool_result({content})", name=RESULT_MESSAGE_NAME)
+    assert view_turn([TASK, AIMessage("tool: f({})"), line]) == view
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["ok", "data", "error", "path", "content", "action", "message", "code", "x"]), inner
+        )
+    ),
+    max_leaves=8,
+)
+
+
+@given(st.lists(JSON, max_size=4))
+def test_any_json_can_be_viewed(values: list[JsonMap]) -> None:
+    history: list[AnyMessage] = [TASK, *(ToolMessage(json.dumps(value), tool_call_id="c") for value in values)]
+    view = view_turn(history)
+    assert view.failed_steps == bool(view.failures)

@@ -1,0 +1,160 @@
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from nodes.execute_tools.registry import ToolContext, ToolOutput
+from nodes.execute_tools.step import StepDone, run_step
+from nodes.execute_tools.tool_run import ToolRun
+from nodes.records import (
+    CallError,
+    CallResult,
+    ChangeKind,
+    ExtractionError,
+    ExtractionErrorType,
+    FileChange,
+    Plan,
+    PlanStep,
+    ToolCall,
+    ToolErrorCode,
+    ToolResult,
+)
+
+UNTOUCHED: Any = None
+"""The workspace: a step hands it on, and does nothing with it."""
+
+TERMINAL = frozenset({"final_answer"})
+OK = ToolResult.success(n=1)
+FAILED = ToolResult.failure(ToolErrorCode.NOT_FOUND, "There is no a.py.")
+OLD, NEW = Plan(steps=(PlanStep(title="old"),)), Plan(steps=(PlanStep(title="new"),))
+CONTEXT = ToolContext(UNTOUCHED, files_read={"seen.py": "0"}, plan=OLD)
+
+
+def call(tool: str, call_id: str = "") -> ToolCall:
+    return ToolCall(call_id=call_id or tool, tool=tool, arguments={}, raw_arguments="{}")
+
+
+def broken(call_id: str) -> CallError:
+    error = ExtractionError(ExtractionErrorType.INVALID_ARGUMENTS, 0, "", "bad")
+    return CallError(call_id=call_id, tool="f", raw_arguments="", error=error)
+
+
+def settled(item: ToolCall | CallError, result: ToolResult = FAILED) -> CallResult:
+    return CallResult(call_id=item.call_id, tool=item.tool, result=result)
+
+
+def change(path: str) -> FileChange:
+    return FileChange(path=path, kind=ChangeKind.EDITED, sha256_before="0", sha256_after="1", diff="")
+
+
+class Engine:
+    """Gives each tool's output, and keeps what each call was given to see."""
+
+    def __init__(self, **outputs: ToolOutput) -> None:
+        self.outputs = outputs
+        self.seen: list[tuple[str, dict[str, str], Plan]] = []
+
+    def run(self, item: ToolCall, context: ToolContext) -> ToolRun:
+        self.seen.append((item.call_id, dict(context.files_read), context.plan))
+        return ToolRun(item.call_id, item.tool, self.outputs.get(item.tool, ToolOutput(OK)), attempts=1, ms=5)
+
+
+def done(item: ToolCall, result: ToolResult = OK, *changes: FileChange) -> CallResult:
+    return CallResult(call_id=item.call_id, tool=item.tool, result=result, changes=changes, ms=5, attempts=1)
+
+
+def step(
+    engine: Engine, items: Sequence[ToolCall | CallError], before: Sequence[CallResult | None] | None = None
+) -> StepDone:
+    return run_step(items, before or [None] * len(items), engine.run, CONTEXT, TERMINAL)
+
+
+def test_each_call_sees_what_the_ones_before_it_read_changed_and_planned() -> None:
+    read, edit, plan, look = call("read"), call("edit"), call("plan"), call("look")
+    engine = Engine(
+        read=ToolOutput(OK, files_read={"a.py": "1", "b.py": "1"}),
+        edit=ToolOutput(OK, changes=(change("a.py"), change("c.py")), files_read={"a.py": "2"}),
+        plan=ToolOutput(OK, plan=NEW),
+    )
+    assert step(engine, [read, edit, plan, look]) == StepDone(
+        results=[done(read), done(edit, OK, change("a.py"), change("c.py")), done(plan), done(look)],
+        plan=NEW,
+        changes=[change("a.py"), change("c.py")],
+        files_read={"a.py": "2", "b.py": "1"},
+    )
+    assert engine.seen == [
+        ("read", {"seen.py": "0"}, OLD),
+        ("edit", {"seen.py": "0", "a.py": "1", "b.py": "1"}, OLD),
+        ("plan", {"seen.py": "0", "a.py": "2", "b.py": "1"}, OLD),
+        ("look", {"seen.py": "0", "a.py": "2", "b.py": "1"}, NEW),
+    ]
+
+
+def test_an_empty_step_keeps_the_plan() -> None:
+    assert step(Engine(), []) == StepDone(results=[], plan=OLD)
+
+
+def test_what_a_failed_call_has_changed_is_still_told() -> None:
+    edit = call("edit")
+    engine = Engine(edit=ToolOutput(FAILED, changes=(change("a.py"),), files_read={"a.py": "2"}, plan=NEW))
+    expected = StepDone([done(edit, FAILED, change("a.py"))], NEW, [change("a.py")], {"a.py": "2"})
+    assert step(engine, [edit]) == expected
+
+
+def test_settled_calls_do_not_run_and_keep_their_places() -> None:
+    denied, bad, read = call("edit"), broken("x"), call("read")
+    engine = Engine()
+    found = step(engine, [denied, read, bad], [settled(denied), None, settled(bad)])
+    assert found.results == [settled(denied), done(read), settled(bad)]
+    assert [call_id for call_id, *_ in engine.seen] == ["read"]
+
+
+def not_yet(item: ToolCall, failed: int) -> CallResult:
+    message = f"Not taken as the final answer: {failed} other call(s) of this reply failed. Mend that, then answer."
+    return settled(item, ToolResult.failure(ToolErrorCode.CANCELLED, message))
+
+
+ANSWER, READ, EDIT = call("final_answer"), call("read"), call("edit")
+
+
+@pytest.mark.parametrize(
+    ("items", "before", "results", "ran"),
+    [
+        ([ANSWER, READ], [None, None], [done(ANSWER), done(READ)], ["read", "final_answer"]),
+        ([ANSWER, EDIT, READ], [None] * 3, [not_yet(ANSWER, 1), done(EDIT, FAILED), done(READ)], ["edit", "read"]),
+        ([READ, ANSWER], [settled(READ), None], [settled(READ), not_yet(ANSWER, 1)], []),
+        (
+            [READ, EDIT, ANSWER],
+            [settled(READ), None, None],
+            [settled(READ), done(EDIT, FAILED), not_yet(ANSWER, 2)],
+            ["edit"],
+        ),
+        ([READ, ANSWER], [settled(READ, OK), None], [settled(READ, OK), done(ANSWER)], ["final_answer"]),
+        ([broken("x"), ANSWER], [settled(broken("x")), None], [settled(broken("x")), not_yet(ANSWER, 1)], []),
+        ([ANSWER], [settled(ANSWER)], [settled(ANSWER)], []),
+    ],
+    ids=["last", "failed", "denied", "both", "settled well", "malformed", "denied itself"],
+)
+def test_the_final_answer_comes_last_and_stands_only_when_all_went_well(
+    items: list[ToolCall | CallError], before: list[CallResult | None], results: list[CallResult], ran: list[str]
+) -> None:
+    engine = Engine(edit=ToolOutput(FAILED))
+    assert step(engine, items, before).results == results
+    assert [call_id for call_id, *_ in engine.seen] == ran
+
+
+PLACES = st.lists(st.tuples(st.sampled_from(["read", "edit", "final_answer"]), st.booleans()), max_size=7)
+
+
+@given(PLACES)
+def test_results_are_aligned_with_the_calls(places: list[tuple[str, bool]]) -> None:
+    items = [call(tool, f"c{index}") for index, (tool, _) in enumerate(places)]
+    before = [settled(item) if is_denied else None for item, (_, is_denied) in zip(items, places, strict=True)]
+    engine = Engine()
+    results = step(engine, items, before).results
+    assert [(result.call_id, result.tool) for result in results] == [(item.call_id, item.tool) for item in items]
+    ran = [call_id for call_id, *_ in engine.seen]
+    terminal = {item.call_id for item in items if item.tool in TERMINAL}
+    assert ran == sorted(ran, key=lambda call_id: (call_id in terminal, call_id))
+    assert not (terminal & set(ran) and any(before))

@@ -1,0 +1,228 @@
+import pytest
+from hypothesis import given, strategies as st
+
+from nodes.language.blocks import EDIT_TOOL, EXAMPLE_PATHS, BlockReading, read_blocks, render_file
+from nodes.records import ExtractionError, ExtractionErrorType, ToolInvocation
+
+CODE = "def add(a, b):\n    return a + b\n"
+BLOCK = f"```python\n{CODE}```"
+SHOWN = ("calc.py", "src/util.py")
+
+
+def edit(path: str = "calc.py", content: str = CODE, line: int = 2) -> ToolInvocation:
+    return ToolInvocation(EDIT_TOOL, {"path": path, "content": content}, line)
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "line", "prose"),
+    [
+        (f"calc.py\n{BLOCK}", "calc.py", 2, ""),
+        (f"`calc.py`\n{BLOCK}", "calc.py", 2, ""),
+        (f"**calc.py**\n{BLOCK}", "calc.py", 2, ""),
+        (f"### `calc.py`:\n{BLOCK}", "calc.py", 2, ""),
+        (f"# calc.py\n{BLOCK}", "calc.py", 2, ""),
+        (f"File: calc.py\n{BLOCK}", "calc.py", 2, ""),
+        (f"file `calc.py`\n{BLOCK}", "calc.py", 2, ""),
+        (f"**Filename:** `calc.py`\n{BLOCK}", "calc.py", 2, ""),
+        (f"./new.py\n\n{BLOCK}", "new.py", 3, ""),
+        (f"Add `./new.py`:\n{BLOCK}", "new.py", 2, ""),
+        (f"  calc.py\n   ~~~python\n{CODE}   ~~~", "calc.py", 2, ""),
+        (f"Update `calc.py`:\n{BLOCK}", "calc.py", 2, ""),
+        (f"I fixed the sign.\n\ncalc.py\n{BLOCK}\nIt adds now.\n", "calc.py", 4, "I fixed the sign.\n\nIt adds now."),
+        (f"```python calc.py\n{CODE}```", "calc.py", 1, ""),
+        (f"```python:src/util.py\n{CODE}```", "src/util.py", 1, ""),
+        (f"```calc.py\n{CODE}```", "calc.py", 1, ""),
+        (f"```python\n# calc.py\n{CODE}```", "calc.py", 1, ""),
+        (f"Here it is:\n```python\n# calc.py\n{CODE}```", "calc.py", 2, "Here it is:"),
+        (f"```python\n# File: calc.py\n{CODE}```", "calc.py", 1, ""),
+        (f"```python\n# calc.py adds.\n{CODE}```", None, 0, ""),
+        (f"```python\nfile calc.py\n{CODE}```", None, 0, ""),
+        (f"```js\n// src/util.py\n{CODE}```", "src/util.py", 1, ""),
+        (f"file.py\n{BLOCK}", "file.py", 2, ""),
+        (f"filesystem.py\n{BLOCK}", "filesystem.py", 2, ""),
+        (f"profile: calc.py\n{BLOCK}", None, 0, "profile: calc.py"),
+        (f".gitignore\n{BLOCK}", ".gitignore", 2, ""),
+        (f"Makefile\n{BLOCK}", "Makefile", 2, ""),
+        (f"new/thing.tar.gz\n{BLOCK}", "new/thing.tar.gz", 2, ""),
+        (f"util.py\n{BLOCK}", "src/util.py", 2, ""),
+        (f"/path/to/calc.py\n{BLOCK}", "calc.py", 2, ""),
+        (f"/path/to/other.py\n{BLOCK}", "/path/to/other.py", 2, ""),
+        (BLOCK, None, 0, ""),
+        (f"Use `calc.py` or `util.py`:\n{BLOCK}", None, 0, "Use `calc.py` or `util.py`:"),
+        (f"See `calc.py` for more.\n{BLOCK}", None, 0, "See `calc.py` for more."),
+        ("Nothing is to be changed.", None, 0, "Nothing is to be changed."),
+        ("", None, 0, ""),
+    ],
+)
+def test_where_a_path_may_stand(text: str, path: str | None, line: int, prose: str) -> None:
+    outcomes = [edit(path, line=line)] if path else []
+    assert read_blocks(text, SHOWN) == BlockReading([*outcomes], prose)
+
+
+def test_line_ends_are_the_files_own() -> None:
+    content = CODE.replace("\n", "\r\n")
+    assert read_blocks(f"calc.py\r\n```python\r\n{content}```\r\n", SHOWN).outcomes == [edit(content=content)]
+
+
+@pytest.mark.parametrize(
+    "body", [CODE, "class Calc:\n    pass\n", "@cache\nasync def f():\n    ...\n", "  async def f():\n"]
+)
+@pytest.mark.parametrize("info", ["", "python", "py"])
+def test_definitions_are_meant_for_the_only_file_that_was_shown(body: str, info: str) -> None:
+    text = f"Like this:\n```{info}\n{body}```"
+    assert read_blocks(text, ["calc.py"]) == BlockReading([edit(content=body)], "Like this:")
+    assert read_blocks(text, SHOWN) == BlockReading([], "Like this:")
+    assert read_blocks(text, []) == BlockReading([], "Like this:")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Run it:\n```bash\npython calc.py\n```",
+        "```console\n$ def\n```",
+        "Run `calc_test.py`:\n```sh\npython calc_test.py\n```",
+        "```text\ndef add\n```",
+        "```python\nadd(1, 2)\n```",
+        "```\n3\n```",
+        "```bash\n# setup.py\npip install .\n```",
+    ],
+)
+def test_other_blocks_are_prose(text: str) -> None:
+    assert read_blocks(text, ["calc.py"]).outcomes == []
+
+
+@pytest.mark.parametrize(
+    ("path", "info"), [("run.sh", "bash"), ("notes.txt", "text"), ("calc.py", "text"), ("a.bash", "sh")]
+)
+def test_a_file_of_quoted_language_is_a_file_where_its_path_says_so(path: str, info: str) -> None:
+    assert read_blocks(f"{path}\n```{info}\nhello\n```", ["calc.py"]).outcomes == [edit(path, "hello\n")]
+
+
+@pytest.mark.parametrize("language", ["bash", "sh", "shell", "console", "text", "diff", "output", "pycon", "Bash"])
+def test_what_is_quoted_is_no_edit(language: str) -> None:
+    assert read_blocks(f"```{language}\n{CODE}```", ["calc.py"]).outcomes == []
+    assert read_blocks(f"other.py\n```{language}\n{CODE}```", ["calc.py"]).outcomes == []
+
+
+def test_several_blocks_are_several_edits_in_order() -> None:
+    text = f"Both:\n\ncalc.py\n{BLOCK}\n\n**util.py**\n\n```python\nX = 1\n```\nThen run:\n```bash\nmake\n```\n"
+    assert read_blocks(text, SHOWN) == BlockReading(
+        [edit(line=4), edit("src/util.py", "X = 1\n", 11)], "Both:\n\n\nThen run:"
+    )
+
+
+def test_a_heading_is_for_one_block_only() -> None:
+    assert read_blocks(f"calc.py\n{BLOCK}\n{BLOCK}", SHOWN).outcomes == [edit()]
+
+
+def test_a_comment_that_is_the_files_own_stays() -> None:
+    body = f"# calc.py\n{CODE}"
+    assert read_blocks(f"calc.py\n```python\n{body}```", SHOWN).outcomes == [edit(content=body)]
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "quoted"),
+    [
+        (f"calc.py\n```python\n{CODE}", "calc.py", "calc.py"),
+        (f"```python calc.py\n{CODE}", "calc.py", "python calc.py"),
+        (f"calc.py\n````python\n{CODE}```", "calc.py", "calc.py"),
+        (f"calc.py\n```python\n{CODE}    ```", "calc.py", "calc.py"),
+        (f"calc.py\n```python\n{CODE}``` end", "calc.py", "calc.py"),
+    ],
+)
+def test_an_unclosed_block_is_never_written(text: str, path: str, quoted: str) -> None:
+    [error] = read_blocks(text, SHOWN).outcomes
+    details = f"The block for {path} has no closing fence. Send it again, complete."
+    line = text.split("\n").index(next(each for each in text.split("\n") if each.startswith("`"))) + 1
+    assert error == ExtractionError(ExtractionErrorType.TRUNCATED_REPLY, line, quoted, details)
+
+
+def test_an_unclosed_example_is_prose() -> None:
+    assert read_blocks("For example:\n```python\nadd(1, 2)", SHOWN) == BlockReading([], "For example:")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "# Readme\n\n```sh\nmake\n```\n",
+        "~~~~\n```` four\n",
+        'def f():\n    """\n    ```\n    f()\n    ```\n    """\n',
+        "",
+    ],
+)
+def test_a_longer_fence_holds_shorter_ones(content: str) -> None:
+    assert read_blocks(render_file("README.md", content), []).outcomes == [edit("README.md", content)]
+
+
+def test_a_fence_that_is_indented_as_code_is_content() -> None:
+    body = 'def f():\n    """\n    ```\n    f()\n    ```\n    """\n'
+    assert read_blocks(f"calc.py\n```python\n{body}```", SHOWN).outcomes == [edit(content=body)]
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "shown"),
+    [
+        ("calc.py", CODE, f"calc.py\n```python\n{CODE}```"),
+        ("stub.pyi", "x: int", "stub.pyi\n```python\nx: int\n```"),
+        ("a.json", "{}\n", "a.json\n```json\n{}\n```"),
+        ("LICENSE", "MIT\n", "LICENSE\n```\nMIT\n```"),
+        ("a.py", "", "a.py\n```python\n```"),
+        ("a.tar.gz", "x\n", "a.tar.gz\n```gz\nx\n```"),
+        ("R.md", "```\n", "R.md\n````md\n```\n````"),
+    ],
+)
+def test_a_file_is_shown_in_the_form_of_an_answer(path: str, content: str, shown: str) -> None:
+    assert render_file(path, content) == shown
+
+
+LINES = st.text(st.characters(codec="utf-8"), max_size=12) | st.sampled_from(
+    ["```", "  ~~~", "# a.py", "````python", "\f"]
+)
+NAMES = st.from_regex(r"[A-Za-z0-9_@+][A-Za-z0-9_@+.-]{0,8}", fullmatch=True) | st.sampled_from(
+    ["LICENSE", ".env", "a b.txt"]
+)
+PATHS = st.lists(NAMES, min_size=1, max_size=3).map("/".join)
+
+
+@given(PATHS, st.lists(LINES, max_size=8), st.lists(PATHS, max_size=3))
+def test_a_shown_file_sent_back_is_the_file(path: str, lines: list[str], others: list[str]) -> None:
+    content = "".join(f"{line}\n" for line in lines)
+    assert read_blocks(render_file(path, content), [path, *others]) == BlockReading([edit(path, content)], "")
+
+
+@given(
+    st.lists(LINES | st.sampled_from(["calc.py", "```", "def f():"]), max_size=12).map("\n".join),
+    st.lists(PATHS, max_size=2),
+)
+def test_any_text_can_be_read(text: str, shown: list[str]) -> None:
+    reading = read_blocks(text, shown)
+    lines = [each[2] if isinstance(each, ToolInvocation) else each.line_number for each in reading.outcomes]
+    assert lines == sorted(set(lines))
+    for outcome in reading.outcomes:
+        if isinstance(outcome, ToolInvocation):
+            assert outcome.args["content"] in text
+
+
+@given(PATHS, st.text("ab\n", max_size=20), st.text("xyz .\n", max_size=20))
+def test_prose_around_a_block_is_kept(path: str, body: str, said: str) -> None:
+    text = f"Before.\n{said}\n\n{render_file(path, body)}\nAfter."
+    assert read_blocks(text, [path]).prose == f"Before.\n{said}\n\nAfter."
+
+
+@pytest.mark.parametrize("example", sorted(EXAMPLE_PATHS))
+def test_an_examples_name_means_the_only_file_that_was_shown(example: str) -> None:
+    for shown, path in ((["calc.py"], "calc.py"), (SHOWN, example), ([], example), ([example], example)):
+        assert read_blocks(f"{example}\n{BLOCK}", shown).outcomes == [edit(path)]
+
+
+@pytest.mark.parametrize(
+    ("named", "shown", "path"),
+    [
+        ("util.py", ["a/util.py", "b/util.py"], "util.py"),
+        ("b/util.py", ["a/util.py", "b/util.py"], "b/util.py"),
+        ("c/util.py", ["a/util.py", "calc.py"], "a/util.py"),
+        ("new.py", ["calc.py"], "new.py"),
+    ],
+)
+def test_a_path_means_the_one_file_of_its_name(named: str, shown: list[str], path: str) -> None:
+    assert read_blocks(f"{named}\n{BLOCK}", shown).outcomes == [edit(path)]

@@ -1,0 +1,210 @@
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage, ToolMessage
+
+from nodes.language.history import RESULT_MESSAGE_NAME, close_dangling_calls, is_request, settle_exchange
+from nodes.language.tool_results import parse_text_results
+from nodes.records import (
+    CallError,
+    CallResult,
+    ExtractionError,
+    ExtractionErrorType,
+    ModelReply,
+    Protocol,
+    RawCall,
+    ToolCall,
+    ToolErrorCode,
+    ToolResult,
+)
+
+OK = ToolResult.success(n=1)
+FAILED = ToolResult.failure(ToolErrorCode.NOT_FOUND, "There is no b.py.")
+ENVELOPE = '{"ok":true,"data":{"n":1}}'
+BROKEN = ExtractionError(ExtractionErrorType.INVALID_JSON_SYNTAX, 1, "", "bad")
+ITEMS: list[ToolCall | CallError] = [
+    ToolCall(call_id="x", tool="read_file", arguments={"path": "a.py"}, raw_arguments='{"filename": "a.py"}'),
+    CallError(call_id="y", tool="read_file", raw_arguments='{"path": ', error=BROKEN),
+    CallError(call_id="z", tool="", raw_arguments="", error=BROKEN),
+]
+RESULTS = [
+    CallResult(call_id="x", tool="read_file", result=OK),
+    CallResult(call_id="y", tool="read_file", result=FAILED),
+    CallResult(call_id="z", tool="", result=FAILED),
+]
+
+
+def native(name: str, args: dict[str, Any], call_id: str | None) -> Any:
+    return {"name": name, "args": args, "id": call_id, "type": "tool_call"}
+
+
+def calling(*call_ids: str | None, text: str = "") -> AIMessage:
+    return AIMessage(text, tool_calls=[native("f", {}, call_id) for call_id in call_ids])
+
+
+def answer(call_id: str, content: str = ENVELOPE) -> ToolMessage:
+    return ToolMessage(content, tool_call_id=call_id, name="f")
+
+
+def cancelled(call_id: str) -> ToolMessage:
+    content = (
+        '{"ok":false,"error":{"code":"cancelled","message":"This call was cancelled before it ran.","suggestions":[]}}'
+    )
+    return ToolMessage(content, tool_call_id=call_id, name="f", status="error")
+
+
+def test_text_results_are_one_message_after_the_reply() -> None:
+    reply = ModelReply(text='Look:\ntool: read_file({"filename": "a.py"})\ntool: read_file({"path": \ntool: ()')
+    told, answered = settle_exchange(reply, ITEMS, RESULTS, Protocol.TEXT)
+    assert told == AIMessage(reply.text)
+    assert (type(answered), answered.name) == (HumanMessage, RESULT_MESSAGE_NAME)
+    assert parse_text_results(str(answered.text)) == [
+        {"tool": result.tool, **result.result.as_map()} for result in RESULTS
+    ]
+
+
+def test_native_calls_in_a_text_turn_become_lines() -> None:
+    raw = [RawCall(call_id=item.call_id, tool=item.tool, arguments=item.raw_arguments) for item in ITEMS[:2]]
+    told, _ = settle_exchange(ModelReply(text="Look:", calls=tuple(raw)), ITEMS[:2], RESULTS[:2], Protocol.TEXT)
+    assert told == AIMessage('Look:\ntool: read_file({"filename": "a.py"})\ntool: read_file({"path": )')
+    told, _ = settle_exchange(ModelReply(calls=tuple(raw[:1])), ITEMS[:1], RESULTS[:1], Protocol.TEXT)
+    assert told == AIMessage('tool: read_file({"filename": "a.py"})')
+
+
+def test_native_results_are_one_message_for_each_call_and_broken_arguments_are_dropped() -> None:
+    failure = '{"ok":false,"error":{"code":"not_found","message":"There is no b.py.","suggestions":[]}}'
+    assert settle_exchange(ModelReply(text="Look:"), ITEMS, RESULTS, Protocol.NATIVE) == [
+        AIMessage(
+            "Look:",
+            tool_calls=[
+                native("read_file", {"filename": "a.py"}, "x"),
+                native("read_file", {}, "y"),
+                native("unknown", {}, "z"),
+            ],
+        ),
+        ToolMessage(ENVELOPE, tool_call_id="x", name="read_file", status="success"),
+        ToolMessage(failure, tool_call_id="y", name="read_file", status="error"),
+        ToolMessage(failure, tool_call_id="z", name="unknown", status="error"),
+    ]
+
+
+def test_a_call_without_argument_text_is_kept_without_arguments() -> None:
+    call = ToolCall(call_id="x", tool="f", arguments={"limit": 500}, raw_arguments=" ")
+    told, _ = settle_exchange(ModelReply(), [call], RESULTS[:1], Protocol.NATIVE)
+    assert told == AIMessage("", tool_calls=[native("f", {}, "x")])
+
+
+OUTCOMES = st.lists(st.tuples(st.booleans(), st.sampled_from([OK, FAILED])), max_size=6)
+
+
+@given(OUTCOMES, st.sampled_from(Protocol))
+def test_each_call_has_one_result_in_order(outcomes: list[tuple[bool, ToolResult]], protocol: Protocol) -> None:
+    items: list[ToolCall | CallError] = []
+    for index, (fits, _) in enumerate(outcomes):
+        call: ToolCall | CallError = (
+            ToolCall(call_id=f"c{index}", tool="f", arguments={"n": index}, raw_arguments="{}")
+            if fits
+            else CallError(call_id=f"c{index}", tool="f", raw_arguments="{", error=BROKEN)
+        )
+        items.append(call)
+    results = [
+        CallResult(call_id=item.call_id, tool="f", result=result)
+        for item, (_, result) in zip(items, outcomes, strict=True)
+    ]
+    messages = settle_exchange(ModelReply(text="hi"), items, results, protocol)
+    assert close_dangling_calls([HumanMessage("Fix it."), *messages]) is None
+    if protocol is Protocol.NATIVE:
+        assert [m.tool_call_id for m in messages if isinstance(m, ToolMessage)] == [item.call_id for item in items]
+    else:
+        assert len(parse_text_results(str(messages[1].text))) == len(items)
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        (HumanMessage("Fix it."), True),
+        (HumanMessage("Fix it.", name="Ada"), True),
+        (HumanMessage("tool_result({})", name=RESULT_MESSAGE_NAME), False),
+        (AIMessage("Done."), False),
+        (SystemMessage("Be brief."), False),
+        (answer("x"), False),
+    ],
+)
+def test_a_request_is_a_persons(message: AnyMessage, expected: bool) -> None:
+    assert is_request(message) is expected
+
+
+ASK, NEXT = HumanMessage("Fix it."), HumanMessage("And now?")
+
+
+@pytest.mark.parametrize(
+    ("history", "repaired"),
+    [
+        ([], None),
+        ([ASK, AIMessage("Done."), NEXT], None),
+        ([ASK, calling("x", "y"), answer("x"), answer("y"), NEXT], None),
+        ([ASK, calling("x"), answer("x", "1"), calling("x"), answer("x", "2"), NEXT], None),
+        ([ASK, calling("x"), NEXT], [ASK, calling("x"), cancelled("x"), NEXT]),
+        ([ASK, calling("x"), NEXT, answer("x")], [ASK, calling("x"), answer("x"), NEXT]),
+        (
+            [ASK, calling("x", "y"), answer("y"), answer("x"), NEXT],
+            [ASK, calling("x", "y"), answer("x"), answer("y"), NEXT],
+        ),
+        (
+            [ASK, calling("x", "y"), answer("y"), NEXT],
+            [ASK, calling("x", "y"), cancelled("x"), answer("y"), NEXT],
+        ),
+        ([ASK, answer("x"), NEXT], [ASK, NEXT]),
+        ([answer("x"), calling("x"), NEXT], [calling("x"), cancelled("x"), NEXT]),
+        ([calling("x"), answer("x", "1"), answer("x", "2"), NEXT], [calling("x"), answer("x", "1"), NEXT]),
+        (
+            [calling("x"), calling("x"), answer("x"), NEXT],
+            [calling("x"), cancelled("x"), calling("x"), answer("x"), NEXT],
+        ),
+        (
+            [calling("x", "x"), answer("x", "1"), NEXT],
+            [calling("x", "x"), answer("x", "1"), cancelled("x"), NEXT],
+        ),
+        ([calling(None), NEXT], [calling(None), cancelled(""), NEXT]),
+    ],
+)
+def test_every_call_gets_its_one_result(history: list[AnyMessage], repaired: list[AnyMessage] | None) -> None:
+    assert close_dangling_calls(history) == repaired
+
+
+IDS = st.sampled_from(["x", "y", "z"])
+HISTORIES = st.lists(
+    st.builds(HumanMessage, st.text(max_size=3))
+    | st.builds(lambda ids: calling(*ids), st.lists(IDS | st.none(), max_size=3))
+    | st.builds(answer, IDS, st.text(max_size=3)),
+    max_size=10,
+)
+
+
+def is_valid(messages: Sequence[AnyMessage]) -> bool:
+    """Whether each call is followed by its result, in order, and no result stands anywhere else."""
+    expected: list[str] = []
+    for message in messages:
+        if isinstance(message, ToolMessage):
+            if not expected or expected.pop(0) != message.tool_call_id:
+                return False
+            continue
+        if expected:
+            return False
+        expected = [call["id"] or "" for call in message.tool_calls] if isinstance(message, AIMessage) else []
+    return not expected
+
+
+@given(HISTORIES)
+def test_a_repaired_history_is_valid_and_stays_as_it_is(history: list[AnyMessage]) -> None:
+    repaired = close_dangling_calls(history)
+    assert (repaired is None) is is_valid(history)
+    if repaired is not None:
+        assert is_valid(repaired)
+        assert close_dangling_calls(repaired) is None
+        assert [m for m in repaired if not isinstance(m, ToolMessage)] == [
+            m for m in history if not isinstance(m, ToolMessage)
+        ]
+        assert all(message in history or message.status == "error" for message in repaired if message.type == "tool")

@@ -1,0 +1,360 @@
+import json
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from nodes.execute_tools.registry import ActionRegistry
+from nodes.execute_tools.tools import default_tools
+from nodes.parse.answer_schema import answer_problems
+from nodes.parse.reading import Reader, ReplyReading, check_call, read_reply
+from nodes.records import (
+    Answer,
+    CallError,
+    EditForm,
+    Effect,
+    ExtractionError,
+    ExtractionErrorType as Kind,
+    FinishReason,
+    JsonMap,
+    ModelReply,
+    Profile,
+    Protocol,
+    RawCall,
+    Reading,
+    ToolCall,
+    ToolInvocation,
+)
+
+REGISTRY = ActionRegistry(default_tools())
+WRITING = frozenset(spec.name for spec in REGISTRY.specs() if spec.effect is Effect.WRITE)
+COUNT = {"type": "object", "required": ["count"]}
+GOOD = 'tool: read_file({"path": "a.py"})'
+
+
+def reader(
+    protocol: Protocol = Protocol.TEXT,
+    edit_form: EditForm = EditForm.REPLACE,
+    schema: JsonMap | None = None,
+    shown: tuple[str, ...] = (),
+) -> Reader:
+    profile = Profile(protocol=protocol, edit_form=edit_form)
+    check = partial(answer_problems, schema=schema)
+    return Reader(profile, REGISTRY.names(), REGISTRY.validate, check, WRITING, shown)
+
+
+TEXT, NATIVE = reader(), reader(Protocol.NATIVE)
+BLOCKS = reader(edit_form=EditForm.BLOCKS, shown=("calc.py",))
+EITHER = pytest.mark.parametrize("how", [TEXT, NATIVE], ids=["text", "native"])
+
+
+def read(how: Reader, text: str = "", *calls: RawCall, finish: FinishReason = FinishReason.STOP) -> ReplyReading:
+    return read_reply(ModelReply(text=text, calls=calls, finish_reason=finish), 3, how)
+
+
+def raw(tool: str, arguments: str, call_id: str = "") -> RawCall:
+    return RawCall(call_id=call_id, tool=tool, arguments=arguments)
+
+
+def reading_file(call_id: str = "call_3_0", path: str = "a.py", line: int = 1, raw_text: str | None = None) -> ToolCall:
+    return ToolCall(
+        call_id=call_id,
+        tool="read_file",
+        arguments={"path": path, "start_line": 1, "limit": 500},
+        raw_arguments=raw_text if raw_text is not None else json.dumps({"path": path}),
+        line_number=line,
+    )
+
+
+def answering(call_id: str, answer: str, raw_text: str, value: Any = None) -> ToolCall:
+    arguments = {"answer": answer, "value": value}
+    return ToolCall(call_id=call_id, tool="final_answer", arguments=arguments, raw_arguments=raw_text)
+
+
+def malformed(kind: Kind, content: str, details: str) -> ReplyReading:
+    return ReplyReading(Reading.MALFORMED, [], [ExtractionError(kind, 0, content, details)])
+
+
+@EITHER
+@pytest.mark.parametrize(
+    ("finish", "kind", "details"),
+    [
+        (FinishReason.LENGTH, Kind.TRUNCATED_REPLY, "The reply was cut at the token limit. Nothing was executed."),
+        (FinishReason.REFUSAL, Kind.REFUSED_REPLY, "The model refused: I can't."),
+        (FinishReason.CONTENT_FILTER, Kind.FILTERED_REPLY, "The endpoint's content filter stopped the reply."),
+    ],
+)
+def test_a_reply_that_did_not_end_well_runs_nothing(
+    how: Reader, finish: FinishReason, kind: Kind, details: str
+) -> None:
+    calls = (raw("read_file", '{"path": "a.py"}'),)
+    reply = ModelReply(text=GOOD, calls=calls, finish_reason=finish, refusal="I can't.")
+    assert read_reply(reply, 3, how) == malformed(kind, GOOD, details)
+
+
+@EITHER
+@pytest.mark.parametrize("text", ["", " \n\t"])
+def test_an_empty_reply_is_malformed(how: Reader, text: str) -> None:
+    assert read(how, text) == malformed(Kind.EMPTY_REPLY, text, "The reply was empty.")
+
+
+@EITHER
+@pytest.mark.parametrize("finish", [FinishReason.STOP, FinishReason.TOOL_CALLS])
+def test_plain_text_is_the_answer(how: Reader, finish: FinishReason) -> None:
+    expected = ReplyReading(Reading.ANSWER, [], [], Answer(text="It is done."))
+    assert read(how, " It is done.\n", finish=finish) == expected
+
+
+def test_calls_in_text_are_read_in_order() -> None:
+    text = f'Let me look.\n{GOOD}\ntool: read_file({{"path": "b.py"}})'
+    items: list[ToolCall | CallError] = [reading_file(line=2), reading_file("call_3_1", "b.py", 3)]
+    assert read(TEXT, text) == ReplyReading(Reading.CALLS, items, [])
+
+
+def test_native_calls_are_read_in_order_and_keep_their_ids() -> None:
+    calls = (raw("read_file", '{"filename": "a.py"}', "x"), raw("read_file", '{"path": "b.py"}'))
+    items: list[ToolCall | CallError] = [
+        reading_file("x", line=0, raw_text='{"filename": "a.py"}'),
+        reading_file("call_3_1", "b.py", 0),
+    ]
+    assert read(NATIVE, "Look:", *calls) == ReplyReading(Reading.CALLS, items, [])
+    assert read(TEXT, GOOD, *calls) == ReplyReading(Reading.CALLS, items, [])
+
+
+def test_in_a_native_turn_a_call_in_text_is_no_call_and_no_answer() -> None:
+    details = "The reply looks like a tool call in the form 'tool_line', which does not run. Nothing was executed."
+    assert read(NATIVE, GOOD) == malformed(Kind.MISSING_TOOL_PREFIX, GOOD, details)
+
+
+@EITHER
+def test_a_call_in_another_form_is_not_taken_for_the_answer(how: Reader) -> None:
+    text = '```json\n{"name": "read_file", "arguments": {"path": "a.py"}}\n```'
+    details = "The reply looks like a tool call in the form 'json', which does not run. Nothing was executed."
+    assert read(how, text) == malformed(Kind.MISSING_TOOL_PREFIX, text, details)
+
+
+def test_malformed_calls_keep_their_places_among_the_others() -> None:
+    found = read(TEXT, f'tool: reed_file({{}})\n{GOOD}\ntool: read_file({{"path": 1}})\ntool: read_file({{"path')
+    assert (found.reading, found.errors, found.answer) == (Reading.CALLS, [], None)
+    assert [(item.call_id, item.tool) for item in found.items] == [
+        ("call_3_0", "reed_file"),
+        ("call_3_1", "read_file"),
+        ("call_3_2", "read_file"),
+        ("call_3_3", "read_file"),
+    ]
+    kinds = [item.error.error_type if isinstance(item, CallError) else None for item in found.items]
+    assert kinds == [Kind.UNKNOWN_TOOL_NAME, None, Kind.INVALID_ARGUMENTS, Kind.MISSING_CLOSING_PAREN]
+
+
+@EITHER
+def test_only_malformed_calls_are_for_heal(how: Reader) -> None:
+    bad = ('{"path": 1}', '{"path"')
+    calls = [raw("read_file", each) for each in bad] if how is NATIVE else []
+    found = read(how, "\n".join(f"tool: read_file({each})" for each in bad) if how is TEXT else "", *calls)
+    assert found.reading is Reading.MALFORMED
+    assert [error.error_type for error in found.errors] == [Kind.INVALID_ARGUMENTS, Kind.INVALID_JSON_SYNTAX]
+    assert [item.error for item in found.items if isinstance(item, CallError)] == found.errors
+    assert [item.raw_arguments for item in found.items] == list(bad)
+
+
+FINAL = '{"answer": "Done.", "value": {"count": 3}}'
+
+
+def test_a_final_answer_alone_is_the_answer() -> None:
+    call = answering("call_3_0", "Done.", FINAL, {"count": 3})
+    expected = ReplyReading(Reading.ANSWER, [call], [], Answer(text="Done.", value={"count": 3}))
+    assert read(reader(Protocol.NATIVE, schema=COUNT), "", raw("final_answer", FINAL)) == expected
+    text = read(reader(schema=COUNT), f"tool: final_answer({FINAL})")
+    assert text == expected._replace(items=[call.model_copy(update={"line_number": 1})])
+
+
+def test_a_final_answer_beside_other_calls_is_one_of_them() -> None:
+    found = read(TEXT, f"tool: final_answer({FINAL})\n{GOOD}")
+    assert (found.reading, found.answer) == (Reading.CALLS, None)
+    assert [item.tool for item in found.items] == ["final_answer", "read_file"]
+
+
+ASK = "end with the tool final_answer, and put the value that was asked for into its argument `value`"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "details"),
+    [
+        ('{"answer": "x", "value": {}}', Kind.INVALID_ANSWER, "value: 'count' is a required property"),
+        ('{"answer": "x"}', Kind.INVALID_ANSWER, ASK),
+        ("{}", Kind.INVALID_ARGUMENTS, "answer: field required"),
+    ],
+)
+def test_an_answer_that_does_not_fit_is_malformed(arguments: str, kind: Kind, details: str) -> None:
+    error = ExtractionError(kind, 0, arguments, f"final_answer: {details}")
+    item = CallError(call_id="x", tool="final_answer", raw_arguments=arguments, error=error)
+    found = read(reader(Protocol.NATIVE, schema=COUNT), "", raw("final_answer", arguments, "x"))
+    assert found == ReplyReading(Reading.MALFORMED, [item], [error])
+
+
+def test_text_is_no_answer_where_a_value_was_asked_for() -> None:
+    for how in (reader(schema=COUNT), reader(Protocol.NATIVE, schema=COUNT)):
+        assert read(how, "It is 3.") == malformed(Kind.INVALID_ANSWER, "It is 3.", ASK)
+
+
+LONG = "x" * 1_000
+
+
+@EITHER
+@pytest.mark.parametrize(
+    ("reply", "details"),
+    [
+        (ModelReply(text=LONG, refusal=LONG, finish_reason=FinishReason.REFUSAL), f"The model refused: {LONG[:300]}"),
+        (ModelReply(text=LONG), "first; second"),
+        (ModelReply(text=f'```json\n{{"name": "read_file", "arguments": {LONG}'), None),
+        (ModelReply(calls=(raw("final_answer", json.dumps({"answer": LONG})),)), "final_answer: first; second"),
+    ],
+)
+def test_long_replies_are_quoted_in_part(how: Reader, reply: ModelReply, details: str | None) -> None:
+    [error] = read_reply(reply, 3, how._replace(check_answer=lambda _: ["first", "second"])).errors
+    quoted = reply.text or reply.calls[0].arguments
+    assert (error.line_content, details or error.details) == (quoted[:200], error.details)
+
+
+CODE = "def add(a, b):\n    return a + b\n"
+
+
+def editing(call_id: str, path: str, line: int) -> ToolCall:
+    arguments = {"path": path, "content": CODE}
+    return ToolCall(call_id=call_id, tool="edit_blocks", arguments=arguments, raw_arguments=CODE, line_number=line)
+
+
+def implied(said: str) -> ToolCall:
+    arguments = {"answer": said}
+    return ToolCall(call_id="call_3_answer", tool="final_answer", arguments=arguments, raw_arguments="")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [("", "", "Changed calc.py, b.py."), ("I fixed it.\n\n", "\nBye.", "I fixed it.\n\nBye.")],
+)
+def test_blocks_are_edits_closed_by_what_is_said_around_them(before: str, after: str, said: str) -> None:
+    text = f"{before}calc.py\n```python\n{CODE}```\nb.py\n```\n{CODE}```{after}"
+    first = before.count("\n") + 2
+    items: list[ToolCall | CallError] = [
+        editing("call_3_0", "calc.py", first),
+        editing("call_3_1", "b.py", first + 5),
+        implied(said),
+    ]
+    assert read(BLOCKS, text) == ReplyReading(Reading.CALLS, items, [])
+    assert read(TEXT, text).reading is Reading.ANSWER
+
+
+def test_an_unclosed_block_is_malformed_and_the_others_run_without_an_answer() -> None:
+    whole, cut = f"calc.py\n```python\n{CODE}```\n", f"b.py\n```python\n{CODE}"
+    details = "The block for b.py has no closing fence. Send it again, complete."
+    error = ExtractionError(Kind.TRUNCATED_REPLY, 7, "b.py", details)
+    item = CallError(call_id="call_3_1", tool="edit_blocks", raw_arguments="b.py", error=error)
+    assert read(BLOCKS, whole + cut) == ReplyReading(Reading.CALLS, [editing("call_3_0", "calc.py", 2), item], [])
+    assert read(BLOCKS, cut).reading is Reading.MALFORMED
+
+
+def test_in_the_block_form_changes_by_tool_lines_are_the_whole_work_too() -> None:
+    arguments = {"path": "b.py", "content": "x"}
+    line = f"tool: write_file({json.dumps(arguments)})"
+    call = ToolCall(
+        call_id="call_3_0", tool="write_file", arguments=arguments, raw_arguments=json.dumps(arguments), line_number=1
+    )
+    assert read(BLOCKS, line) == ReplyReading(Reading.CALLS, [call, implied("Changed b.py.")], [])
+    assert read(TEXT, line) == ReplyReading(Reading.CALLS, [call], [])
+    native = read(BLOCKS, "", raw("write_file", json.dumps(arguments), "call_3_1"))
+    assert [item.call_id for item in native.items] == ["call_3_1", "call_3_answer"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        GOOD,
+        f'{GOOD}\ntool: write_file({{"path": "b.py", "content": ""}})',
+        "tool: write_file({})",
+        f"{GOOD}\ntool: nope({{}})",
+    ],
+)
+def test_what_does_more_or_less_than_change_files_implies_no_answer(text: str) -> None:
+    assert read(BLOCKS, text) == read(TEXT, text)
+
+
+def test_where_a_value_was_asked_for_no_answer_is_implied() -> None:
+    how = reader(edit_form=EditForm.BLOCKS, schema=COUNT, shown=("calc.py",))
+    text = f"calc.py\n```python\n{CODE}```"
+    assert read(how, text) == ReplyReading(Reading.CALLS, [editing("call_3_0", "calc.py", 2)], [])
+
+
+def test_in_the_block_form_tool_lines_and_answers_are_read_too() -> None:
+    assert read(BLOCKS, GOOD) == ReplyReading(Reading.CALLS, [reading_file()], [])
+    assert read(BLOCKS, "It adds.") == ReplyReading(Reading.ANSWER, [], [], Answer(text="It adds."))
+
+
+def test_check_call_names_the_tool_and_each_problem() -> None:
+    checked = check_call(ToolInvocation("read_file", {"path": 1, "limit": 0}, 4), "x", '{"path": 1}', TEXT)
+    assert isinstance(checked, CallError)
+    assert checked.error[:3] == (Kind.INVALID_ARGUMENTS, 4, '{"path": 1}')
+    assert checked.error.details.startswith("read_file: ")
+    assert {"path", "limit"} <= set(checked.error.details.replace(":", " ").replace("'", " ").split())
+
+
+ARGUMENTS = st.one_of(
+    st.fixed_dictionaries({"path": st.text(max_size=5)}).map(json.dumps),
+    st.dictionaries(st.sampled_from(["path", "answer", "value", "x"]), st.integers() | st.text(max_size=3)).map(
+        json.dumps
+    ),
+    st.sampled_from(["", "{}", "[]", "null", "{", '{"path": "\\ud83d"}', '{"path": NaN}', '{"a": 1, "a": 2}']),
+)
+TOOLS = st.sampled_from(["read_file", "list_files", "final_answer", "edit_file", "nope"])
+CALLS = st.lists(st.tuples(TOOLS, ARGUMENTS), min_size=1, max_size=5)
+
+
+def judged(found: ReplyReading) -> list[tuple[str, str, Any]]:
+    """Of each item what does not depend on the protocol."""
+    return [
+        (item.call_id, item.tool, item.arguments if isinstance(item, ToolCall) else item.error.error_type)
+        for item in found.items
+    ]
+
+
+@given(CALLS)
+def test_both_protocols_judge_the_same_calls_alike(calls: list[tuple[str, str]]) -> None:
+    native = read(NATIVE, "", *(raw(tool, arguments) for tool, arguments in calls))
+    text = read(TEXT, "\n".join(f"tool: {tool}({arguments or '{}'})" for tool, arguments in calls))
+    assert judged(text) == judged(native)
+    assert (text.reading, text.answer) == (native.reading, native.answer)
+    assert [error.error_type for error in text.errors] == [error.error_type for error in native.errors]
+
+
+REPLIES = st.builds(
+    ModelReply,
+    text=st.text(max_size=40)
+    | st.lists(
+        st.sampled_from([GOOD, "calc.py", "```python", "```", "tool: (", '{"name": "read_file"', "def f():"])
+    ).map("\n".join),
+    calls=st.lists(
+        st.builds(
+            RawCall,
+            call_id=st.sampled_from(["", "x", "y", "call_3_1", "\n"]),
+            tool=TOOLS | st.text(max_size=5),
+            arguments=ARGUMENTS | st.text(max_size=10),
+        ),
+        max_size=4,
+    ).map(tuple),
+    finish_reason=st.sampled_from(FinishReason),
+)
+
+
+@given(REPLIES, st.sampled_from([TEXT, NATIVE, BLOCKS, reader(schema=COUNT)]))
+def test_any_reply_can_be_read(reply: ModelReply, how: Reader) -> None:
+    found = read_reply(reply, 3, how)
+    assert len({item.call_id for item in found.items}) == len(found.items)
+    good = [item for item in found.items if isinstance(item, ToolCall)]
+    assert (found.reading is Reading.MALFORMED) is bool(found.errors)
+    assert (found.reading is Reading.ANSWER) is (found.answer is not None)
+    assert (found.reading is Reading.CALLS) is bool(good and found.answer is None)
+    if reply.calls and found.items:
+        assert [item.raw_arguments for item in found.items] == [call.arguments for call in reply.calls]
+    if reply.finish_reason in (FinishReason.LENGTH, FinishReason.REFUSAL, FinishReason.CONTENT_FILTER):
+        assert (found.reading, found.items) == (Reading.MALFORMED, [])

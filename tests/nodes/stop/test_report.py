@@ -1,0 +1,104 @@
+import pytest
+
+from nodes.records import (
+    Answer,
+    CallResult,
+    ChangeKind,
+    FileChange,
+    Outcome,
+    OutcomeKind,
+    Plan,
+    PlanStatus,
+    PlanStep,
+    StopCause,
+    StopReason,
+    ToolErrorCode,
+    ToolResult,
+)
+from nodes.stop.report import HOW_TO_GO_ON, changed_files, finished, stopped, wrap_up
+
+USAGE = {"total_calls": 2}
+PLAN = Plan(
+    steps=(
+        PlanStep(title="look", status=PlanStatus.DONE),
+        PlanStep(title="mend", status=PlanStatus.IN_PROGRESS),
+        PlanStep(title="test"),
+        PlanStep(title="read", status=PlanStatus.DONE),
+    )
+)
+CAUSE = StopCause(reason=StopReason.MAX_STEPS, message="Limit 'max_steps' exceeded: 3/3", diagnostics=("one", "two"))
+
+
+def change(path: str) -> FileChange:
+    return FileChange(path=path, kind=ChangeKind.EDITED, sha256_before="0", sha256_after="1", diff="")
+
+
+def result(message: str | None) -> CallResult:
+    came = ToolResult.success() if message is None else ToolResult.failure(ToolErrorCode.NOT_FOUND, message)
+    return CallResult(call_id="x", tool="f", result=came)
+
+
+CHANGES = [change("b.py"), change("a.py"), change("b.py")]
+
+
+def test_every_reason_says_how_to_go_on_in_one_sentence() -> None:
+    assert set(HOW_TO_GO_ON) == set(StopReason)
+    assert [sentence for sentence in HOW_TO_GO_ON.values() if not sentence[0].isupper() or sentence[-1] != "."] == []
+
+
+@pytest.mark.parametrize(("text", "message"), [("It adds.", "It adds."), ("", "Done.")])
+def test_a_finished_run(text: str, message: str) -> None:
+    assert finished(Answer(text=text, value={"n": 1}), CHANGES, USAGE) == Outcome(
+        kind=OutcomeKind.FINISHED,
+        reason=StopReason.ANSWERED,
+        message=message,
+        answer=text,
+        value={"n": 1},
+        changed_files=("b.py", "a.py"),
+        usage=USAGE,
+        how_to_go_on="Send another message to go on.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("plan", "left"), [(PLAN, "Left: mend; test. "), (Plan(), ""), (Plan(steps=PLAN.steps[:1]), "")]
+)
+def test_a_stopped_run_says_what_is_left(plan: Plan, left: str) -> None:
+    assert stopped(OutcomeKind.BUDGET_STOP, CAUSE, plan, CHANGES, USAGE) == Outcome(
+        kind=OutcomeKind.BUDGET_STOP,
+        reason=StopReason.MAX_STEPS,
+        message=CAUSE.message,
+        diagnostics=("one", "two"),
+        changed_files=("b.py", "a.py"),
+        usage=USAGE,
+        how_to_go_on=f"{left}Send another message to go on with a new turn, or raise max_steps.",
+    )
+
+
+def test_the_last_message_is_a_full_account() -> None:
+    outcome = stopped(OutcomeKind.BUDGET_STOP, CAUSE, PLAN, CHANGES, USAGE)
+    assert wrap_up(outcome, PLAN, [result("first"), result("There is no c.py."), result(None)]).splitlines() == [
+        "BUDGET_STOP (max_steps): Limit 'max_steps' exceeded: 3/3",
+        "- one",
+        "- two",
+        "Done: look; read.",
+        "Changed files: b.py, a.py.",
+        "Last failure: There is no c.py.",
+        "How to go on: Left: mend; test. Send another message to go on with a new turn, or raise max_steps.",
+    ]
+
+
+def test_the_account_of_a_run_that_did_nothing() -> None:
+    cause = StopCause(reason=StopReason.PROVIDER_FAILED, message="The endpoint cannot be reached.")
+    outcome = stopped(OutcomeKind.SYSTEM_ERROR, cause, Plan(), [], {})
+    assert wrap_up(outcome, Plan(), [result(None)]).splitlines() == [
+        "SYSTEM_ERROR (provider_failed): The endpoint cannot be reached.",
+        "Done: no step of a plan.",
+        "Changed files: none.",
+        "How to go on: Mend what the message names, then send the task again.",
+    ]
+
+
+def test_files_are_named_once_in_the_order_of_their_change() -> None:
+    assert changed_files(CHANGES) == ("b.py", "a.py")
+    assert changed_files([]) == ()

@@ -1,0 +1,120 @@
+from enum import Enum
+from inspect import isclass
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from nodes import records
+from nodes.records import (
+    SCHEMA_ERRORS,
+    Answer,
+    CallResult,
+    Correction,
+    ExtractionError,
+    ExtractionErrorType,
+    LoopRecord,
+    ModelReply,
+    Outcome,
+    OutcomeKind,
+    Plan,
+    PlanStep,
+    Profile,
+    RawCall,
+    Record,
+    StopCause,
+    StopReason,
+    ToolCall,
+    ToolError,
+    ToolErrorCode,
+    ToolInvocation,
+    ToolResult,
+)
+
+RECORDS = [word for word in vars(records).values() if isclass(word) and issubclass(word, Record)]
+EXAMPLES: list[Record] = [
+    ModelReply(text="hi", calls=(RawCall(call_id="a", tool="read_file", arguments="{}"),)),
+    ToolCall(call_id="a", tool="read_file", arguments={"path": "a.py"}, raw_arguments="{}"),
+    Correction(reply="x", prompt="y"),
+    Answer(text="done", value={"n": 1}),
+    CallResult(call_id="a", tool="read_file", result=ToolResult.success(content="x")),
+    Plan(steps=(PlanStep(title="one"),)),
+    Profile(),
+    LoopRecord(recent=(("a", "b"),)),
+    StopCause(reason=StopReason.ANSWERED, message="m"),
+    Outcome(kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="m", usage={"total_calls": 1}),
+]
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: str(record.__name__))
+def test_every_record_is_frozen_and_closed(record: type[Record]) -> None:
+    assert (record.model_config.get("frozen"), record.model_config.get("extra")) == (True, "forbid")
+
+
+def test_a_record_refuses_unknown_fields_and_changes() -> None:
+    with pytest.raises(ValidationError, match="Extra inputs are not permitted"):
+        Correction.model_validate({"reply": "x", "prompt": "y", "mood": "z"})
+    with pytest.raises(ValidationError, match="frozen"):
+        setattr(EXAMPLES[0], "text", "other")  # noqa: B010 - mypy forbids the plain assignment, as it should
+
+
+@pytest.mark.parametrize("record", EXAMPLES, ids=lambda record: type(record).__name__)
+def test_a_record_comes_back_from_its_json(record: Record) -> None:
+    assert type(record).model_validate_json(record.model_dump_json()) == record
+
+
+@pytest.mark.parametrize(
+    ("result", "expected"),
+    [
+        (ToolResult.success(path="a.py", lines=3), {"ok": True, "data": {"path": "a.py", "lines": 3}}),
+        (ToolResult.success(), {"ok": True, "data": {}}),
+        (
+            ToolResult.failure(ToolErrorCode.NOT_FOUND, "There is no a.py.", ("b.py",)),
+            {"ok": False, "error": {"code": "not_found", "message": "There is no a.py.", "suggestions": ["b.py"]}},
+        ),
+    ],
+)
+def test_the_envelope_has_data_or_an_error(result: ToolResult, expected: dict[str, Any]) -> None:
+    assert result.as_map() == expected
+    assert result.ok is expected["ok"]
+
+
+def test_an_error_alone_is_the_inner_envelope() -> None:
+    error = ToolError(code=ToolErrorCode.TIMEOUT, message="Too slow.")
+    assert error.as_map() == {"code": "timeout", "message": "Too slow.", "suggestions": []}
+
+
+def test_named_tuples_have_the_fields_of_the_spec() -> None:
+    assert ExtractionError._fields == ("error_type", "line_number", "line_content", "details")
+    assert ToolInvocation._fields == ("tool_name", "args", "line_number")
+
+
+ERRORS = """
+    MISSING_TOOL_PREFIX MISSING_OPENING_PAREN MISSING_CLOSING_PAREN INVALID_JSON_SYNTAX EMPTY_TOOL_NAME
+    UNKNOWN_TOOL_NAME INVALID_ARGUMENTS OVERSIZED_ARGUMENTS INVALID_ANSWER EMPTY_REPLY TRUNCATED_REPLY
+    REFUSED_REPLY FILTERED_REPLY
+"""
+REASONS = """
+    ANSWERED MAX_CALLS_PER_SESSION MAX_CALLS_PER_TURN MAX_INPUT_TOKENS MAX_OUTPUT_TOKENS MAX_STEPS WALL_CLOCK
+    MAX_COST HEALING_EXHAUSTED SCHEMA_REPAIR_EXHAUSTED LOOP_PERSISTED PROVIDER_FAILED CONTEXT_OVERFLOW EMPTY_REPLY
+    REFUSED CANCELLED INVALID_REQUEST
+"""
+
+
+@pytest.mark.parametrize(
+    ("enum", "names"),
+    [(ExtractionErrorType, ERRORS), (OutcomeKind, "FINISHED BUDGET_STOP SYSTEM_ERROR"), (StopReason, REASONS)],
+    ids=["errors", "terminals", "reasons"],
+)
+def test_closed_enums_are_closed(enum: type[Enum], names: str) -> None:
+    assert [member.name for member in enum] == names.split()
+
+
+def test_schema_errors_are_repaired_apart() -> None:
+    assert {ExtractionErrorType.INVALID_ARGUMENTS, ExtractionErrorType.INVALID_ANSWER} == SCHEMA_ERRORS
+
+
+@pytest.mark.parametrize("steps", [({"title": ""},), ({"title": "x" * 201},), ({"title": "x"},) * 51])
+def test_a_plan_has_bounds(steps: tuple[dict[str, str], ...]) -> None:
+    with pytest.raises(ValidationError):
+        Plan.model_validate({"steps": steps})
