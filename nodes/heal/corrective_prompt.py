@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from nodes.records import ExtractionError, ExtractionErrorType, ToolInvocation
+from nodes.records import EditForm, ExtractionError, ExtractionErrorType, Profile, ToolInvocation
 
 Protocol = Literal["text", "native"]
 
@@ -101,6 +101,14 @@ def generate_corrective_prompt(
         parts += _REMINDERS[protocol]
     parts += ["", "Please retry your response with the correct format."]
     return "\n".join(parts)
+
+
+def manner_of(profile: Profile, errors: Sequence[ExtractionError]) -> Protocol:
+    """Whether the reminder speaks of `tool:` lines: not in the block form, unless such a line was what went wrong."""
+    if profile.protocol.value == "native":
+        return "native"
+    line = any(error.line_content.lstrip().startswith("tool:") for error in errors)
+    return "text" if line or profile.edit_form is not EditForm.BLOCKS else "native"
 
 
 def _error_line(error: ExtractionError) -> str:

@@ -5,9 +5,18 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
-from nodes.heal.corrective_prompt import HealingAttempt, SelfHealingConfig, generate_corrective_prompt
+from nodes.heal.corrective_prompt import HealingAttempt, SelfHealingConfig, generate_corrective_prompt, manner_of
 from nodes.heal.healing import HealingAction, decide_healing, is_call_in_another_form, is_schema_failure
-from nodes.records import CallError, Correction, ExtractionError, ModelReply, Profile, Protocol, Reading, ToolCall
+from nodes.records import (
+    CallError,
+    Correction,
+    ExtractionError,
+    ModelReply,
+    Profile,
+    Protocol,
+    Reading,
+    ToolCall,
+)
 
 Rescue = Callable[[str, int], list[ToolCall | CallError]]
 """Reads a reply in another dialect as it is: its calls, or nothing."""
@@ -36,7 +45,7 @@ def heal(state: HealState, config: SelfHealingConfig, rescue: Rescue) -> dict[st
     decision = decide_healing(errors, len(corrections) - schema_failures, schema_failures, config)
     if decision.action is HealingAction.EXHAUSTED:
         return {"stop": decision.cause}
-    prompt = generate_corrective_prompt(errors, reply.text, config, protocol=state["profile"].protocol.value)
+    prompt = generate_corrective_prompt(errors, reply.text, config, protocol=manner_of(state["profile"], errors))
     attempts = state.get("healing_attempts") or []
     attempt = HealingAttempt(len(attempts), reply.text, errors, prompt)
     said = reply.text or "\n".join(f"{call.tool}({call.arguments})" for call in reply.calls)

@@ -21,8 +21,12 @@ from nodes.records import ExtractionError, ExtractionErrorType, ToolInvocation
 
 EDIT_TOOL = "edit_blocks"
 
-EXAMPLE_PATHS = frozenset({"words.py", "limits.json"})
-"""The files of the prompt's examples. An unsure model repeats such a name, and then means the file it was shown."""
+EXAMPLE_EDITS = {
+    "words.py": "def shout(text):\n    return text.upper()\n",
+    "limits.json": '{\n  "depth": 3,\n  "width": 8\n}\n',
+}
+"""The edits of the prompt's examples. An unsure model repeats their names, and then means the file it was shown; where
+it repeats their text it has no edit at all."""
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})[ \t]*([^`]*)")
 _PATH = re.compile(r"/?(?:[\w@.+-]+/)*(?:[\w@.+-]*\.\w+|(?<=/)[\w@.+-]+|Makefile|Dockerfile)")
@@ -62,7 +66,11 @@ def read_blocks(text: str, shown_files: Sequence[str]) -> BlockReading:
         path, body = _target(fence, shown_files)
         if path is None:
             continue
-        if fence.closed:
+        if body in EXAMPLE_EDITS.values():
+            details = f"This block is the example's. Write the new text of {path}, or answer in words."
+            echoed = ExtractionErrorType.INVALID_ARGUMENTS
+            outcomes.append(ExtractionError(echoed, fence.line_number, fence.heading or fence.info, details))
+        elif fence.closed:
             outcomes.append(ToolInvocation(EDIT_TOOL, {"path": path, "content": body}, fence.line_number))
         else:
             details = f"The block for {path} has no closing fence. Send it again, complete."
@@ -145,7 +153,7 @@ def _nearest(path: str, shown_files: Sequence[str]) -> str:
     """Map a path to the one shown file that it can mean: itself, or the only one with the same name."""
     if path in shown_files:
         return path
-    if path in EXAMPLE_PATHS and len(shown_files) == 1:
+    if path in EXAMPLE_EDITS and len(shown_files) == 1:
         return shown_files[0]
     same_name = [shown for shown in shown_files if basename(shown) == basename(path)]
     return same_name[0] if len(same_name) == 1 else path

@@ -141,14 +141,13 @@ def _read_calls(reply: ModelReply, step: int, reader: Reader) -> tuple[list[_Rea
         _ReadCall(f"{prefix}_{index}", call.tool, call.raw_arguments, call.outcome)
         for index, call in enumerate(extract_in_order(reply.text, reader.known_tools))
     ]
-    if lines or reader.profile.edit_form is not EditForm.BLOCKS:
+    if reader.profile.edit_form is not EditForm.BLOCKS:
         return lines, ""
     found = read_blocks(reply.text, reader.shown_files)
-    edits = [
-        _ReadCall(f"{prefix}_{index}", _tool_of(outcome), _raw_arguments(outcome), outcome)
-        for index, outcome in enumerate(found.outcomes)
-    ]
-    return edits, found.prose
+    edits = [_ReadCall("", _tool_of(edit), _raw_arguments(edit), edit) for edit in found.outcomes]
+    both = sorted([*lines, *edits], key=lambda call: call.outcome.line_number)
+    calls = [call._replace(call_id=f"{prefix}_{index}") for index, call in enumerate(both)]
+    return calls, "" if lines else found.prose
 
 
 def _implied_answer(items: list[ToolCall | CallError], prose: str, step: int, reader: Reader) -> list[ToolCall]:

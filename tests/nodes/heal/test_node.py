@@ -1,4 +1,4 @@
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -8,6 +8,7 @@ from nodes.heal.node import HealState, heal
 from nodes.records import (
     CallError,
     Correction,
+    EditForm,
     ExtractionError,
     ExtractionErrorType as Kind,
     ModelReply,
@@ -138,3 +139,21 @@ def test_without_a_reply_there_is_still_something_to_say() -> None:
     update, _ = healed(Kind.EMPTY_REPLY, None)
     assert update["corrections"][0].reply == ""
     assert "EMPTY_REPLY" in update["corrections"][0].prompt
+
+
+@pytest.mark.parametrize(
+    ("profile", "line", "manner"),
+    [
+        (Profile(protocol=Protocol.TEXT), "calc.py", "text"),
+        (Profile(protocol=Protocol.NATIVE), "tool: x", "native"),
+        (Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS), "  tool: x", "text"),
+        (Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS), "calc.py", "native"),
+        (Profile(protocol=Protocol.NATIVE, edit_form=EditForm.BLOCKS), "tool: x", "native"),
+    ],
+)
+def test_the_reminder_speaks_of_lines_only_to_a_model_that_writes_them(
+    profile: Profile, line: str, manner: Literal["text", "native"]
+) -> None:
+    errors = [ExtractionError(Kind.TRUNCATED_REPLY, 1, line, "Cut.")]
+    update, _ = healed(Kind.TRUNCATED_REPLY, ModelReply(text="x"), profile=profile, errors=errors)
+    assert update["corrections"][0].prompt == generate_corrective_prompt(errors, "x", CONFIG, protocol=manner)

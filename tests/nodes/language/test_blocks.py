@@ -1,7 +1,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.language.blocks import EDIT_TOOL, EXAMPLE_PATHS, BlockReading, read_blocks, render_file
+from nodes.language.blocks import EDIT_TOOL, EXAMPLE_EDITS, BlockReading, read_blocks, render_file
 from nodes.records import ExtractionError, ExtractionErrorType, ToolInvocation
 
 CODE = "def add(a, b):\n    return a + b\n"
@@ -209,10 +209,17 @@ def test_prose_around_a_block_is_kept(path: str, body: str, said: str) -> None:
     assert read_blocks(text, [path]).prose == f"Before.\n{said}\n\nAfter."
 
 
-@pytest.mark.parametrize("example", sorted(EXAMPLE_PATHS))
+@pytest.mark.parametrize("example", sorted(EXAMPLE_EDITS))
 def test_an_examples_name_means_the_only_file_that_was_shown(example: str) -> None:
     for shown, path in ((["calc.py"], "calc.py"), (SHOWN, example), ([], example), ([example], example)):
         assert read_blocks(f"{example}\n{BLOCK}", shown).outcomes == [edit(path)]
+
+
+@pytest.mark.parametrize("example", sorted(EXAMPLE_EDITS))
+def test_an_examples_text_is_no_edit(example: str) -> None:
+    [error] = read_blocks(render_file(example, EXAMPLE_EDITS[example]), ["calc.py"]).outcomes
+    details = "This block is the example's. Write the new text of calc.py, or answer in words."
+    assert error == ExtractionError(ExtractionErrorType.INVALID_ARGUMENTS, 2, example, details)
 
 
 @pytest.mark.parametrize(

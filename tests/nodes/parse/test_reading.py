@@ -286,6 +286,16 @@ def test_where_a_value_was_asked_for_no_answer_is_implied() -> None:
     assert read(how, text) == ReplyReading(Reading.CALLS, [editing("call_3_0", "calc.py", 2)], [])
 
 
+def test_in_the_block_form_lines_and_blocks_of_one_reply_keep_their_order() -> None:
+    text = f"calc.py\n```python\n{CODE}```\n{GOOD}\nb.py\n```python\n{CODE}```"
+    items: list[ToolCall | CallError] = [
+        editing("call_3_0", "calc.py", 2),
+        reading_file("call_3_1", line=6),
+        editing("call_3_2", "b.py", 8),
+    ]
+    assert read(BLOCKS, text) == ReplyReading(Reading.CALLS, items, [])
+
+
 def test_in_the_block_form_tool_lines_and_answers_are_read_too() -> None:
     assert read(BLOCKS, GOOD) == ReplyReading(Reading.CALLS, [reading_file()], [])
     assert read(BLOCKS, "It adds.") == ReplyReading(Reading.ANSWER, [], [], Answer(text="It adds."))
