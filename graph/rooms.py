@@ -5,7 +5,7 @@ Each method is one node: it takes the node's slice of the state with the turn's 
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -149,8 +149,10 @@ class Rooms:
         root = check_workspace(context.workspace)
         problem = root.message if isinstance(root, ToolError) else schema_problem(context.answer_schema or {})
         folder = context.workspace if isinstance(root, ToolError) else root
-        exists = (lambda _: False) if problem else Workspace(folder, self._judge).exists
-        update = begin_turn(state, self._profile(context), problem, exists, Overwrite)
+        workspace = None if problem else Workspace(folder, self._judge)
+        exists = workspace.exists if workspace else lambda _: False
+        files = partial(_readable_files, workspace)
+        update = begin_turn(state, self._profile(context), problem, exists, files, Overwrite)
         return {**update, "context": context.model_copy(update={"workspace": folder}), "spending": spending}
 
     def call_model(self, state: CallModelSlice) -> Update:
@@ -257,6 +259,13 @@ class Rooms:
 
 
 _UNNAMED = StopCause(reason=StopReason.CANCELLED, message="The run was stopped.")
+
+
+def _readable_files(workspace: Workspace | None) -> Iterator[tuple[str, int]]:
+    """Paths and sizes in bytes of the files that guard lets a model read."""
+    for entry in workspace.walk() if workspace else ():
+        if entry.kind == "file" and workspace and workspace.denied(entry.path) is None:
+            yield entry.path, entry.size
 
 
 def _say() -> Callable[[str], None]:

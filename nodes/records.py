@@ -26,9 +26,7 @@ class Record(BaseModel):
 class FinishReason(StrEnum):
     """Why the model ended its reply, in the endpoint's own words reduced to what we act on."""
 
-    STOP = "stop"
-    TOOL_CALLS = "tool_calls"
-    LENGTH = "length"
+    STOP, TOOL_CALLS, LENGTH = "stop", "tool_calls", "length"
     CONTENT_FILTER = "content_filter"
     REFUSAL = "refusal"
 
@@ -141,13 +139,14 @@ class ToolInvocation(NamedTuple):
 
 
 class ToolCall(Record):
-    """A call that fits its tool's schema. `raw_arguments` is the exact text, `arguments` the validated values."""
+    """A call that fits its schema; `raw_arguments` is its exact text. An `implied` one stands nowhere in the reply."""
 
     call_id: str
     tool: str
     arguments: JsonMap
     raw_arguments: str
     line_number: int = 0
+    implied: bool = False
 
 
 class CallError(Record):
@@ -198,6 +197,7 @@ class ToolErrorCode(StrEnum):
     TIMEOUT = "timeout"
     CANCELLED = "cancelled"
     LOOP_OVERRIDE = "loop_override"
+    UNCHANGED = "unchanged"
 
 
 class ToolError(Record):

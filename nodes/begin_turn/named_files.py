@@ -1,4 +1,4 @@
-"""Which files a request names, and the reply that reads them before the model is asked.
+"""Which files a request is about, and the reply that reads them before the model is asked.
 
 A small model edits what it has not read and invents what it has not seen. Reading the named files first costs no
 model call and takes that error away. The reads are ordinary calls: guard judges them, the gateway runs them.
@@ -6,13 +6,23 @@ model call and takes that error away. The reads are ordinary calls: guard judges
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import islice
 
 from nodes.records import ModelReply, Protocol, RawCall
 
 MAX_NAMED_FILES = 5
 """More files than this would fill a small model's window."""
 
+MAX_FEW_BYTES = 6_000
+"""About 2,000 tokens, a quarter of a small model's window."""
+
+_TEXT_SUFFIXES = frozenset(
+    {
+        *("c", "cfg", "cpp", "css", "go", "h", "html", "ini", "java", "js", "json", "md", "py", "pyi"),
+        *("rb", "rs", "sh", "sql", "toml", "ts", "txt", "xml", "yaml", "yml"),
+    }
+)
 _PATH = re.compile(r"(?<![\w@+/.-])(?:\./)?[\w@+-][\w@.+-]*(?:/[\w@.+-]+)*(?:\.[A-Za-z]\w*)|(?<![\w@+/.-])\.[\w.-]+")
 
 
@@ -22,8 +32,19 @@ def named_files(request: str, exists: Callable[[str], bool]) -> list[str]:
     return [path for path in found if path and exists(path)][:MAX_NAMED_FILES]
 
 
+def few_files(files: Iterable[tuple[str, int]]) -> list[str]:
+    """All text files of a small workspace, for a request that names none; nothing where there are too many.
+
+    `files` gives paths and sizes in bytes; no more of it is taken than it needs to see that a workspace is not small.
+    """
+    text = ((path, size) for path, size in files if path.rpartition(".")[2].lower() in _TEXT_SUFFIXES)
+    seen = list(islice(text, MAX_NAMED_FILES + 1))
+    small = len(seen) <= MAX_NAMED_FILES and sum(size for _, size in seen) <= MAX_FEW_BYTES
+    return [path for path, _ in seen] if small else []
+
+
 def read_ahead(paths: list[str], protocol: Protocol) -> ModelReply:
-    """The reply that reads these files, or that lists the workspace where none is named."""
+    """The reply that reads these files, or that lists the workspace where there are none to read."""
     calls = [("read_file", {"path": path}) for path in paths] or [("list_files", {"path": "."})]
     if protocol is Protocol.NATIVE:
         raw = tuple(

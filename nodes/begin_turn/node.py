@@ -1,13 +1,13 @@
 """In: the messages as they came. Out: a turn at its start, or why the request cannot be worked on. No effect."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from langchain_core.messages import AnyMessage
 from typing_extensions import TypedDict
 
 from nodes.begin_turn.fresh_turn import FRESH_TURN
-from nodes.begin_turn.named_files import named_files, read_ahead
+from nodes.begin_turn.named_files import few_files, named_files, read_ahead
 from nodes.language.history import close_dangling_calls, is_request
 from nodes.records import EditForm, Plan, Profile, StopCause, StopReason
 
@@ -26,11 +26,13 @@ def begin_turn(
     profile: Profile,
     problem: str | None,
     exists: Callable[[str], bool],
+    files: Callable[[], Iterable[tuple[str, int]]],
     replace_history: Callable[[list[AnyMessage]], Any],
 ) -> Update:
-    """Forget the last turn's working state, close dangling calls, and read named files ahead in the block form.
+    """Forget the last turn's working state, close dangling calls, and read files ahead in the block form.
 
-    `problem` is what is wrong with the run's context; it ends the run here, as a missing request does.
+    `problem` is what is wrong with the run's context; it ends the run here, as a missing request does. `files` lists
+    the workspace with sizes in bytes.
     """
     messages = state.get("messages") or []
     update: Update = {**FRESH_TURN, "plan": state.get("plan") or Plan(), "profile": profile}
@@ -42,5 +44,6 @@ def begin_turn(
     if repaired is not None:
         update["messages"] = replace_history(repaired)
     if profile.edit_form is EditForm.BLOCKS:
-        update["preload"] = read_ahead(named_files(messages[-1].text, exists), profile.protocol)
+        paths = named_files(messages[-1].text, exists) or few_files(files())
+        update["preload"] = read_ahead(paths, profile.protocol)
     return update

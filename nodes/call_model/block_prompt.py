@@ -118,7 +118,7 @@ def _told(task: str, view: TurnView, corrections: Sequence[Correction]) -> str:
     """The task, the files as they are now, what was found, and what failed: in words, never as failed text."""
     parts = [task.strip(), *(render_file(path, content) for path, content in view.files.items())]
     if view.found:
-        parts.append("Found:\n" + "\n".join(view.found))
+        parts.append("\n".join(view.found))
     if view.changed:
         parts.append("Already changed: " + ", ".join(view.changed))
     failed = [*view.failures[-2:], *(correction.prompt for correction in corrections[-1:])]

@@ -52,7 +52,7 @@ def view_turn(history: Sequence[AnyMessage]) -> TurnView:
             if isinstance(path, str) and isinstance(content, str):
                 files[path] = content
             elif not _is_change(data):
-                found.append(json.dumps(data, ensure_ascii=False)[:FOUND_LIMIT])
+                found.append(_in_words(data)[:FOUND_LIMIT])
     return TurnView(
         files=files,
         found=tuple(found[-2:]),
@@ -90,6 +90,16 @@ def _loads(text: str) -> JsonMap:
 def _data(result: JsonMap) -> JsonMap:
     data = result.get("data")
     return data if result.get("ok") and isinstance(data, dict) else {}
+
+
+def _in_words(data: JsonMap) -> str:
+    """A listing or search hits as a person would write them: a small model repeats JSON instead of using it."""
+    entries, matches = data.get("entries"), data.get("matches")
+    if isinstance(entries, list):
+        return "The workspace has: " + ", ".join(map(str, entries))
+    if isinstance(matches, list) and matches and all(isinstance(match, dict) for match in matches):
+        return "\n".join(f"{m.get('path')}, line {m.get('line')}: {str(m.get('text', '')).strip()}" for m in matches)
+    return json.dumps(data, ensure_ascii=False)
 
 
 def _failure(result: JsonMap) -> str:

@@ -37,7 +37,7 @@ def run_step(
     results: dict[int, CallResult] = {index: result for index, result in enumerate(settled) if result is not None}
     waiting = [(index, item) for index, item in enumerate(items) if index not in results and isinstance(item, ToolCall)]
     for index, call in sorted(waiting, key=lambda entry: entry[1].tool in terminal):
-        failed = sum(not result.result.ok for result in results.values())
+        failed = sum(_failed(result, done) for result in results.values())
         if call.tool in terminal and failed:
             results[index] = _not_yet(call, failed)
         else:
@@ -45,6 +45,12 @@ def run_step(
             results[index] = _run_one(call, run, replace(context, files_read=files_read, plan=done.plan), done)
     done.results = [results[index] for index in range(len(items))]
     return done
+
+
+def _failed(result: CallResult, done: StepDone) -> bool:
+    """Whether a call stands in the way of the answer. A file that was repeated as it is does not, beside a change."""
+    error = result.result.error
+    return error is not None and not (error.code is ToolErrorCode.UNCHANGED and done.changes)
 
 
 def _run_one(call: ToolCall, run: Run, context: ToolContext, done: StepDone) -> CallResult:

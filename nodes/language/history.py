@@ -21,11 +21,16 @@ RESULT_MESSAGE_NAME = "tool_result"
 def settle_exchange(
     reply: ModelReply, items: Sequence[ToolCall | CallError], results: Sequence[CallResult], protocol: Protocol
 ) -> list[AnyMessage]:
-    """Return the messages for a reply whose calls all have results, one result for each item, in order."""
+    """Return the messages for a reply whose calls all have results, one result for each item, in order.
+
+    An implied call is left out: the reply does not hold it, so nothing waits for its result.
+    """
+    said = [(item, result) for item, result in zip(items, results, strict=True) if not _is_implied(item)]
+    items, results = [item for item, _ in said], [result for _, result in said]
     if protocol is Protocol.TEXT:
         native = [f"tool: {item.tool}({item.raw_arguments})" for item in items] if reply.calls else []
-        said = "\n".join(part for part in (reply.text, *native) if part)
-        return [AIMessage(said), HumanMessage(render_text_results(results), name=RESULT_MESSAGE_NAME)]
+        text = "\n".join(part for part in (reply.text, *native) if part)
+        return [AIMessage(text), HumanMessage(render_text_results(results), name=RESULT_MESSAGE_NAME)]
     calls = [
         NativeToolCall(
             name=item.tool or "unknown",
@@ -45,6 +50,10 @@ def settle_exchange(
         for result in results
     ]
     return [AIMessage(reply.text, tool_calls=calls), *answers]
+
+
+def _is_implied(item: ToolCall | CallError) -> bool:
+    return isinstance(item, ToolCall) and item.implied
 
 
 def _as_sent(item: ToolCall | CallError) -> JsonMap:

@@ -163,7 +163,7 @@ def _implied_answer(items: list[ToolCall | CallError], prose: str, step: int, re
         return []
     said = prose or f"Changed {', '.join(dict.fromkeys(str(c.arguments.get('path', 'a file')) for c in changes))}."
     call_id = f"call_{step}_answer"
-    return [ToolCall(call_id=call_id, tool=ANSWER_TOOL, arguments={"answer": said}, raw_arguments="")]
+    return [ToolCall(call_id=call_id, tool=ANSWER_TOOL, arguments={"answer": said}, raw_arguments="", implied=True)]
 
 
 def _tool_of(outcome: ToolInvocation | ExtractionError) -> str:

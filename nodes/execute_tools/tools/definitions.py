@@ -26,9 +26,10 @@ class Merged(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """Why nothing was merged: the fact, and what to do."""
+    """Why nothing was merged: the fact, and what to do. `unchanged` says that the file already is as the block says."""
 
     reason: str
+    unchanged: bool = False
 
 
 def replace_definitions(source: str, block: str, name: str = "the file") -> Merged | Refusal:
@@ -58,7 +59,7 @@ def _result(draft: MergeDraft, *, open_end: bool) -> Merged | Refusal:
     if draft.refusals:
         return Refusal(draft.refusals[0])
     if not draft.changed:
-        return Refusal(_nothing(draft))
+        return _nothing(draft)
     text = apply_edits(draft.source.lines, draft.edits)
     problem = parse(text)
     if isinstance(problem, SyntaxProblem):
@@ -68,13 +69,18 @@ def _result(draft: MergeDraft, *, open_end: bool) -> Merged | Refusal:
     return Merged(text, tuple(dict.fromkeys(draft.changed)), tuple(draft.ignored))
 
 
-def _nothing(draft: MergeDraft) -> str:
+def _nothing(draft: MergeDraft) -> Refusal:
     if draft.ignored:
         aside = "; ".join(draft.ignored[:_SHOWN_STATEMENTS])
-        return (
+        return Refusal(
             "Only functions, classes, imports and assignments to one name are merged, and the block changes none"
             f" of those in {draft.name}. Left aside: {aside}. Use edit_file for such statements."
         )
     if not draft.block.units:
-        return "The block holds no code. Give the new text of the functions, methods or classes that change."
-    return f"The block is identical to what {draft.name} already has, so nothing would change."
+        return Refusal("The block holds no code. Give the new text of the functions, methods or classes that change.")
+    return Refusal(identical(draft.name), unchanged=True)
+
+
+def identical(name: str) -> str:
+    """What is said of a block that the file already holds."""
+    return f"The block is identical to what {name} already has, so nothing would change."

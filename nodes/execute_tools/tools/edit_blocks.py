@@ -7,7 +7,7 @@ from pydantic import Field
 from nodes.execute_tools.environment.failures import quoted
 from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from nodes.execute_tools.tools.arguments import FilePath, ToolArguments
-from nodes.execute_tools.tools.definitions import Refusal, replace_definitions
+from nodes.execute_tools.tools.definitions import Refusal, identical, replace_definitions
 from nodes.execute_tools.tools.excerpts import lost_definitions, why_not_whole
 from nodes.execute_tools.tools.python_units import PythonText, SyntaxProblem, parse, read_python
 from nodes.execute_tools.tools.saving import LoadedText, invalid, load_text, save_text, unread
@@ -61,7 +61,7 @@ def _edit(context: ToolContext, before: LoadedText, content: str) -> ToolOutput:
         return _replace(context, before, content)
     merged = replace_definitions(before.file.text, content, before.name)
     if isinstance(merged, Refusal):
-        return ToolOutput.failed(invalid(merged.reason))
+        return ToolOutput.failed(_unchanged(before) if merged.unchanged else invalid(merged.reason))
     data: dict[str, Any] = {"changed": list(merged.changed), "action": "merged"}
     if merged.ignored:
         data["ignored"] = list(merged.ignored)
@@ -84,7 +84,7 @@ def _save(context: ToolContext, path: str, text: str, before: LoadedText | None,
 def _excerpt(before: LoadedText, text: str) -> ToolError | None:
     old, name = before.file.text, before.name
     if text == old:
-        return invalid(f"The block is identical to what {name} already has, so nothing would change.")
+        return _unchanged(before)
     part = why_not_whole(old, text)
     if part:
         return invalid(f"The block looks like an excerpt of {name}: {part}. Send the whole text, or use edit_file.")
@@ -96,6 +96,10 @@ def _excerpt(before: LoadedText, text: str) -> ToolError | None:
     if lost:
         return invalid(f"The block would drop {', '.join(lost)} from {name}. Send the whole text, or use edit_file.")
     return None
+
+
+def _unchanged(before: LoadedText) -> ToolError:
+    return ToolError(code=ToolErrorCode.UNCHANGED, message=identical(before.name))
 
 
 def _not_python(name: str, problem: SyntaxProblem) -> ToolError:

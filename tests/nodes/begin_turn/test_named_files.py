@@ -1,10 +1,10 @@
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.begin_turn.named_files import MAX_NAMED_FILES, named_files, read_ahead
+from nodes.begin_turn.named_files import MAX_FEW_BYTES, MAX_NAMED_FILES, few_files, named_files, read_ahead
 from nodes.language.native_calls import read_native_calls
 from nodes.language.text_protocol import extract_in_order
 from nodes.records import ModelReply, Protocol, RawCall, ToolInvocation
@@ -88,3 +88,30 @@ def test_both_forms_read_the_same_files(paths: list[str]) -> None:
     assert [json.dumps(outcome.args) for outcome in calls if isinstance(outcome, ToolInvocation)] == [
         json.dumps({"path": path}) for path in paths
     ]
+
+
+@pytest.mark.parametrize(
+    ("files", "shown"),
+    [
+        ([], []),
+        ([("calc.py", 10), ("logo.png", 90_000), ("Makefile", 5), ("docs/A.MD", 7)], ["calc.py", "docs/A.MD"]),
+        ([("a.py", MAX_FEW_BYTES - 1), ("b.py", 1)], ["a.py", "b.py"]),
+        ([("a.py", MAX_FEW_BYTES), ("b.py", 1)], []),
+        ([(f"{name}.py", 1) for name in "abcde"], [f"{name}.py" for name in "abcde"]),
+        ([(f"{name}.py", 1) for name in "abcdef"], []),
+    ],
+)
+def test_a_small_workspace_is_shown_as_a_whole(files: list[tuple[str, int]], shown: list[str]) -> None:
+    assert few_files(files) == shown
+
+
+def test_a_large_workspace_is_not_walked_to_its_end() -> None:
+    walked: list[int] = []
+
+    def walk() -> Iterator[tuple[str, int]]:
+        for number in range(1_000):
+            walked.append(number)
+            yield f"{number}.py", 1
+
+    assert few_files(walk()) == []
+    assert len(walked) == MAX_NAMED_FILES + 1

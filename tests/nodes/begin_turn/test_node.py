@@ -1,3 +1,5 @@
+from collections.abc import Iterable
+
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
@@ -12,10 +14,14 @@ NO_REQUEST = "There is no request: the last message has to be a person's, with t
 DANGLING = AIMessage("", tool_calls=[{"name": "f", "args": {}, "id": "x", "type": "tool_call"}])
 
 
-def begun(state: BeginTurnState, profile: Profile | None = None, problem: str | None = None) -> Update:
-    return begin_turn(
-        state, profile or Profile(), problem, lambda path: path == "calc.py", lambda new: ("replaced", new)
-    )
+def begun(
+    state: BeginTurnState,
+    profile: Profile | None = None,
+    problem: str | None = None,
+    files: Iterable[tuple[str, int]] = (),
+) -> Update:
+    exists = {"calc.py"}.__contains__
+    return begin_turn(state, profile or Profile(), problem, exists, lambda: files, lambda new: ("replaced", new))
 
 
 def fresh(**changed: object) -> Update:
@@ -34,6 +40,14 @@ def test_in_the_block_form_named_files_are_read_ahead(task: str, paths: list[str
     profile = BLOCKS.model_copy(update={"protocol": protocol})
     state = BeginTurnState(messages=[HumanMessage(task)])
     assert begun(state, profile) == fresh(profile=profile, preload=read_ahead(paths, protocol))
+
+
+def test_a_request_that_names_none_is_shown_the_files_of_a_small_workspace() -> None:
+    state = BeginTurnState(messages=[HumanMessage("Fix the bug")])
+    small = [("calc.py", 10), ("names.py", 20)]
+    assert begun(state, BLOCKS, files=small)["preload"] == read_ahead(["calc.py", "names.py"], Protocol.TEXT)
+    assert begun(state, BLOCKS, files=[("calc.py", 10_000)])["preload"] == read_ahead([], Protocol.TEXT)
+    assert begun(state, files=small)["preload"] is None
 
 
 def test_a_dangling_call_is_closed_before_the_request() -> None:

@@ -73,7 +73,7 @@ def test_the_request_holds_what_is_known_now_and_never_a_failed_reply() -> None:
     assert known == [
         "Fix calc.py",
         "calc.py\n```python\nnew\n```",
-        'Found:\n{"matches": ["calc.py:1"]}\n{"entries": ["calc.py"]}',
+        '{"matches": ["calc.py:1"]}\nThe workspace has: calc.py',
         "Already changed: util.py, main.py",
     ]
     assert "The block is not Python.\nSend it again, complete." in failed_in_words

@@ -18,7 +18,7 @@ from nodes.records import (
 )
 
 TASK = HumanMessage("Fix calc.py")
-LISTING = {"entries": ["calc.py"], "has_more": False}
+LISTING = {"entries": ["calc.py", "src/"], "has_more": False}
 
 
 def step(*results: ToolResult, protocol: Protocol = Protocol.TEXT) -> list[AnyMessage]:
@@ -65,8 +65,13 @@ def failed(message: str, code: ToolErrorCode = ToolErrorCode.INVALID_ARGUMENT) -
         ),
         (
             [[ToolResult.success(n=1)], [ToolResult.success(n=2), ToolResult.success(**LISTING)]],
-            TurnView(found=('{"n": 2}', json.dumps(LISTING))),
+            TurnView(found=('{"n": 2}', "The workspace has: calc.py, src/")),
         ),
+        (
+            [[ToolResult.success(matches=[{"path": "a.py", "line": 3, "text": "  def add():\n"}])]],
+            TurnView(found=("a.py, line 3: def add():",)),
+        ),
+        ([[ToolResult.success(matches=[])]], TurnView(found=('{"matches": []}',))),
         ([[ToolResult.success(text="x" * 3_000)]], TurnView(found=(json.dumps({"text": "x" * 3_000})[:FOUND_LIMIT],))),
         ([[ToolResult.success()]], TurnView()),
         ([[failed("one"), failed("two")]], TurnView(failures=("one", "two"), failed_steps=1)),

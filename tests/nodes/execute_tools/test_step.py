@@ -144,6 +144,16 @@ def test_the_final_answer_comes_last_and_stands_only_when_all_went_well(
     assert [call_id for call_id, *_ in engine.seen] == ran
 
 
+SAME = ToolResult.failure(ToolErrorCode.UNCHANGED, "The block is identical.")
+
+
+@pytest.mark.parametrize("changes", [(), (change("b.py"),)])
+def test_a_file_repeated_as_it_is_does_not_stand_in_the_way_beside_a_change(changes: tuple[FileChange, ...]) -> None:
+    engine = Engine(read=ToolOutput(OK, changes), edit=ToolOutput(SAME))
+    *_, answer = step(engine, [READ, EDIT, ANSWER]).results
+    assert answer == (done(ANSWER) if changes else not_yet(ANSWER, 1))
+
+
 PLACES = st.lists(st.tuples(st.sampled_from(["read", "edit", "final_answer"]), st.booleans()), max_size=7)
 
 

@@ -208,3 +208,14 @@ def test_a_repaired_history_is_valid_and_stays_as_it_is(history: list[AnyMessage
             m for m in history if not isinstance(m, ToolMessage)
         ]
         assert all(message in history or message.status == "error" for message in repaired if message.type == "tool")
+
+
+def test_an_implied_call_has_no_place_in_the_history() -> None:
+    edit = ToolCall(call_id="a", tool="edit_blocks", arguments={"path": "calc.py"}, raw_arguments="x = 1\n")
+    ending = ToolCall(call_id="b", tool="final_answer", arguments={}, raw_arguments="", implied=True)
+    results = [CallResult(call_id=c.call_id, tool=c.tool, result=ToolResult.success(n=1)) for c in (edit, ending)]
+    _, told = settle_exchange(ModelReply(text="calc.py"), [edit, ending], results, Protocol.TEXT)
+    assert told.text == 'tool_result({"tool":"edit_blocks","ok":true,"data":{"n":1}})'
+    reply, *answers = settle_exchange(ModelReply(), [edit, ending], results, Protocol.NATIVE)
+    assert isinstance(reply, AIMessage)
+    assert ([call["id"] for call in reply.tool_calls], len(answers)) == (["a"], 1)

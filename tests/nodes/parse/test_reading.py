@@ -227,7 +227,7 @@ def editing(call_id: str, path: str, line: int) -> ToolCall:
 
 def implied(said: str) -> ToolCall:
     arguments = {"answer": said}
-    return ToolCall(call_id="call_3_answer", tool="final_answer", arguments=arguments, raw_arguments="")
+    return ToolCall(call_id="call_3_answer", tool="final_answer", arguments=arguments, raw_arguments="", implied=True)
 
 
 @pytest.mark.parametrize(

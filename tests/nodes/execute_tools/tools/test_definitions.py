@@ -80,7 +80,7 @@ def test_only_what_the_block_names_changes(
 @given(modules(), st.sampled_from(["\n", "\r\n"]), st.booleans())
 def test_a_module_merged_into_itself_stays(module: tuple[list[str], list[Piece]], newline: str, open_end: bool) -> None:
     source = written(joined(module[0], [piece.text for piece in module[1]]), newline, open_end=open_end)
-    expected = Refusal("The block is identical to what f.py already has, so nothing would change.")
+    expected = Refusal("The block is identical to what f.py already has, so nothing would change.", unchanged=True)
     assert replace_definitions(source, source, "f.py") == expected
 
 
@@ -187,7 +187,8 @@ def test_merging(source: str, block: str, merged: Merged) -> None:
     ],
 )
 def test_refusals(source: str, block: str, reason: str) -> None:
-    assert replace_definitions(source, block, "calc.py") == Refusal(reason)
+    unchanged = reason.startswith("The block is identical")
+    assert replace_definitions(source, block, "calc.py") == Refusal(reason, unchanged)
 
 
 @pytest.mark.parametrize("terms", [900, 1500, 5000, 100_000])

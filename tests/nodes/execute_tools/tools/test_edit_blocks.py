@@ -101,7 +101,8 @@ def test_refusals(bench: Bench, path: str, content: str, message: str) -> None:
     for name in ("calc.py", "broken.py", "config.yaml"):
         bench.data(read_file, path=name)
     error = bench.error(edit_blocks, path=path, content=content)
-    assert error.code is ToolErrorCode.INVALID_ARGUMENT
+    unchanged = message.startswith("The block is identical")
+    assert error.code is (ToolErrorCode.UNCHANGED if unchanged else ToolErrorCode.INVALID_ARGUMENT)
     assert error.message.startswith(message)
     assert {name: bench.bytes_of(name) for name in files} == files
 
