@@ -117,9 +117,10 @@ def test_the_model_is_told_of_the_override_in_the_history() -> None:
     assert ("loop_override" in repeated, "loop_override" in other) == (True, False)
 
 
-def test_calls_without_results_still_count() -> None:
+def test_calls_that_failed_still_count() -> None:
     before = LoopRecord(recent=((signed(READ),), (signed(READ),)))
-    assert run(LoopState(items=[call(READ)], loop=before))["loop"].verdict is LoopVerdict.OVERRIDE
+    state = LoopState(items=[call(READ)], results=[done(FAILED)], loop=before)
+    assert run(state)["loop"].verdict is LoopVerdict.OVERRIDE
 
 
 def test_an_unknown_tool_and_an_empty_state_leave_no_trace() -> None:
