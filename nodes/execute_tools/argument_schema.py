@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 from pydantic import BaseModel, ValidationError
 
-from nodes.execute_tools.suggestions import closest_names
+from nodes.language.closest import closest_names
 from nodes.records import JsonMap
 
 MOST_ERRORS = 10

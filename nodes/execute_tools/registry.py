@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from nodes.execute_tools.argument_schema import argument_schema, describe_errors, values_without_json_form
 from nodes.execute_tools.environment.workspace import Workspace
-from nodes.execute_tools.suggestions import closest_names
+from nodes.language.closest import closest_names
 from nodes.records import Effect, FileChange, JsonMap, Plan, ToolError, ToolResult, ToolSpec
 
 Arguments = TypeVar("Arguments", bound=BaseModel)

@@ -11,8 +11,7 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import NamedTuple
 
-from rapidfuzz import fuzz
-
+from nodes.language.closest import closest_names
 from nodes.language.json_arguments import ArgumentProblem, decode_arguments, excerpt
 from nodes.records import ExtractionError, ExtractionErrorType, ToolInvocation
 
@@ -30,10 +29,6 @@ _JSON_TOKEN = re.compile(
 )
 _AFTER_STRING = re.compile(r"\s*+[,:\]}]")
 _CLOSING_PAREN = re.compile(r"\s*+\)")
-_MAX_NAME_CHARS = 100
-_MIN_SUBSTRING_CHARS = 3
-_MIN_LIKENESS = 50.0
-_UNLIKE = 3
 
 
 class TextCall(NamedTuple):
@@ -92,18 +87,6 @@ def _unknown_tool_details(name: str, known_tools: frozenset[str]) -> str:
     details = f"Unknown tool '{name}'. Available: {sorted(known_tools)}"
     close = closest_names(name, known_tools)
     return f"{details} Did you mean: {', '.join(close)}?" if close else details
-
-
-def closest_names(name: str, known: frozenset[str]) -> tuple[str, ...]:
-    """At most three known names, best first: same start, then one inside the other, then few edits apart.
-
-    Case, `_` and `-` do not count. Source of the order and the three: spec 2 section 5.
-    """
-    wanted = _folded(name[:_MAX_NAME_CHARS])
-    if not wanted:
-        return ()
-    ranked = sorted((*_rank(wanted, _folded(candidate)), candidate) for candidate in known)
-    return tuple(candidate for tier, _, candidate in ranked if tier < _UNLIKE)[:3]
 
 
 def fence_after(line: str, fence: str) -> str:
@@ -203,17 +186,3 @@ def _json_end(text: str, start: int) -> int | None:
                 return token.start() + depth
             depth -= len(token["close"])
     return None
-
-
-def _folded(name: str) -> str:
-    return re.sub(r"[\s_-]", "", name).casefold()
-
-
-def _rank(wanted: str, candidate: str) -> tuple[int, float]:
-    """Sorts the likest name first; the tier is `_UNLIKE` for a name that is not worth naming."""
-    likeness = fuzz.ratio(wanted, candidate)
-    if candidate.startswith(wanted) or wanted.startswith(candidate):
-        return 0, -likeness
-    if min(len(wanted), len(candidate)) >= _MIN_SUBSTRING_CHARS and (wanted in candidate or candidate in wanted):
-        return 1, -likeness
-    return (2 if likeness >= _MIN_LIKENESS else _UNLIKE), -likeness

@@ -8,7 +8,6 @@ from hypothesis import given, settings, strategies as st
 from nodes.language import text_protocol
 from nodes.language.text_protocol import (
     TextCall,
-    closest_names,
     extract_in_order,
     extract_tool_invocations_with_errors,
     fence_after,
@@ -338,31 +337,6 @@ def test_errors_are_formatted_as_the_spec_says() -> None:
             f"    Content: {'x' * 80}...",
             "    Details: gone",
         ]
-    )
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("read", ("read_file",)),
-        ("readFile", ("read_file", "edit_file")),
-        ("functions.list-files", ("list_files",)),
-        ("raed_file", ("read_file", "edit_file")),
-        ("files", ("list_files",)),
-        ("zzz", ()),
-        ("", ()),
-        ("_", ()),
-    ],
-)
-def test_the_closest_names_come_first(name: str, expected: tuple[str, ...]) -> None:
-    assert closest_names(name, KNOWN)[: len(expected) or None] == expected
-
-
-def test_at_most_three_names_are_close() -> None:
-    assert closest_names("read", frozenset({"read_a", "read_b", "read_cc", "read_ddd"})) == (
-        "read_a",
-        "read_b",
-        "read_cc",
     )
 
 
