@@ -201,11 +201,12 @@ class ToolErrorCode(StrEnum):
 
 
 class ToolError(Record):
-    """A failure that the model can act on. `suggestions` are complete values to try, best first."""
+    """A failure that the model can act on, unless it is `fatal`. `suggestions` are complete values, best first."""
 
     code: ToolErrorCode
     message: str
     suggestions: tuple[str, ...] = ()
+    fatal: bool = False
 
     def as_map(self) -> JsonMap:
         """Spec 2's inner envelope, as JSON-ready values."""
@@ -333,7 +334,7 @@ class OverrideConstraint(Record):
 class LoopVerdict(StrEnum):
     """Is this progress?"""
 
-    FRESH, OVERRIDE, PERSISTED, ANSWERED = "fresh", "override", "persisted", "answered"
+    FRESH, OVERRIDE, PERSISTED, ANSWERED, BROKEN = "fresh", "override", "persisted", "answered", "broken"
 
 
 class LoopRecord(Record):
@@ -372,9 +373,8 @@ class StopReason(StrEnum):
     PROVIDER_FAILED = "provider_failed"
     CONTEXT_OVERFLOW = "context_overflow"
     EMPTY_REPLY = "empty_reply"
-    REFUSED = "refused"
-    CANCELLED = "cancelled"
-    INVALID_REQUEST = "invalid_request"
+    REFUSED, CANCELLED, INVALID_REQUEST = "refused", "cancelled", "invalid_request"
+    WORKSPACE_FAILED = "workspace_failed"
 
 
 class StopCause(Record):

@@ -77,8 +77,11 @@ def folded(component: str) -> str:
 
 @lru_cache(maxsize=256)  # every rule asks for the same path in turn
 def folded_parts(path: PurePath) -> tuple[str, ...]:
-    """The path's components, `.` and `..` resolved as text, each folded. Leading `..` are dropped: see `climbs`."""
-    return tuple(folded(part) for part in _resolved_parts(path) if part != "..")
+    """The path's components, `.` and `..` resolved as text, each folded.
+
+    Leading `..` are dropped (see `climbs`), as are components of which nothing is visible.
+    """
+    return tuple(seen for part in _resolved_parts(path) if part != ".." and (seen := folded(part)))
 
 
 def climbs(path: PurePath) -> bool:

@@ -12,7 +12,9 @@ LEAST_LIKENESS = 50.0
 """Below this (of 100) a name is another name and not a misspelling."""
 
 _LONGEST_NAME = 100
-_LEAST_SUBSTRING = 3
+_SHORTEST = 3
+"""A shorter name has too few letters to be half of another."""
+
 _SAME, _PREFIX, _SUBSTRING, _EDITS, _UNLIKE = range(5)
 
 
@@ -23,12 +25,12 @@ def closest_names(wanted: str, names: Iterable[str], limit: int = SUGGESTIONS) -
     few edits away. Case, `_`, `-` and spaces never count. Source of the order: spec 2 section 5.
     """
     folded = _folded(wanted[:_LONGEST_NAME])
-    ranked = sorted((*_rank(folded, _folded(name)), name != wanted, name) for name in set(names) if folded)
+    ranked = sorted((*_rank(folded, _folded(name)), name != wanted, name) for name in set(names) if wanted)
     return tuple(name for tier, _, _, name in ranked if tier < _UNLIKE)[:limit]
 
 
 def _folded(name: str) -> str:
-    return re.sub(r"[\s_-]", "", name).casefold()
+    return re.sub(r"[\s_-]", "", name).casefold() or name
 
 
 def _rank(wanted: str, name: str) -> tuple[int, float]:
@@ -38,6 +40,7 @@ def _rank(wanted: str, name: str) -> tuple[int, float]:
         return _SAME, -likeness
     if name and (name.startswith(wanted) or wanted.startswith(name)):
         return _PREFIX, -likeness
-    if wanted in name or (len(name) >= _LEAST_SUBSTRING and name in wanted):
+    if wanted in name or (len(name) >= _SHORTEST and name in wanted):
         return _SUBSTRING, -likeness
-    return (_EDITS if likeness >= LEAST_LIKENESS else _UNLIKE), -likeness
+    misspelt = len(name) >= _SHORTEST and likeness >= LEAST_LIKENESS
+    return (_EDITS if misspelt else _UNLIKE), -likeness

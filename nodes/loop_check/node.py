@@ -7,9 +7,9 @@ from typing_extensions import TypedDict
 
 from nodes.language.history import settle_exchange
 from nodes.loop_check.repetition import LoopConfig, check_progress, loop_stop
-from nodes.loop_check.settling import accepted_answer, with_notices
+from nodes.loop_check.settling import accepted_answer, fatal_failure, with_notices
 from nodes.loop_check.signature import target_of
-from nodes.records import CallError, CallResult, LoopRecord, ModelReply, Profile, ToolCall, ToolSpec
+from nodes.records import CallError, CallResult, LoopRecord, LoopVerdict, ModelReply, Profile, ToolCall, ToolSpec
 
 
 class LoopState(TypedDict, total=False):
@@ -41,11 +41,14 @@ def check(
         answered=any(specs[calls[at].tool].terminal and result.result.ok for at, result in done.items()),
         config=config,
     )
+    broken = fatal_failure(results)
+    if broken:
+        loop = loop.model_copy(update={"verdict": LoopVerdict.BROKEN})
     reply, protocol = state.get("reply") or ModelReply(), state["profile"].protocol
     told = with_notices(results, signatures, loop)
     update: dict[str, Any] = {"loop": loop, "messages": settle_exchange(reply, items, told, protocol)}
     if answer := accepted_answer(items, results, loop, specs):
         update["answer"] = answer
-    if cause := loop_stop(loop, config):
+    if cause := broken or loop_stop(loop, config):
         update["stop"] = cause
     return update

@@ -3,7 +3,18 @@
 from collections.abc import Mapping, Sequence
 
 from nodes.loop_check.repetition import override_notice
-from nodes.records import Answer, CallError, CallResult, LoopRecord, LoopVerdict, ToolCall, ToolResult, ToolSpec
+from nodes.records import (
+    Answer,
+    CallError,
+    CallResult,
+    LoopRecord,
+    LoopVerdict,
+    StopCause,
+    StopReason,
+    ToolCall,
+    ToolResult,
+    ToolSpec,
+)
 
 
 def with_notices(results: Sequence[CallResult], signatures: Mapping[int, str], loop: LoopRecord) -> list[CallResult]:
@@ -13,6 +24,17 @@ def with_notices(results: Sequence[CallResult], signatures: Mapping[int, str], l
     its sentence added, for a failure is all that its reader looks at.
     """
     return [_with_notice(result, signatures.get(place, ""), loop) for place, result in enumerate(results)]
+
+
+def fatal_failure(results: Sequence[CallResult]) -> StopCause | None:
+    """Why no change can be made at all (the disk is full), where a call of this step has found that out."""
+    for result in results:
+        if result.result.error is not None and result.result.error.fatal:
+            evidence = f"{result.tool}: {result.result.error.code.value}"
+            return StopCause(
+                reason=StopReason.WORKSPACE_FAILED, message=result.result.error.message, diagnostics=(evidence,)
+            )
+    return None
 
 
 def accepted_answer(

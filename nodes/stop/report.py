@@ -35,6 +35,7 @@ HOW_TO_GO_ON = {
     StopReason.EMPTY_REPLY: "Try again, or take another model.",
     StopReason.REFUSED: "Word the task differently, or take another model.",
     StopReason.CANCELLED: "Send the task again when you are ready.",
+    StopReason.WORKSPACE_FAILED: "Make room or mend the disk that the message names, then send the task again.",
     StopReason.INVALID_REQUEST: "Mend what the message names, then send the task again.",
 }
 """One sentence for each reason; a test says that none is missing."""

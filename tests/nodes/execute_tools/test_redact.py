@@ -117,7 +117,7 @@ class Opaque:
         (Login("me", "hunter2"), {"user": "me", "password": "***"}),
         (
             ToolError(code=ToolErrorCode.IO_ERROR, message="sk-abcdefghijkl1234mnop"),
-            {"code": "io_error", "message": "***", "suggestions": []},
+            {"code": "io_error", "message": "***", "suggestions": [], "fatal": False},
         ),
         (b"sk-abcdefghijkl1234mnop", "<23 bytes>"),
         (Opaque(), "<Opaque>"),

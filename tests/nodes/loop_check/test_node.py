@@ -20,6 +20,7 @@ from nodes.records import (
     StopCause,
     StopReason,
     ToolCall,
+    ToolError,
     ToolErrorCode,
     ToolResult,
     ToolSpec,
@@ -127,3 +128,9 @@ def test_an_unknown_tool_and_an_empty_state_leave_no_trace() -> None:
     unknown = ToolCall(call_id="1", tool="nothing", arguments={}, raw_arguments="")
     assert run(LoopState(items=[unknown], results=[done(FAILED)])) == {"loop": LoopRecord()}
     assert run(LoopState()) == {"loop": LoopRecord()}
+
+
+def test_a_workspace_that_takes_no_change_ends_the_run() -> None:
+    full = ToolResult(ok=False, error=ToolError(code=ToolErrorCode.IO_ERROR, message="The disk is full.", fatal=True))
+    update = run(LoopState(items=[call(READ)], results=[done(full)]))
+    assert (update["loop"].verdict, update["stop"].reason) == (LoopVerdict.BROKEN, StopReason.WORKSPACE_FAILED)

@@ -1,6 +1,6 @@
 import pytest
 
-from nodes.loop_check.settling import accepted_answer, with_notices
+from nodes.loop_check.settling import accepted_answer, fatal_failure, with_notices
 from nodes.records import (
     Answer,
     CallError,
@@ -11,7 +11,10 @@ from nodes.records import (
     LoopRecord,
     LoopVerdict,
     OverrideConstraint,
+    StopCause,
+    StopReason,
     ToolCall,
+    ToolError,
     ToolErrorCode,
     ToolResult,
     ToolSpec,
@@ -88,3 +91,11 @@ def test_a_refused_or_malformed_answer_is_none() -> None:
     results = [ok("read_file"), failed("final_answer")]
     assert accepted_answer([read(), answer(answer="Done.")], results, answered, SPECS) is None
     assert accepted_answer([read(), malformed], results, answered, SPECS) is None
+
+
+def test_a_failure_that_nothing_can_mend_ends_the_run() -> None:
+    full = ToolError(code=ToolErrorCode.IO_ERROR, message="Cannot write 'a.py': the disk is full.", fatal=True)
+    broken = CallResult(call_id="c", tool="edit_file", result=ToolResult(ok=False, error=full))
+    cause = StopCause(reason=StopReason.WORKSPACE_FAILED, message=full.message, diagnostics=("edit_file: io_error",))
+    assert fatal_failure([ok("read_file"), failed("read_file"), broken]) == cause
+    assert fatal_failure([ok("read_file"), failed("read_file")]) is None

@@ -19,7 +19,10 @@ CASES = [
 
 @pytest.mark.parametrize(("number", "code", "message"), CASES)
 def test_each_reason_names_the_path_and_what_is_wrong(number: int, code: ToolErrorCode, message: str) -> None:
-    assert os_failure(OSError(number, "Too many links"), "write", "a.py") == ToolError(code=code, message=message)
+    fatal = number in {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
+    error = OSError(number, "Too many links")
+    assert os_failure(error, "write", "a.py") == ToolError(code=code, message=message, fatal=fatal)
+    assert not os_failure(error, "read", "a.py").fatal
 
 
 def test_an_error_without_a_number_is_named_by_its_type() -> None:

@@ -145,5 +145,6 @@ def test_a_failing_disk_leaves_everything_as_it_was_and_is_named(
     if function in unused:
         assert isinstance(written, FileContent)
         return
-    assert written == ToolError(code=code, message=f"Cannot write '{path}': {reason}.")
+    fatal = number != errno.EACCES
+    assert written == ToolError(code=code, message=f"Cannot write '{path}': {reason}.", fatal=fatal)
     assert (tree_of(root), sorted(os.listdir(root))) == before
