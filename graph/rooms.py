@@ -24,7 +24,7 @@ from nodes.call_model.exchange import CallModelState, CallSettings
 from nodes.call_model.model import Model
 from nodes.call_model.node import acall_model, call_model
 from nodes.call_model.offered_tools import offered_tools
-from nodes.call_model.turn_view import view_turn
+from nodes.call_model.turn_view import TurnView, view_turn
 from nodes.execute_tools.cache import ToolCache
 from nodes.execute_tools.engine import Engine, EngineConfig
 from nodes.execute_tools.environment.sandbox import check_workspace
@@ -247,14 +247,15 @@ class Rooms:
         )
 
     def _reader(self, context: AgentContext, profile: Profile, messages: list[AnyMessage]) -> Reader:
-        blocks = profile.edit_form is EditForm.BLOCKS
+        view = view_turn(messages) if profile.edit_form is EditForm.BLOCKS else TurnView()
         return Reader(
             profile=profile,
             known_tools=self._registry.names(),
             validate=self._registry.validate,
             check_answer=partial(answer_problems, schema=context.answer_schema),
             writing_tools=self._writing,
-            shown_files=tuple(view_turn(messages).files) if blocks else (),
+            shown_files=tuple(view.files),
+            told=view.failures,
         )
 
 

@@ -55,8 +55,13 @@ EXAMPLES = (
         render_file("limits.json", _LIMITS),
         render_file("limits.json", EXAMPLE_EDITS["limits.json"]),
     ),
+    (
+        "Create colors.md with red and blue in it.",
+        render_file("words.py", _WORDS),
+        render_file("colors.md", EXAMPLE_EDITS["colors.md"]),
+    ),
 )
-"""A question, a repair, and a file that is no code: the request, the file shown with it, the reply to imitate."""
+"""A question, a repair, a file that is no code, a new file: request, file shown with it, the reply to imitate."""
 
 UNTOLD_TOOLS = frozenset(
     {

@@ -4,7 +4,7 @@ Read back from the settled messages, so it needs no channel of its own and survi
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from langchain_core.messages import AnyMessage, HumanMessage, ToolMessage
@@ -22,7 +22,8 @@ class TurnView(Record):
     """What this turn has brought to light.
 
     `files` maps paths to their newest known content: a file that was changed and not read since is not among them.
-    `failures` are those of the last step that failed, until something was changed.
+    `failures` are those of the last step that failed, until something was changed; a file that was read once more for
+    nothing is one of them.
     """
 
     files: dict[str, str] = Field(default_factory=dict)
@@ -40,8 +41,9 @@ def view_turn(history: Sequence[AnyMessage]) -> TurnView:
     failures: list[str] = []
     failed_steps = 0
     for results in _steps(history):
-        step_failures = [message for result in results if (message := _failure(result))]
         done = [data for result in results if (data := _data(result))]
+        step_failures = [message for result in results if (message := _failure(result))]
+        step_failures += [f"{data['path']} is shown above, as it is now." for data in done if _is_known(data, files)]
         failures = step_failures or ([] if any(map(_is_change, done)) else failures)
         failed_steps += bool(step_failures)
         for data in done:
@@ -108,6 +110,12 @@ def _failure(result: JsonMap) -> str:
     if not isinstance(error, dict) or error.get("code") == ToolErrorCode.CANCELLED:
         return ""
     return str(error.get("message") or "")
+
+
+def _is_known(data: JsonMap, files: Mapping[str, str]) -> bool:
+    """Whether this is a file that was read once more, and came out as it is already shown."""
+    path = data.get("path")
+    return isinstance(path, str) and path in files and files[path] == data.get("content") and not _is_change(data)
 
 
 def _is_change(data: JsonMap) -> bool:

@@ -24,6 +24,7 @@ EDIT_TOOL = "edit_blocks"
 EXAMPLE_EDITS = {
     "words.py": "def shout(text):\n    return text.upper()\n",
     "limits.json": '{\n  "depth": 3,\n  "width": 8\n}\n',
+    "colors.md": "red, blue\n",
 }
 """The edits of the prompt's examples. An unsure model repeats their names, and then means the file it was shown; where
 it repeats their text it has no edit at all."""

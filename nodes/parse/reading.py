@@ -29,6 +29,9 @@ from nodes.records import (
 
 ANSWER_TOOL = "final_answer"
 
+SHORTEST_ECHO = 16
+"""Characters of an answer that repeats a sentence of ours; a shorter one ("2") may stand in it by chance."""
+
 Validate = Callable[[str, dict[str, Any]], dict[str, Any] | list[str]]
 """Checks arguments against a tool's schema: the canonical arguments, or what is wrong with them."""
 
@@ -46,7 +49,11 @@ class ReplyReading(NamedTuple):
 
 
 class Reader(NamedTuple):
-    """What reading needs to know of this run."""
+    """What reading needs to know of this run.
+
+    `shown_files` are those that the model has been shown in this turn, `told` what it was told of its failures: both are
+    for the block form, where a small model answers by their names and repeats such sentences.
+    """
 
     profile: Profile
     known_tools: frozenset[str]
@@ -54,6 +61,7 @@ class Reader(NamedTuple):
     check_answer: CheckAnswer
     writing_tools: frozenset[str] = frozenset()
     shown_files: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()
 
 
 class _ReadCall(NamedTuple):
@@ -181,6 +189,8 @@ def _read_answer(reply: ModelReply, reader: Reader) -> ReplyReading:
         return _malformed([ExtractionError(kind, 0, reply.text[:200], describe_dialect(dialect))])
     answer = Answer(text=reply.text.strip())
     problems = reader.check_answer(answer)
+    if len(answer.text) >= SHORTEST_ECHO and any(answer.text in sentence for sentence in reader.told):
+        problems = [*problems, "this repeats what you were told instead of answering"]
     if problems:
         kind = ExtractionErrorType.INVALID_ANSWER
         return _malformed([ExtractionError(kind, 0, reply.text[:200], "; ".join(problems))])

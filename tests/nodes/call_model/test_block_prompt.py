@@ -132,7 +132,9 @@ def test_the_examples_are_turns_in_the_form_that_the_reader_reads() -> None:
     edits = [render_file(path, content) for path, content in EXAMPLE_EDITS.items()]
     assert [str(turn["content"]) for turn in turns[1::2]][-len(edits) :] == edits
     for path, text in zip(EXAMPLE_EDITS, edits, strict=True):
-        [edit] = read_blocks(text.replace("return", "return 1 or").replace("3", "4"), [path]).outcomes
+        [edit] = read_blocks(
+            text.replace("return", "return 1 or").replace("3", "4").replace("red", "green"), [path]
+        ).outcomes
         assert isinstance(edit, ToolInvocation)
         assert edit.args["path"] == path
 

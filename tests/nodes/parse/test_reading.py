@@ -301,6 +301,16 @@ def test_in_the_block_form_tool_lines_and_answers_are_read_too() -> None:
     assert read(BLOCKS, "It adds.") == ReplyReading(Reading.ANSWER, [], [], Answer(text="It adds."))
 
 
+def test_an_answer_that_only_repeats_what_was_told_is_none() -> None:
+    told = BLOCKS._replace(told=("The block is identical to what 'calc.py' already has, so nothing would change.",))
+    for text in (told.told[0], f" {told.told[0]}\n", "nothing would change."):
+        problem = "this repeats what you were told instead of answering"
+        assert read(told, text) == malformed(Kind.INVALID_ANSWER, text[:200], problem)
+    assert read(told, "Nothing is to be changed.").reading is Reading.ANSWER
+    assert read(told, "change").reading is Reading.ANSWER
+    assert read(BLOCKS, told.told[0]).reading is Reading.ANSWER
+
+
 def test_check_call_names_the_tool_and_each_problem() -> None:
     checked = check_call(ToolInvocation("read_file", {"path": 1, "limit": 0}, 4), "x", '{"path": 1}', TEXT)
     assert isinstance(checked, CallError)
