@@ -29,6 +29,14 @@ class Text:
 
 
 @dataclass(frozen=True)
+class Waiting:
+    """The endpoint failed for a reason that may pass; it is asked again after this many seconds, from the start."""
+
+    seconds: float
+    reason: str
+
+
+@dataclass(frozen=True)
 class CallsRead:
     """The reply was read; these calls are to be judged, in order."""
 
@@ -107,6 +115,7 @@ class Ended:
 
 Event = (
     Text
+    | Waiting
     | CallsRead
     | HealingBegan
     | Rescued
@@ -142,6 +151,8 @@ class EventReader:
     def _custom(self, part: Mapping[str, Any]) -> Iterator[Event]:
         if part.get("type") == "text":
             yield Text(str(part["text"]))
+        elif part.get("type") == "waiting":
+            yield Waiting(float(part["seconds"]), str(part["reason"]))
         elif part.get("type") == "trace":
             name, payload = part["name"], part["payload"]
             if name == "tool.invoke.start":

@@ -20,6 +20,7 @@ from graph.state import Update
 from nodes.begin_turn.node import BeginTurnState, begin_turn
 from nodes.call_model import ledger
 from nodes.call_model.client import Connections
+from nodes.call_model.driver import OnText, OnWait
 from nodes.call_model.exchange import CallModelState, CallSettings
 from nodes.call_model.model import Model
 from nodes.call_model.node import acall_model, call_model
@@ -157,12 +158,13 @@ class Rooms:
 
     def call_model(self, state: CallModelSlice) -> Update:
         """Make the next model call."""
-        return call_model(state, self._call_settings(state), self._tool_specs(state), self._connect, _say())
+        settings, specs = self._call_settings(state), self._tool_specs(state)
+        return call_model(state, settings, specs, self._connect, *_listeners())
 
     async def acall_model(self, state: CallModelSlice) -> Update:
         """Make the next model call without blocking the event loop."""
         settings, specs = self._call_settings(state), self._tool_specs(state)
-        return await acall_model(state, settings, specs, self._connect, _say())
+        return await acall_model(state, settings, specs, self._connect, *_listeners())
 
     def parse(self, state: ParseSlice) -> Update:
         """Read the reply."""
@@ -269,10 +271,13 @@ def _readable_files(workspace: Workspace | None) -> Iterator[tuple[str, int]]:
             yield entry.path, entry.size
 
 
-def _say() -> Callable[[str], None]:
-    """Pass text on as it comes, to whoever streams the run with mode "custom"."""
+def _listeners() -> tuple[OnText, OnWait]:
+    """Pass text and waits on as they come, to whoever streams the run with mode "custom"."""
     write = get_stream_writer()
-    return lambda text: write({"type": "text", "text": text})
+    return (
+        lambda text: write({"type": "text", "text": text}),
+        lambda wait: write({"type": "waiting", "seconds": wait.seconds, "reason": wait.reason}),
+    )
 
 
 def _sink(state: ExecuteToolsSlice, runtime: Runtime[AgentContext]) -> TraceSink:

@@ -21,6 +21,7 @@ from graph.events import (
     Text,
     ToolStarted,
     Traced,
+    Waiting,
 )
 from graph.terminal.call_words import error_words, result_words, target_of
 from graph.terminal.ending import Line, as_json
@@ -145,6 +146,8 @@ class RunView:
 
     def _tell(self, event: Event) -> None:
         match event:
+            case Waiting(seconds, reason):
+                self._note(f"… {one_line(reason)} Trying again in {seconds:g} s", "dim")
             case CallsRead(calls):
                 self._take(calls)
             case Rescued(calls):

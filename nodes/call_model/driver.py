@@ -4,16 +4,21 @@ import asyncio
 import time
 from collections.abc import Callable, Generator
 
-from nodes.call_model.exchange import Answer, Connect, Effect, Send, Sent, Update
+from nodes.call_model.exchange import Answer, Connect, Effect, Send, Sent, Update, Wait
 from nodes.call_model.model import Model
 from nodes.records import ProviderFailure
 
 Script = Generator[Effect, Answer, Update]
 Connector = Callable[[str | None, str | None], Model | ProviderFailure]
 OnText = Callable[[str], None]
+OnWait = Callable[[Wait], None]
 
 
-def perform(script: Script, connect: Connector, on_text: OnText) -> Update:
+def unnoticed(_: Wait) -> None:
+    """Wait without telling anybody."""
+
+
+def perform(script: Script, connect: Connector, on_text: OnText, on_wait: OnWait = unnoticed) -> Update:
     """Run a script to its end and return the update that it decided on. Blocks while it sends and waits."""
     model: Model | ProviderFailure | None = None
     answer: Answer = None
@@ -29,11 +34,12 @@ def perform(script: Script, connect: Connector, on_text: OnText) -> Update:
         elif isinstance(effect, Send) and model is not None and not isinstance(model, ProviderFailure):
             started = time.monotonic()
             answer = Sent(result=model.complete(effect.call, on_text), seconds=time.monotonic() - started)
-        elif not isinstance(effect, Send):
+        elif isinstance(effect, Wait):
+            on_wait(effect)
             time.sleep(effect.seconds)
 
 
-async def aperform(script: Script, connect: Connector, on_text: OnText) -> Update:
+async def aperform(script: Script, connect: Connector, on_text: OnText, on_wait: OnWait = unnoticed) -> Update:
     """Do the same without blocking the event loop."""
     model: Model | ProviderFailure | None = None
     answer: Answer = None
@@ -49,5 +55,6 @@ async def aperform(script: Script, connect: Connector, on_text: OnText) -> Updat
         elif isinstance(effect, Send) and model is not None and not isinstance(model, ProviderFailure):
             started = time.monotonic()
             answer = Sent(result=await model.acomplete(effect.call, on_text), seconds=time.monotonic() - started)
-        elif not isinstance(effect, Send):
+        elif isinstance(effect, Wait):
+            on_wait(effect)
             await asyncio.sleep(effect.seconds)

@@ -64,9 +64,10 @@ class Send(Record):
 
 
 class Wait(Record):
-    """Effect: wait this long before the next try. Answered by None."""
+    """Effect: wait this long before the next try; `reason` is why the last one failed. Answered by None."""
 
     seconds: float
+    reason: str = ""
 
 
 class Sent(Record):
@@ -123,7 +124,7 @@ def exchange(
             return {"reply": None, "spending": spending, "stop": stop}
         if isinstance(leave := reserve(spending, settings.limits, estimated), StopCause):
             return {"reply": None, "spending": spending, "stop": leave}
-        yield Wait(seconds=wait)
+        yield Wait(seconds=wait, reason=sent.result.message)
         spending = spending.model_copy(update={"seconds": spending.seconds + wait})
 
 

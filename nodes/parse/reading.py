@@ -51,7 +51,7 @@ class ReplyReading(NamedTuple):
 class Reader(NamedTuple):
     """What reading needs to know of this run.
 
-    `shown_files` are those that the model has been shown in this turn, `told` what it was told of its failures: both are
+    `shown_files` are those that the model was shown in this turn, `told` what it was told of its failures: both are
     for the block form, where a small model answers by their names and repeats such sentences.
     """
 

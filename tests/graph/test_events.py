@@ -20,6 +20,7 @@ from graph.events import (
     Text,
     ToolStarted,
     Traced,
+    Waiting,
 )
 from nodes.heal.corrective_prompt import HealingAttempt
 from nodes.records import (
@@ -86,6 +87,7 @@ def read(parts: Iterable[tuple[str, Any]]) -> list[Event]:
     [
         (("custom", {"type": "text", "text": "Hel"}), [Text("Hel")]),
         (("custom", {"type": "something else"}), []),
+        (("custom", {"type": "waiting", "seconds": 0.5, "reason": "Busy."}), [Waiting(0.5, "Busy.")]),
         (step("begin_turn", outcome=None, changes=[]), []),
         (step("call_model", reply=None), []),
         (step("parse", items=[call(1), BROKEN]), [CallsRead((call(1), BROKEN))]),

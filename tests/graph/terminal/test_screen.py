@@ -22,6 +22,7 @@ from graph.events import (
     Text,
     ToolStarted,
     Traced,
+    Waiting,
 )
 from graph.terminal.ending import Line
 from graph.terminal.screen import Display, RunView, Screen
@@ -175,6 +176,7 @@ def test_debug_tells_calls_results_and_refused_paths_as_json_without_secrets() -
             HealingBegan(2, (PAREN,)),
             "… that reply cannot be used (MISSING_CLOSING_PAREN in line 1): asking again, attempt 2",
         ),
+        (Waiting(0.5, "It says:\ntoo many requests."), "… It says: too many requests. Trying again in 0.5 s"),
         (Rescued((READ,)), "… that was a call in another form: it is read as it is"),
         (
             LoopOverridden((OverrideConstraint(signature="s", tool="read_file", target="a.py", repeats=3),)),

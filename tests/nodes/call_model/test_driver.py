@@ -95,6 +95,14 @@ def test_effects_are_performed_and_answered(
     assert performed(how, effects) == ({"effects": len(effects)}, answers, said)
 
 
+def test_a_wait_is_told_before_it_begins() -> None:
+    waits = [Wait(seconds=0.0, reason="busy"), Wait(seconds=0.01, reason="down")]
+    told: list[Wait] = []
+    perform(script(list(waits), []), connect, lambda _: None, told.append)
+    asyncio.run(aperform(script(list(waits), []), connect, lambda _: None, told.append))
+    assert told == [*waits, *waits]
+
+
 @settings(max_examples=30)
 @given(EFFECTS)
 def test_sync_and_async_do_the_same(effects: list[Effect]) -> None:

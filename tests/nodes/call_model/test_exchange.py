@@ -139,10 +139,14 @@ def test_without_an_endpoint_nothing_is_sent() -> None:
     assert update == {"reply": None, "stop": gave_up(ProviderErrorKind.MODEL_UNAVAILABLE)}
 
 
+def waiting(seconds: float, reason: str = BUSY.message) -> Wait:
+    return Wait(seconds=seconds, reason=reason)
+
+
 def test_each_try_is_paid_and_waited_for() -> None:
     results: list[Result] = [BUSY, failed(ProviderErrorKind.TIMEOUT, retry_after_s=4.0), REPLY]
     effects, update = play(results, CallSettings(), state())
-    assert effects == [CONNECT, sending(), Wait(seconds=0.5), sending(), Wait(seconds=4.0), sending()]
+    assert effects == [CONNECT, sending(), waiting(0.5), sending(), waiting(4.0, "timeout!"), sending()]
     assert update == {"reply": REPLY, "spending": spent(3, ESTIMATE + 70, 3, 10.5), "step": 1}
 
 
@@ -169,7 +173,7 @@ def test_a_wish_that_is_too_long_ends_the_run() -> None:
 def test_no_try_is_made_or_waited_for_beyond_the_calls_of_a_turn() -> None:
     settings = CallSettings(limits=RunLimits(api=APILimits(max_calls_per_turn=2)), retries=5)
     effects, update = play([BUSY, BUSY], settings, state())
-    assert effects == [CONNECT, sending(), Wait(seconds=0.5), sending()]
+    assert effects == [CONNECT, sending(), waiting(0.5), sending()]
     message = "Limit 'max_calls_per_turn' exceeded: 2/2"
     stop = StopCause(reason=StopReason.MAX_CALLS_PER_TURN, message=message)
     assert update == {"reply": None, "spending": spent(2, 0, 0, 4.5), "stop": stop}
@@ -178,7 +182,7 @@ def test_no_try_is_made_or_waited_for_beyond_the_calls_of_a_turn() -> None:
 def test_the_clock_bounds_each_try_and_each_wait() -> None:
     settings = CallSettings(limits=RunLimits(max_seconds=5.0), retries=5, timeout_s=4.0)
     effects, update = play([BUSY, BUSY], settings, state())
-    assert effects == [CONNECT, sending(timeout_s=4.0), Wait(seconds=0.5), sending(timeout_s=2.5)]
+    assert effects == [CONNECT, sending(timeout_s=4.0), waiting(0.5), sending(timeout_s=2.5)]
     assert (update["stop"], update["spending"].seconds) == (gave_up(ProviderErrorKind.RATE_LIMITED, " (2 tries)"), 4.5)
 
 
