@@ -177,9 +177,8 @@ def create_protected_edit_file_tool(
     """
 
     def protected_edit_file(path: str, old_str: str, new_str: str) -> dict[str, Any]:
-        try:
-            resolved = Path(path).resolve()
-        except (OSError, RuntimeError, ValueError):
+        resolved = _real(Path(path))
+        if resolved is None:
             return _blocked(path, {"invalid_path": "Paths that cannot be resolved"})
         violations = (
             *check_file_guardrails(resolved, rules).violations,
@@ -223,7 +222,15 @@ def _is_below(parts: tuple[str, ...], folders: tuple[tuple[str, ...], ...]) -> b
 
 
 def _resolves_below_system(path: Path) -> bool:
+    real = _real(path)
+    return real is None or _is_below_system(real)
+
+
+def _real(path: Path) -> Path | None:
+    """Where the links lead, or None where they lead in a circle, which a lenient resolve tells only before 3.13."""
     try:
-        return _is_below_system(path.resolve())
+        return path.resolve(strict=True)
+    except (FileNotFoundError, NotADirectoryError):
+        return path.resolve()
     except (OSError, RuntimeError, ValueError):
-        return True
+        return None

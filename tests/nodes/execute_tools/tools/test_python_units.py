@@ -1,3 +1,5 @@
+import sys
+
 import pytest
 from hypothesis import given, strategies as st
 
@@ -146,7 +148,9 @@ def test_a_problem_is_a_value(text: str, shown: str) -> None:
 
 
 def test_a_text_that_only_the_tokenizer_rejects_has_its_units() -> None:
-    assert told(read("\x0c\\\r\n").units) == []
+    text = "\x0c\\\r\n"  # from Python 3.12 on the parser rejects it as well
+    found = read_python(text)
+    assert isinstance(found, SyntaxProblem) if sys.version_info >= (3, 12) else told(read(text).units) == []
 
 
 @pytest.mark.parametrize("text", ["x\x00", "-" * 100_000 + "1", "x" + "[1" * 5000])
