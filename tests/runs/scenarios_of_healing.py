@@ -106,7 +106,7 @@ SCENARIOS_OF_HEALING: tuple[Scenario, ...] = (
     Scenario(
         cassettes=("valid_beside_malformed/text", "valid_beside_malformed/native"),
         files=CALC,
-        turns=(Turn(TASK, (use(READ, ("edit_file", '{"path": "calc.py",}'), EDIT), DONE)),),
+        turns=(Turn(TASK, (use(READ, ("edit_file", '{path: "calc.py"}'), EDIT), DONE)),),
         ends=Ends(
             path=(*BEGIN, *STEP, *ANSWER),
             verdicts=("allow", "malformed", "allow"),
