@@ -4,9 +4,9 @@ The context of a turn is stored in the state when the turn begins (`graph.state`
 back to other limits. It holds no secrets: the endpoint's key comes from `OPENAI_API_KEY`.
 """
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from nodes.call_model.budget import APILimits
 from nodes.call_model.ledger import RunLimits
@@ -16,6 +16,10 @@ from nodes.records import EditForm, Profile, Protocol
 
 MAX_CALLS_PER_TURN_LIMIT = 1_000
 """The most calls that a context may allow in one turn; `graph.build` derives its recursion limit from it."""
+
+
+MOST = 2**53
+"""The largest count that a context may hold: JSON and the checkpoints hold it exactly."""
 
 
 class AgentContext(BaseModel):
@@ -48,16 +52,18 @@ class AgentContext(BaseModel):
     request_timeout_s: float = Field(300.0, gt=0, le=3_600, description="Longest time for one model call, in seconds.")
     provider_retries: int = Field(2, ge=0, le=10, description="Further tries after a transient endpoint failure.")
 
-    max_calls_per_session: int = Field(100, ge=1, description="Model calls in one thread.")
+    max_calls_per_session: int = Field(100, ge=1, le=MOST, description="Model calls in one thread.")
     max_calls_per_turn: int = Field(10, ge=1, le=MAX_CALLS_PER_TURN_LIMIT, description="Model calls in one turn.")
-    max_input_tokens_per_session: int = Field(100_000, ge=1, description="Input tokens in one thread.")
-    max_output_tokens_per_session: int = Field(50_000, ge=1, description="Output tokens in one thread.")
-    max_input_tokens_per_turn: int | None = Field(None, ge=1, description="Input tokens in one turn. Empty: no limit.")
-    max_output_tokens_per_turn: int | None = Field(
-        None, ge=1, description="Output tokens in one turn. Empty: no limit."
+    max_input_tokens_per_session: int = Field(100_000, ge=1, le=MOST, description="Input tokens in one thread.")
+    max_output_tokens_per_session: int = Field(50_000, ge=1, le=MOST, description="Output tokens in one thread.")
+    max_input_tokens_per_turn: int | None = Field(
+        None, ge=1, le=MOST, description="Input tokens in one turn. Empty: no limit."
     )
-    max_output_tokens_per_call: int = Field(2_048, ge=16, description="Output tokens in one reply.")
-    max_steps: int | None = Field(None, ge=1, description="Rounds of tool calls in one turn. Empty: no limit.")
+    max_output_tokens_per_turn: int | None = Field(
+        None, ge=1, le=MOST, description="Output tokens in one turn. Empty: no limit."
+    )
+    max_output_tokens_per_call: int = Field(2_048, ge=16, le=MOST, description="Output tokens in one reply.")
+    max_steps: int | None = Field(None, ge=1, le=MOST, description="Rounds of tool calls in one turn. Empty: no limit.")
     max_steps_soft: bool = Field(False, description="Only report when max_steps is passed, instead of stopping.")
     max_seconds: float | None = Field(None, gt=0, description="Seconds in model calls and tools in one turn.")
     max_cost_usd: float | None = Field(None, gt=0, description="USD in one thread; needs both prices below.")
@@ -72,6 +78,13 @@ class AgentContext(BaseModel):
     answer_schema: dict[str, Any] | None = Field(
         None, description="JSON schema that the value of final_answer must fit. Empty: any text is an answer."
     )
+
+    @model_validator(mode="after")
+    def _prices_for_a_cost_limit(self) -> Self:
+        prices = (self.usd_per_million_input, self.usd_per_million_output)
+        if self.max_cost_usd is not None and None in prices:
+            raise ValueError("max_cost_usd needs usd_per_million_input and usd_per_million_output as well")
+        return self
 
     def profile(self, embedded: bool) -> Profile:
         """How a turn talks to its model; `embedded` says that it is the embedded one, which wants the block form."""

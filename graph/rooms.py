@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
+from math import inf
 from typing import Any
 
 from langchain_core.messages import AnyMessage
@@ -188,12 +189,13 @@ class Rooms:
         sink = _sink(state, runtime)
         # A cache that lives for one step cannot serve what an editor beside us has changed since.
         engine = Engine(self._registry, sink, EngineConfig(), cache=ToolCache())
-        left = context.tool_timeout_s if limits.max_seconds is None else limits.max_seconds - spending.seconds
+        left = inf if limits.max_seconds is None else limits.max_seconds - spending.seconds
         tool_context = ToolContext(
             workspace=Workspace(context.workspace, self._judge, observe=partial(sink.emit, "sandbox.refused")),
             files_read=state.get("files_read", {}),
             plan=state.get("plan") or Plan(),
-            timeout_s=max(min(context.tool_timeout_s, left), 0.1),
+            timeout_s=context.tool_timeout_s,
+            seconds_left=left,
         )
         update = execute_tools(state, engine.run_sync, tool_context, self._terminal, results_of_denied)
         seconds = sum(result.ms for result in update["results"]) / 1_000

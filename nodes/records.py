@@ -74,6 +74,7 @@ class ProviderFailure(Record):
     kind: ProviderErrorKind
     message: str
     retry_after_s: float | None = None
+    received_characters: int = 0
 
 
 class Protocol(StrEnum):

@@ -12,11 +12,15 @@ from typing import Any
 from nodes.records import FinishReason, ModelReply, RawCall
 
 _FINISH = {
-    "tool_calls": FinishReason.TOOL_CALLS,
-    "function_call": FinishReason.TOOL_CALLS,
-    "length": FinishReason.LENGTH,
-    "content_filter": FinishReason.CONTENT_FILTER,
+    **dict.fromkeys(("stop", "end_turn", "eos", "eos_token", "stop_sequence", "complete"), FinishReason.STOP),
+    **dict.fromkeys(("tool_calls", "function_call", "tool_use"), FinishReason.TOOL_CALLS),
+    **dict.fromkeys(("length", "max_tokens", "model_length", "max_output_tokens"), FinishReason.LENGTH),
+    **dict.fromkeys(("content_filter", "safety", "recitation", "blocklist"), FinishReason.CONTENT_FILTER),
 }
+"""Endpoints' words for the end of a reply. Any other word does not say that the reply is complete."""
+
+MOST_TOKENS = 2**40
+"""What an endpoint may claim; more would not fit into a checkpoint."""
 
 
 @dataclass
@@ -69,15 +73,21 @@ class ReplyAssembly:
 
     def add_usage(self, usage: Mapping[str, Any]) -> None:
         """Take over the endpoint's own count of tokens; a negative one would give budget back, so it counts as none."""
-        self.input_tokens = max(int(usage.get("input_tokens") or 0), 0)
-        self.output_tokens = max(int(usage.get("output_tokens") or 0), 0)
-        self.cached_tokens = max(int((usage.get("input_token_details") or {}).get("cache_read") or 0), 0)
+        self.input_tokens = _count(usage.get("input_tokens"))
+        self.output_tokens = _count(usage.get("output_tokens"))
+        self.cached_tokens = _count((usage.get("input_token_details") or {}).get("cache_read"))
+
+    @property
+    def characters(self) -> int:
+        """How much has come so far."""
+        return sum(map(len, self._text)) + sum(len(part) for call in self._calls for part in call.arguments)
 
     def reply(self, seconds: float) -> ModelReply | None:
         """The whole reply, or None when the stream ended before the endpoint said that it was complete."""
-        if not self.finish_reason:
+        said = _FINISH.get(self.finish_reason.lower().replace("-", "_"))
+        finish = FinishReason.REFUSAL if self.refusal and self.finish_reason else said
+        if finish is None:
             return None
-        finish = FinishReason.REFUSAL if self.refusal else _FINISH.get(self.finish_reason, FinishReason.STOP)
         return ModelReply(
             text=storable("".join(self._text)),
             calls=tuple(
@@ -96,6 +106,10 @@ class ReplyAssembly:
             cached_tokens=self.cached_tokens,
             seconds=seconds,
         )
+
+
+def _count(tokens: Any) -> int:
+    return min(max(int(tokens or 0), 0), MOST_TOKENS)
 
 
 def storable(text: str) -> str:

@@ -74,7 +74,10 @@ class OpenAIModel:
         # A proxy that the environment names must not come between us and a server on this machine.
         self._trust_env = httpx2.URL(endpoint.base_url).host not in LOOPBACK_HOSTS
         self._sync_client = httpx2.Client(
-            verify=self._verify, trust_env=self._trust_env, transport=transport() if transport else None
+            verify=self._verify,
+            trust_env=self._trust_env,
+            transport=transport() if transport else None,
+            event_hooks={"response": [_bound_by_deadline]},
         )
         self._chat = self._build(http_client=self._sync_client)
         self._per_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, WireChatOpenAI] = WeakKeyDictionary()
@@ -88,7 +91,7 @@ class OpenAIModel:
                 _take(chunk, assembly, on_text)
                 _check_total_time(started, call.timeout_s)
         except _FAILURES as error:
-            return describe_failure(error, self._endpoint, begun=assembly.begun)
+            return self._failed(_as_deadline(error, call), assembly)
         return _finish(assembly, time.monotonic() - started)
 
     async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
@@ -96,12 +99,14 @@ class OpenAIModel:
         started = time.monotonic()
         assembly = ReplyAssembly()
         try:
-            async with aclosing(self._astream(call)) as chunks:
+            async with asyncio.timeout(call.timeout_s), aclosing(self._astream(call)) as chunks:
                 async for chunk in chunks:
                     _take(chunk, assembly, on_text)
                     _check_total_time(started, call.timeout_s)
+        except TimeoutError:
+            return self._failed(TotalTimeoutError(call.timeout_s), assembly)
         except _FAILURES as error:
-            return describe_failure(error, self._endpoint, begun=assembly.begun)
+            return self._failed(_as_deadline(error, call), assembly)
         return _finish(assembly, time.monotonic() - started)
 
     def served_models(self) -> list[str] | ProviderFailure:
@@ -121,6 +126,10 @@ class OpenAIModel:
         if chat is not None and chat.http_async_client is not None:
             await chat.http_async_client.aclose()
         self.close()
+
+    def _failed(self, error: Exception, assembly: ReplyAssembly) -> ProviderFailure:
+        failure = describe_failure(error, self._endpoint, begun=assembly.begun)
+        return failure.model_copy(update={"received_characters": assembly.characters})
 
     def _stream(self, call: Call) -> Iterator[AIMessageChunk]:
         yield from self._chat.stream(_traced_input(call), **self._options(call))
@@ -246,6 +255,33 @@ def _take(chunk: AIMessageChunk, assembly: ReplyAssembly, on_text: Callable[[str
     assembly.model = str(chunk.response_metadata.get("model_name") or assembly.model)
     if chunk.usage_metadata:
         assembly.add_usage(chunk.usage_metadata)
+
+
+def _as_deadline(error: Exception, call: Call) -> Exception:
+    """Silence and slowness are one failure to a run, whichever clock noticed it first."""
+    return TotalTimeoutError(call.timeout_s) if isinstance(error, openai.APITimeoutError) else error
+
+
+class _DeadlineStream(httpx2.SyncByteStream):
+    """A response that ends at its call's deadline, even where only comments keep coming."""
+
+    def __init__(self, stream: httpx2.SyncByteStream, seconds: float) -> None:
+        self._stream, self._seconds, self._end = stream, seconds, time.monotonic() + seconds
+
+    def __iter__(self) -> Iterator[bytes]:
+        for part in self._stream:
+            yield part
+            if time.monotonic() > self._end:
+                raise TotalTimeoutError(self._seconds)
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+def _bound_by_deadline(response: httpx2.Response) -> None:
+    seconds = response.request.extensions.get("timeout", {}).get("read")
+    if seconds is not None and isinstance(response.stream, httpx2.SyncByteStream):
+        response.stream = _DeadlineStream(response.stream, seconds)
 
 
 def _check_total_time(started: float, timeout_s: float) -> None:

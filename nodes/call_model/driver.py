@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator
 
 from nodes.call_model.exchange import Answer, Connect, Effect, Send, Sent, Update, Wait
 from nodes.call_model.model import Model
-from nodes.records import ProviderFailure
+from nodes.records import ModelReply, ProviderErrorKind, ProviderFailure
 
 Script = Generator[Effect, Answer, Update]
 Connector = Callable[[str | None, str | None], Model | ProviderFailure]
@@ -33,7 +33,11 @@ def perform(script: Script, connect: Connector, on_text: OnText, on_wait: OnWait
             answer = model if isinstance(model, ProviderFailure) else None
         elif isinstance(effect, Send) and model is not None and not isinstance(model, ProviderFailure):
             started = time.monotonic()
-            answer = Sent(result=model.complete(effect.call, on_text), seconds=time.monotonic() - started)
+            try:
+                result = _checked(model.complete(effect.call, on_text))
+            except Exception as error:  # noqa: BLE001 - a model of the user's own may fail in any way
+                result = _broken(error)
+            answer = Sent(result=result, seconds=time.monotonic() - started)
         elif isinstance(effect, Wait):
             on_wait(effect)
             time.sleep(effect.seconds)
@@ -54,7 +58,23 @@ async def aperform(script: Script, connect: Connector, on_text: OnText, on_wait:
             answer = model if isinstance(model, ProviderFailure) else None
         elif isinstance(effect, Send) and model is not None and not isinstance(model, ProviderFailure):
             started = time.monotonic()
-            answer = Sent(result=await model.acomplete(effect.call, on_text), seconds=time.monotonic() - started)
+            try:
+                result = _checked(await model.acomplete(effect.call, on_text))
+            except Exception as error:  # noqa: BLE001 - a model of the user's own may fail in any way
+                result = _broken(error)
+            answer = Sent(result=result, seconds=time.monotonic() - started)
         elif isinstance(effect, Wait):
             on_wait(effect)
             await asyncio.sleep(effect.seconds)
+
+
+def _checked(result: object) -> ModelReply | ProviderFailure:
+    if isinstance(result, ModelReply | ProviderFailure):
+        return result
+    raise TypeError(f"it gave back a {type(result).__name__}")
+
+
+def _broken(error: Exception) -> ProviderFailure:
+    """What is told of a model that breaks its contract; asking it again would break it again."""
+    message = f"The model failed: {type(error).__name__}: {str(error)[:300]}"
+    return ProviderFailure(kind=ProviderErrorKind.BAD_REQUEST, message=message)

@@ -132,7 +132,8 @@ def _settled(spending: Spending, sent: Sent, estimated: int) -> Spending:
     """Charge one try. An endpoint that reports no usage is charged the estimate: no number never means no cost."""
     result = sent.result
     if isinstance(result, ProviderFailure):
-        return settle(spending, estimated if result.kind in _PAID_FAILURES else 0, 0, sent.seconds)
+        output = estimate_tokens(result.received_characters, 0)
+        return settle(spending, estimated if result.kind in _PAID_FAILURES else 0, output, sent.seconds)
     characters = len(result.text) + len(result.refusal) + sum(len(call.arguments) for call in result.calls)
     output = result.output_tokens if result.output_tokens > 0 else estimate_tokens(characters, 0)
     return settle(spending, result.input_tokens if result.input_tokens > 0 else estimated, output, sent.seconds)

@@ -43,8 +43,11 @@ class Prompt(Record):
     temperature: float = 0.0
 
     def characters(self) -> int:
-        """How much text the endpoint is sent, for the estimate of its tokens."""
-        size = sum(len(m.get("content") or "") for m in self.messages)
+        """How much text the endpoint is sent, for the estimate of its tokens.
+
+        In UTF-8 bytes: a letter counts as one, a character of Chinese or an emoji as the three or four that it costs.
+        """
+        size = sum(len((m.get("content") or "").encode("utf-8", "replace")) for m in self.messages)
         calls = [m["tool_calls"] for m in self.messages if m.get("tool_calls")]
         return size + len(json.dumps(calls)) + len(json.dumps(self.tools))
 

@@ -19,7 +19,7 @@ from nodes.execute_tools.cache import ToolCache
 from nodes.execute_tools.clipping import clip
 from nodes.execute_tools.environment.deadline import monotonic_ms
 from nodes.execute_tools.invocation import await_tool, call_tool
-from nodes.execute_tools.normalise import plain_output
+from nodes.execute_tools.normalise import is_usable, plain_output
 from nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput
 from nodes.execute_tools.tool_run import (
     Failure,
@@ -224,7 +224,8 @@ class Engine:
             return ToolRun.ended(call, invoked.failure)
         output = self._normalise(ready.tool, invoked)
         if isinstance(output, Failure):
-            return ToolRun.ended(call, output, invoked.value)
+            usable = isinstance(invoked.value, ToolOutput) and is_usable(invoked.value)
+            return ToolRun.ended(call, output, invoked.value if usable else None)
         failure = self._run_output_guardrails(ready.tool, context, output, invoked.attempts)
         if failure is not None:
             return ToolRun.ended(call, failure, output)
@@ -235,8 +236,8 @@ class Engine:
     def _normalise(self, tool: Tool, invoked: _Invoked) -> ToolOutput | Failure:
         try:
             return plain_output(invoked.value)
-        except TypeError as error:
-            return raised(tool.name, TypeError(f"its result is not JSON ({error})"), invoked.attempts)
+        except Exception as error:  # noqa: BLE001 - whatever a tool gave back, the run goes on
+            return raised(tool.name, TypeError(f"its result cannot be used ({error})"), invoked.attempts)
 
     def _run_output_guardrails(
         self, tool: Tool, context: ToolContext, output: ToolOutput, attempts: int

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from nodes.execute_tools.registry import ToolOutput
-from nodes.records import ToolError, ToolResult
+from nodes.records import FileChange, Plan, ToolError, ToolResult
 
 
 def plain_output(value: object) -> ToolOutput:
@@ -20,10 +20,28 @@ def plain_output(value: object) -> ToolOutput:
         TypeError: the value has no JSON form (so have integers beyond 64 bits, and text with lone surrogates).
     """
     output = _as_output(value)
+    _check_fields(output)
     if output.result.error is not None:
         return output
     data = orjson.loads(orjson.dumps(output.result.data))
     return replace(output, result=ToolResult(ok=output.result.ok, data=data))
+
+
+def is_usable(output: ToolOutput) -> bool:
+    """Whether every field of this output is of its type, so that it may enter the state."""
+    return (
+        isinstance(output.result, ToolResult)
+        and isinstance(output.changes, tuple)
+        and all(isinstance(change, FileChange) for change in output.changes)
+        and isinstance(output.files_read, Mapping)
+        and all(isinstance(text, str) for entry in output.files_read.items() for text in entry)
+        and isinstance(output.plan, Plan | None)
+    )
+
+
+def _check_fields(output: ToolOutput) -> None:
+    if not is_usable(output):
+        raise TypeError("a field of its ToolOutput is of the wrong type")
 
 
 def _as_output(value: object) -> ToolOutput:

@@ -5,6 +5,7 @@ import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import inf
 from typing import Any, Literal, TypeVar, cast, get_type_hints
 
 from pydantic import BaseModel, ValidationError
@@ -22,13 +23,14 @@ class ToolContext:
     """What a tool may use while it runs.
 
     `files_read` maps workspace-relative paths to the SHA-256 that this thread last read or wrote there. `timeout_s`
-    is the wall time in seconds that one call may take.
+    is the wall time in seconds that one call may take, `seconds_left` what the turn has for all that are to come.
     """
 
     workspace: Workspace
     files_read: Mapping[str, str] = field(default_factory=dict)
     plan: Plan = field(default_factory=Plan)
     timeout_s: float = 30.0
+    seconds_left: float = inf
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,8 @@ class Tool:
             canonical = self._parse(arguments).model_dump(mode="json")
         except ValidationError as error:
             return describe_errors(error, self.arguments)
+        except Exception as error:  # noqa: BLE001 - a user's validator may fail in any way, and none ends the run
+            return [f"the arguments could not be checked ({type(error).__name__}: {error})"]
         return values_without_json_form(canonical) or canonical
 
     def s(self, context: ToolContext, **arguments: Any) -> ToolOutput:

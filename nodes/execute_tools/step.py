@@ -21,6 +21,7 @@ class StepDone:
 
     results: list[CallResult]
     plan: Plan
+    seconds: float = 0.0
     changes: list[FileChange] = field(default_factory=list)
     files_read: dict[str, str] = field(default_factory=dict)
 
@@ -41,8 +42,7 @@ def run_step(
         if call.tool in terminal and failed:
             results[index] = _not_yet(call, failed)
         else:
-            files_read = {**context.files_read, **done.files_read}
-            results[index] = _run_one(call, run, replace(context, files_read=files_read, plan=done.plan), done)
+            results[index] = _run_one(call, run, _context_now(context, done), done)
     done.results = [results[index] for index in range(len(items))]
     return done
 
@@ -53,8 +53,25 @@ def _failed(result: CallResult, done: StepDone) -> bool:
     return error is not None and not (error.code is ToolErrorCode.UNCHANGED and done.changes)
 
 
+def _context_now(context: ToolContext, done: StepDone) -> ToolContext:
+    left = context.seconds_left - done.seconds
+    return replace(
+        context,
+        files_read={**context.files_read, **done.files_read},
+        plan=done.plan,
+        timeout_s=min(context.timeout_s, left),
+        seconds_left=left,
+    )
+
+
 def _run_one(call: ToolCall, run: Run, context: ToolContext, done: StepDone) -> CallResult:
+    if context.seconds_left <= 0:
+        message = "The time of this turn is used up, so this call did not run."
+        return CallResult(
+            call_id=call.call_id, tool=call.tool, result=ToolResult.failure(ToolErrorCode.TIMEOUT, message)
+        )
     ran = run(call, context)
+    done.seconds += ran.ms / 1_000
     output = ran.output
     done.changes += output.changes
     done.files_read.update(output.files_read)

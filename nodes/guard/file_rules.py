@@ -199,7 +199,7 @@ def _blocked(path: str, rules: dict[str, str]) -> dict[str, Any]:
 
 def _blocks(rule: FileGuardrailRule, path: Path) -> bool:
     try:
-        return rule.check(path)
+        return bool(rule.check(path))
     except Exception:  # noqa: BLE001 - a user's rule may fail in any way, and none of them may open the file
         return True
 

@@ -6,6 +6,7 @@ one tool message for each call id, right after the reply, in call order. A call 
 arguments, because endpoints refuse a history with broken JSON in it.
 """
 
+import re
 from collections.abc import Sequence
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolCall as NativeToolCall, ToolMessage
@@ -28,12 +29,12 @@ def settle_exchange(
     said = [(item, result) for item, result in zip(items, results, strict=True) if not _is_implied(item)]
     items, results = [item for item, _ in said], [result for _, result in said]
     if protocol is Protocol.TEXT:
-        native = [f"tool: {item.tool}({item.raw_arguments})" for item in items] if reply.calls else []
+        native = [f"tool: {item.tool}({item.raw_arguments})" for item in items[len(items) - len(reply.calls) :]]
         text = "\n".join(part for part in (reply.text, *native) if part)
         return [AIMessage(text), HumanMessage(render_text_results(results), name=RESULT_MESSAGE_NAME)]
     calls = [
         NativeToolCall(
-            name=item.tool or "unknown",
+            name=_sendable(item.tool),
             args=_as_sent(item),
             id=item.call_id,
             type="tool_call",
@@ -44,12 +45,17 @@ def settle_exchange(
         ToolMessage(
             render_native_result(result),
             tool_call_id=result.call_id,
-            name=result.tool or "unknown",
+            name=_sendable(result.tool),
             status="success" if result.result.ok else "error",
         )
         for result in results
     ]
     return [AIMessage(reply.text, tool_calls=calls), *answers]
+
+
+def _sendable(tool: str) -> str:
+    """A tool's name as endpoints take it: one that a model made up may hold anything, and would be refused for ever."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", tool)[:64] or "unknown"
 
 
 def _is_implied(item: ToolCall | CallError) -> bool:

@@ -5,7 +5,8 @@ complete its calls look. Then each call is read, in order, and its arguments are
 a malformed call keeps its place among the others. A reply with nothing to call is the answer.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Any, NamedTuple
 
 from nodes.language.blocks import read_blocks
@@ -141,21 +142,30 @@ def _broken_reply(reply: ModelReply) -> ExtractionError | None:
 def _read_calls(reply: ModelReply, step: int, reader: Reader) -> tuple[list[_ReadCall], str]:
     """The calls of a reply, in order, and in the block form the prose around its blocks."""
     prefix = f"call_{step}"
-    if reply.calls:
-        return [_ReadCall(*call) for call in read_native_calls(reply.calls, reader.known_tools, prefix)], ""
     if reader.profile.protocol is Protocol.NATIVE:
-        return [], ""
+        return _read_native(reply, prefix, reader), ""
     lines = [
-        _ReadCall(f"{prefix}_{index}", call.tool, call.raw_arguments, call.outcome)
-        for index, call in enumerate(extract_in_order(reply.text, reader.known_tools))
+        _ReadCall("", call.tool, call.raw_arguments, call.outcome)
+        for call in extract_in_order(reply.text, reader.known_tools)
     ]
-    if reader.profile.edit_form is not EditForm.BLOCKS:
-        return lines, ""
+    native = _read_native(reply, f"{prefix}_native" if lines else prefix, reader)
+    if reader.profile.edit_form is not EditForm.BLOCKS or native:
+        return [*_numbered(lines, prefix, native), *native], ""
     found = read_blocks(reply.text, reader.shown_files)
     edits = [_ReadCall("", _tool_of(edit), _raw_arguments(edit), edit) for edit in found.outcomes]
     both = sorted([*lines, *edits], key=lambda call: call.outcome.line_number)
-    calls = [call._replace(call_id=f"{prefix}_{index}") for index, call in enumerate(both)]
-    return calls, "" if lines else found.prose
+    return _numbered(both, prefix, ()), "" if lines else found.prose
+
+
+def _numbered(calls: Sequence[_ReadCall], prefix: str, others: Sequence[_ReadCall]) -> list[_ReadCall]:
+    """Give calls of the text ids of their own, which no native call of the reply has."""
+    taken = {call.call_id for call in others}
+    free = (name for index in count() if (name := f"{prefix}_{index}") not in taken)
+    return [call._replace(call_id=call_id) for call, call_id in zip(calls, free, strict=False)]
+
+
+def _read_native(reply: ModelReply, prefix: str, reader: Reader) -> list[_ReadCall]:
+    return [_ReadCall(*call) for call in read_native_calls(reply.calls, reader.known_tools, prefix)]
 
 
 def _implied_answer(items: list[ToolCall | CallError], prose: str, step: int, reader: Reader) -> list[ToolCall]:

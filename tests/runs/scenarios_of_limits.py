@@ -35,8 +35,9 @@ def stopped(
     seconds_per_call: float = 1.0,
     **context: float | bool,
 ) -> Scenario:
-    """A run of reading steps that a limit ends; all of its calls went well."""
+    """A run of reading steps that a limit ends. All calls went well, but the one for which no time was left."""
     done = sum(isinstance(reply, Use) for reply in replies)
+    late = int(reason is StopReason.WALL_CLOCK)
     return Scenario(
         cassettes=name,
         files={"calc.py": "one\ntwo\nthree\n"},
@@ -47,7 +48,7 @@ def stopped(
             reason=reason,
             path=(*BEGIN, *path, *BUDGET_STOP),
             verdicts=("allow",) * done,
-            results=("ok",) * done,
+            results=("ok",) * (done - late) + ("timeout",) * late,
             message=message,
         ),
         seconds_per_call=seconds_per_call,

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.call_model.assembly import ReplyAssembly, storable
+from nodes.call_model.assembly import MOST_TOKENS, ReplyAssembly, storable
 from nodes.records import FinishReason, ModelReply, RawCall
 
 Part = tuple[int | None, str | None, str | None, str | None]
@@ -87,7 +87,11 @@ def test_a_server_that_repeats_itself_makes_no_second_call(repeats: list[Part]) 
         ("function_call", "", FinishReason.TOOL_CALLS),
         ("length", "", FinishReason.LENGTH),
         ("content_filter", "", FinishReason.CONTENT_FILTER),
-        ("something new", "", FinishReason.STOP),
+        ("end_turn", "", FinishReason.STOP),
+        ("max_tokens", "", FinishReason.LENGTH),
+        ("MAX_TOKENS", "", FinishReason.LENGTH),
+        ("content-filter", "", FinishReason.CONTENT_FILTER),
+        ("SAFETY", "", FinishReason.CONTENT_FILTER),
         ("stop", "I can't.", FinishReason.REFUSAL),
         ("length", "I can't.", FinishReason.REFUSAL),
     ],
@@ -95,6 +99,17 @@ def test_a_server_that_repeats_itself_makes_no_second_call(repeats: list[Part]) 
 def test_the_finish_reason_in_our_words(said: str, refusal: str, finish: FinishReason) -> None:
     reply = ReplyAssembly(finish_reason=said, refusal=refusal).reply(1.5)
     assert reply == ModelReply(finish_reason=finish, refusal=refusal, seconds=1.5)
+
+
+@pytest.mark.parametrize("said", ["error", "abort", "something new"])
+def test_a_word_that_does_not_say_so_is_no_complete_reply(said: str) -> None:
+    assert ReplyAssembly(finish_reason=said).reply(1.5) is None
+
+
+def test_what_an_endpoint_claims_fits_into_a_checkpoint() -> None:
+    assembly = ReplyAssembly(finish_reason="stop")
+    assembly.add_usage({"input_tokens": 10**30, "output_tokens": -5})
+    assert (assembly.input_tokens, assembly.output_tokens) == (MOST_TOKENS, 0)
 
 
 def test_without_a_finish_reason_there_is_no_reply() -> None:

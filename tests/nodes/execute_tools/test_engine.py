@@ -386,7 +386,7 @@ def test_a_result_that_is_not_json_is_an_error_and_the_change_stays_on_record(
 ) -> None:
     output = ToolOutput(ToolResult.success(a=object()), (CHANGE,))
     done = run(engine(sink, make(lambda *_: output, Effect.WRITE)), call(), context)
-    reason = "its result is not JSON (Type is not JSON serializable: object)"
+    reason = "its result cannot be used (Type is not JSON serializable: object)"
     assert (done.error, done.attempts, done.output.changes) == (f"tool_error:{reason}", 1, (CHANGE,))
     assert done.result == ToolResult.failure(ToolErrorCode.IO_ERROR, f"t failed: TypeError: {reason}")
 

@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -80,6 +81,7 @@ def test_each_call_sees_what_the_ones_before_it_read_changed_and_planned() -> No
     assert step(engine, [read, edit, plan, look]) == StepDone(
         results=[done(read), done(edit, OK, change("a.py"), change("c.py")), done(plan), done(look)],
         plan=NEW,
+        seconds=0.02,
         changes=[change("a.py"), change("c.py")],
         files_read={"a.py": "2", "b.py": "1"},
     )
@@ -98,8 +100,18 @@ def test_an_empty_step_keeps_the_plan() -> None:
 def test_what_a_failed_call_has_changed_is_still_told() -> None:
     edit = call("edit")
     engine = Engine(edit=ToolOutput(FAILED, changes=(change("a.py"),), files_read={"a.py": "2"}, plan=NEW))
-    expected = StepDone([done(edit, FAILED, change("a.py"))], NEW, [change("a.py")], {"a.py": "2"})
+    expected = StepDone([done(edit, FAILED, change("a.py"))], NEW, 0.005, [change("a.py")], {"a.py": "2"})
     assert step(engine, [edit]) == expected
+
+
+def test_calls_for_which_no_time_is_left_do_not_run() -> None:
+    engine = Engine()
+    items = [call("read", f"c{index}") for index in range(3)]
+    context = replace(CONTEXT, timeout_s=1.0, seconds_left=0.008)
+    found = run_step(items, [None] * 3, engine.run, context, TERMINAL)
+    late = ToolResult.failure(ToolErrorCode.TIMEOUT, "The time of this turn is used up, so this call did not run.")
+    assert found.results == [done(items[0]), done(items[1]), settled(items[2], late)]
+    assert [call_id for call_id, *_ in engine.seen] == ["c0", "c1"]
 
 
 def test_settled_calls_do_not_run_and_keep_their_places() -> None:

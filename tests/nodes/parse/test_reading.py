@@ -119,7 +119,13 @@ def test_native_calls_are_read_in_order_and_keep_their_ids() -> None:
         reading_file("call_3_1", "b.py", 0),
     ]
     assert read(NATIVE, "Look:", *calls) == ReplyReading(Reading.CALLS, items, [])
-    assert read(TEXT, GOOD, *calls) == ReplyReading(Reading.CALLS, items, [])
+    assert read(TEXT, "Look:", *calls) == ReplyReading(Reading.CALLS, items, [])
+
+
+def test_lines_and_native_calls_of_one_reply_are_all_read() -> None:
+    found = read(TEXT, GOOD, raw("read_file", '{"path": "b.py"}'))
+    items: list[ToolCall | CallError] = [reading_file(), reading_file("call_3_native_0", "b.py", 0)]
+    assert found == ReplyReading(Reading.CALLS, items, [])
 
 
 def test_in_a_native_turn_a_call_in_text_is_no_call_and_no_answer() -> None:
@@ -375,6 +381,9 @@ def test_any_reply_can_be_read(reply: ModelReply, how: Reader) -> None:
     assert (found.reading is Reading.ANSWER) is (found.answer is not None)
     assert (found.reading is Reading.CALLS) is bool(good and found.answer is None)
     if reply.calls and found.items:
-        assert [item.raw_arguments for item in found.items] == [call.arguments for call in reply.calls]
+        native = [item for item in found.items if not (isinstance(item, ToolCall) and item.implied)][
+            -len(reply.calls) :
+        ]
+        assert [item.raw_arguments for item in native] == [call.arguments for call in reply.calls]
     if reply.finish_reason in (FinishReason.LENGTH, FinishReason.REFUSAL, FinishReason.CONTENT_FILTER):
         assert (found.reading, found.items) == (Reading.MALFORMED, [])
