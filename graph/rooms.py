@@ -48,6 +48,7 @@ from nodes.parse.node import ParseState, parse
 from nodes.parse.reading import Reader, check_call
 from nodes.records import (
     CallError,
+    Correction,
     EditForm,
     Effect,
     JsonMap,
@@ -169,7 +170,8 @@ class Rooms:
 
     def parse(self, state: ParseSlice) -> Update:
         """Read the reply."""
-        return parse(state, self._reader(state["context"], state["profile"], state["messages"]))
+        corrections = state.get("corrections") or ()
+        return parse(state, self._reader(state["context"], state["profile"], state["messages"], corrections))
 
     def heal(self, state: HealSlice) -> Update:
         """Repair the reply or ask for it again."""
@@ -250,7 +252,13 @@ class Rooms:
             answer_schema=context.answer_schema,
         )
 
-    def _reader(self, context: AgentContext, profile: Profile, messages: list[AnyMessage]) -> Reader:
+    def _reader(
+        self,
+        context: AgentContext,
+        profile: Profile,
+        messages: list[AnyMessage],
+        corrections: Sequence[Correction] = (),
+    ) -> Reader:
         view = view_turn(messages) if profile.edit_form is EditForm.BLOCKS else TurnView()
         return Reader(
             profile=profile,
@@ -259,7 +267,7 @@ class Rooms:
             check_answer=partial(answer_problems, schema=context.answer_schema),
             writing_tools=self._writing,
             shown_files=tuple(view.files),
-            told=view.failures,
+            told=(*view.failures, *_sentences(corrections)) if profile.edit_form is EditForm.BLOCKS else (),
         )
 
 
@@ -290,6 +298,11 @@ def _sink(state: ExecuteToolsSlice, runtime: Runtime[AgentContext]) -> TraceSink
 
 def _forward(write: Callable[[Any], None], event: TraceEvent) -> None:
     write({"type": "trace", **asdict(event)})
+
+
+def _sentences(corrections: Sequence[Correction]) -> Iterator[str]:
+    for correction in corrections:
+        yield from correction.prompt.splitlines()
 
 
 def _rescue(reader: Reader, text: str, step: int) -> list[ToolCall | CallError]:

@@ -10,6 +10,7 @@ from graph.terminal.call_words import target_of
 from graph.terminal.ending import Line, diff_lines
 from graph.terminal.plain_text import one_line
 from graph.terminal.screen import Screen
+from nodes.execute_tools.tools.definitions import Merged, replace_definitions
 from nodes.execute_tools.tools.diffs import unified_diff
 
 ReadLine = Callable[[str], str]
@@ -51,8 +52,11 @@ def preview(call: Mapping[str, Any], read_file: ReadFile) -> Iterator[Line]:
     tool, path, arguments = call["tool"], str(call["path"]), call["arguments"]
     yield Line(one_line(f"? {tool} {path}"), "bold yellow")
     if tool in _NEW_TEXT:
-        before = _text(read_file(path)) if tool == "write_file" else arguments.get("old_str")
         after = str(arguments.get(_NEW_TEXT[tool], ""))
+        before = arguments.get("old_str") if tool == "edit_file" else _text(read_file(path))
+        if tool == "edit_blocks" and before is not None and path.endswith((".py", ".pyi")):
+            merged = replace_definitions(before, after, path)
+            after = merged.text if isinstance(merged, Merged) else after
         yield from diff_lines([unified_diff(path, _ended(before) if before else None, _ended(after))])
         return
     for name, value in arguments.items():

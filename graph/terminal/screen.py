@@ -179,6 +179,8 @@ class RunView:
     def _tell_result(self, result: CallResult) -> None:
         self._debug("tool.response", {"tool": result.tool, "response": result.result.as_map()})
         call, error = self._calls.get(result.call_id), result.result.error
+        if isinstance(call, ToolCall) and call.implied:
+            return
         what = one_line(f"{result.tool} {target_of(call.arguments) if isinstance(call, ToolCall) else ''}")
         if error is not None and error.code in _REFUSALS:
             self._note(f"⛔ {what}: {one_line(error.message, 300)}", "red")

@@ -7,7 +7,7 @@ model call and takes that error away. The reads are ordinary calls: guard judges
 import json
 import re
 from collections.abc import Callable, Iterable
-from itertools import islice
+from itertools import chain, islice
 
 from nodes.records import ModelReply, Protocol, RawCall
 
@@ -23,13 +23,26 @@ _TEXT_SUFFIXES = frozenset(
         *("rb", "rs", "sh", "sql", "toml", "ts", "txt", "xml", "yaml", "yml"),
     }
 )
+_CHANGE = re.compile(
+    r"\b(?:add|change|correct|create|delete|edit|fix|implement|make|mend|refactor|remove|rename|repair|replace|rewrite"
+    r"|set|update|write)(?:s|es|d|ed|ing)?\b",
+    re.IGNORECASE,
+)
+_QUOTED = re.compile(r"([`'\"])(?P<path>[^`'\"\n]{1,200})\1")
 _PATH = re.compile(r"(?<![\w@+/.-])(?:\./)?[\w@+-][\w@.+-]*(?:/[\w@.+-]+)*(?:\.[A-Za-z]\w*)|(?<![\w@+/.-])\.[\w.-]+")
 
 
 def named_files(request: str, exists: Callable[[str], bool]) -> list[str]:
-    """The paths in a request that exist in the workspace, in order, at most `MAX_NAMED_FILES`."""
-    found = dict.fromkeys(match.group().removeprefix("./").rstrip(".") for match in _PATH.finditer(request))
+    """The paths in a request that exist in the workspace, at most `MAX_NAMED_FILES`; quoted ones may hold spaces."""
+    plain = (match.group() for match in _PATH.finditer(request))
+    quoted = (match["path"] for match in _QUOTED.finditer(request) if " " in match["path"])
+    found = dict.fromkeys(path.removeprefix("./").rstrip(".") for path in chain(quoted, plain))
     return [path for path in found if path and exists(path)][:MAX_NAMED_FILES]
+
+
+def asks_for_a_change(request: str) -> bool:
+    """Does a request have a word of change in it? Shown files, a small model edits even where it was only greeted."""
+    return _CHANGE.search(request) is not None
 
 
 def few_files(files: Iterable[tuple[str, int]]) -> list[str]:

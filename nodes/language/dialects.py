@@ -171,6 +171,10 @@ def _read_tool_line(body: str, known_tools: frozenset[str]) -> list[ToolInvocati
     return [outcome] if isinstance(outcome, ToolInvocation) else None
 
 
+def _read_bare_call(body: str, known_tools: frozenset[str]) -> list[ToolInvocation] | None:
+    return _read_tool_line(f"tool: {body}", known_tools) if "tool:" not in body else None
+
+
 DIALECTS: tuple[Dialect, ...] = (
     Dialect("tool_call_tags", _read_tags, re.compile(r"^[ \t]*+<tool_call>", re.MULTILINE)),
     Dialect("tool_tag", _read_tool_tag, re.compile(r"^[ \t]*+<tool:[ \t]*+[\w.-]++[ \t]*+\(", re.MULTILINE)),
@@ -181,5 +185,6 @@ DIALECTS: tuple[Dialect, ...] = (
         re.compile(r"^[ \t]*+tool:[ \t]*+(?P<tool>[\w.-]++)[ \t]*+\(", re.MULTILINE),
         fences=None,
     ),
+    Dialect("bare_call", _read_bare_call, re.compile(r"\A(?P<tool>[\w.-]++)[ \t]*+\([ \t]*+\{")),
 )
 """Tried in this order: tags before the JSON that they hold."""

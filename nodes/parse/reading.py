@@ -199,12 +199,18 @@ def _read_answer(reply: ModelReply, reader: Reader) -> ReplyReading:
         return _malformed([ExtractionError(kind, 0, reply.text[:200], describe_dialect(dialect))])
     answer = Answer(text=reply.text.strip())
     problems = reader.check_answer(answer)
-    if len(answer.text) >= SHORTEST_ECHO and any(answer.text in sentence for sentence in reader.told):
+    if any(_echoes(answer.text, sentence) for sentence in reader.told):
         problems = [*problems, "this repeats what you were told instead of answering"]
     if problems:
         kind = ExtractionErrorType.INVALID_ANSWER
         return _malformed([ExtractionError(kind, 0, reply.text[:200], "; ".join(problems))])
     return ReplyReading(Reading.ANSWER, [], [], answer)
+
+
+def _echoes(answer: str, sentence: str) -> bool:
+    """Whether one of the two stands in the other, where both are long enough to be no chance."""
+    shorter, longer = sorted((answer, sentence.strip()), key=len)
+    return len(shorter) >= SHORTEST_ECHO and shorter in longer
 
 
 def _malformed(errors: list[ExtractionError]) -> ReplyReading:

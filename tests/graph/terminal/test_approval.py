@@ -70,3 +70,15 @@ def test_a_new_file_is_shown_as_new() -> None:
 
 def test_other_calls_show_their_arguments_on_one_line_each() -> None:
     assert [line.text for line in preview(OTHER, lambda _: None)] == ["? deploy", r"  where: there\x1b[2J now"]
+
+
+def test_a_block_is_shown_as_what_it_changes_in_the_file() -> None:
+    old = b"def add(a, b):\n    return a - b\n\n\ndef sub(a, b):\n    return a - b\n"
+    block = {**EDIT, "tool": "edit_blocks", "arguments": {"path": "calc.py", "content": ADDS}}
+    shown = "\n".join(line.text for line in preview(block, lambda _: old))
+    assert "-    return a - b\n+    return a + b\n" in shown
+    assert "/dev/null" not in shown
+    assert "-def sub" not in shown
+
+
+ADDS = "def add(a, b):\n    return a + b\n"

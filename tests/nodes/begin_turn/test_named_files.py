@@ -4,7 +4,14 @@ from collections.abc import Iterable, Iterator
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.begin_turn.named_files import MAX_FEW_BYTES, MAX_NAMED_FILES, few_files, named_files, read_ahead
+from nodes.begin_turn.named_files import (
+    MAX_FEW_BYTES,
+    MAX_NAMED_FILES,
+    asks_for_a_change,
+    few_files,
+    named_files,
+    read_ahead,
+)
 from nodes.language.native_calls import read_native_calls
 from nodes.language.text_protocol import extract_in_order
 from nodes.records import ModelReply, Protocol, RawCall, ToolInvocation
@@ -115,3 +122,30 @@ def test_a_large_workspace_is_not_walked_to_its_end() -> None:
 
     assert few_files(walk()) == []
     assert len(walked) == MAX_NAMED_FILES + 1
+
+
+@pytest.mark.parametrize(
+    ("request_text", "expected"),
+    [
+        ("The add function in 'my file.py' is wrong.", ["my file.py"]),
+        ("Fix `src/two words.py` and calc.py", ["src/two words.py", "calc.py"]),
+        ("It's a bug, isn't it?", []),
+    ],
+)
+def test_a_quoted_name_may_hold_spaces(request_text: str, expected: list[str]) -> None:
+    assert named(request_text, ["my file.py", "src/two words.py", "calc.py"]) == expected
+
+
+@pytest.mark.parametrize(
+    ("request_text", "asks"),
+    [
+        ("Fix the bug", True),
+        ("It subtracts. Find it and fix it.", True),
+        ("Please RENAMED everything", True),
+        ("hello", False),
+        ("Explain how quicksort works.", False),
+        ("What is a fixture?", False),
+    ],
+)
+def test_a_word_of_change_is_looked_for(request_text: str, asks: bool) -> None:
+    assert asks_for_a_change(request_text) is asks

@@ -48,6 +48,8 @@ def test_a_request_that_names_none_is_shown_the_files_of_a_small_workspace() -> 
     assert begun(state, BLOCKS, files=small)["preload"] == read_ahead(["calc.py", "names.py"], Protocol.TEXT)
     assert begun(state, BLOCKS, files=[("calc.py", 10_000)])["preload"] == read_ahead([], Protocol.TEXT)
     assert begun(state, files=small)["preload"] is None
+    greeted = BeginTurnState(messages=[HumanMessage("hello")])
+    assert begun(greeted, BLOCKS, files=small)["preload"] == read_ahead([], Protocol.TEXT)
 
 
 def test_a_dangling_call_is_closed_before_the_request() -> None:

@@ -36,6 +36,8 @@ READABLE = [
     ("tool_line", '```\ntool: read_file({"path": "a.py"})\n```', [READ]),
     ("tool_line", '```python\ntool: read_file({"path": "a.py"})\n```', [READ]),
     ("tool_line", 'tool: read_file({"path": "a.py"})', [READ]),
+    ("bare_call", 'read_file({"path": "a.py"})', [READ]),
+    ("bare_call", '```\nread_file({"path": "a.py"})\n```', [READ]),
 ]
 
 ONLY_LOOKS = [
@@ -56,9 +58,14 @@ ONLY_LOOKS = [
     ("tool_tag", "<tool: read_file({path})>"),
     ("tool_line", "```\ntool: read_file({})\ntool: read_file({})\n```"),
     ("tool_line", "Let me look:\n```\ntool: read_file({})\n```"),
+    ("bare_call", 'read_file({"path": "a.py"})\nThis reads the file.'),
+    ("bare_call", 'read_file({"path": a.py})'),
 ]
 
 ANSWERS = [
+    'deploy({"path": "a.py"})',
+    'Call read_file({"path": "a.py"}) to read it.',
+    "read_file(path)",
     "",
     "The bug is fixed.",
     "Use `tool: read_file({})` or <tool_call> tags.",

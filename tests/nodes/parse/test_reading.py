@@ -314,6 +314,8 @@ def test_an_answer_that_only_repeats_what_was_told_is_none() -> None:
         assert read(told, text) == malformed(Kind.INVALID_ANSWER, text[:200], problem)
     assert read(told, "Nothing is to be changed.").reading is Reading.ANSWER
     assert read(told, "change").reading is Reading.ANSWER
+    longer = f"Well. {told.told[0]} That is all."
+    assert read(told, longer).reading is Reading.MALFORMED
     assert read(BLOCKS, told.told[0]).reading is Reading.ANSWER
 
 
