@@ -124,3 +124,17 @@ def test_the_profile_follows_the_model_unless_it_is_chosen(
     protocol, edit_form = profile
     expected = Profile(protocol=Protocol(protocol), edit_form=EditForm(edit_form), embedded=embedded)
     assert AgentContext(**choice).profile(embedded) == expected
+
+
+def test_a_cost_limit_needs_its_prices() -> None:
+    prices = {"usd_per_million_input": 1.0, "usd_per_million_output": 2.0}
+    assert AgentContext(max_cost_usd=1.0, **prices).limits().max_cost_usd == 1.0
+    for name in prices:
+        with pytest.raises(ValidationError, match="max_cost_usd needs"):
+            AgentContext(max_cost_usd=1.0, **{name: 1.0})
+
+
+@pytest.mark.parametrize("name", ["max_calls_per_session", "max_input_tokens_per_session", "max_steps"])
+def test_a_limit_fits_into_a_checkpoint(name: str) -> None:
+    with pytest.raises(ValidationError, match=name):
+        AgentContext(**{name: 2**64})

@@ -191,6 +191,13 @@ def test_other_events_are_a_line_at_most(event: Event, line: str) -> None:
     assert Shown().show(Text("Hm"), event).out == f"mendgraph: Hm\n{line}\n".replace("\n\n", "\n")
 
 
+def test_an_implied_call_is_not_shown() -> None:
+    ending = READ.model_copy(update={"call_id": "z", "tool": "final_answer", "implied": True})
+    late = ToolResult.failure(ToolErrorCode.CANCELLED, "Not taken as the final answer.")
+    done = CallResult(call_id="z", tool="final_answer", result=late)
+    assert Shown().show(CallsRead((ending,)), StepDone((done,), ())).out == ""
+
+
 def test_changes_are_those_of_the_turn() -> None:
     shown = Shown().show(StepDone((result(READ).model_copy(update={"changes": (CHANGE,)}),), ()))
     assert shown.view.changes == (CHANGE,)

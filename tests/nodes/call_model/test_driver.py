@@ -95,6 +95,35 @@ def test_effects_are_performed_and_answered(
     assert performed(how, effects) == ({"effects": len(effects)}, answers, said)
 
 
+class Faulty:
+    """A model of a user's own that breaks its contract."""
+
+    def __init__(self, result: object) -> None:
+        self._result = result
+
+    def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
+        on_text(str(call.seed))
+        if isinstance(self._result, Exception):
+            raise self._result
+        return self._result  # type: ignore[return-value]  # the point of it
+
+    async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
+        return self.complete(call, on_text)
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [(RuntimeError("no"), "RuntimeError: no"), ("text", "TypeError: it gave back a str"), (None, "NoneType")],
+)
+def test_a_model_that_breaks_its_contract_is_a_failure(result: object, said: str) -> None:
+    for how in (perform, lambda *given: asyncio.run(aperform(*given))):
+        answers: list[Answer] = []
+        how(script([CONNECT, sending(2)], answers), lambda *_: Faulty(result), lambda _: None)
+        failure = answers[1].result if isinstance(answers[1], Sent) else None
+        assert isinstance(failure, ProviderFailure)
+        assert (failure.kind, said in failure.message) == (ProviderErrorKind.BAD_REQUEST, True)
+
+
 def test_a_wait_is_told_before_it_begins() -> None:
     waits = [Wait(seconds=0.0, reason="busy"), Wait(seconds=0.01, reason="down")]
     told: list[Wait] = []

@@ -150,3 +150,8 @@ def test_the_estimate_counts_everything_that_is_sent(profile: Profile, task: str
     names = sum(len('{"role": "assistant", "content": ""}, ') + 20 for _ in prompt.messages)
     assert prompt.characters() >= len(sent) - names - sent.count("\\")
     assert estimate_tokens(prompt.characters(), len(prompt.messages)) * 3 >= prompt.characters()
+
+
+def test_a_character_of_another_script_counts_as_a_token() -> None:
+    letters, characters = (built(TEXT, [HumanMessage(text * 300)]).characters() for text in ("a", "字"))
+    assert characters - letters == 600

@@ -1,9 +1,10 @@
 from collections import OrderedDict
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from nodes.execute_tools.normalise import plain_output
+from nodes.execute_tools.normalise import is_usable, plain_output
 from nodes.execute_tools.registry import ToolOutput
 from nodes.records import ToolError, ToolErrorCode, ToolResult
 
@@ -37,3 +38,21 @@ def test_every_shape_becomes_one(value: object, expected: ToolOutput) -> None:
 def test_what_is_not_json_is_an_error(value: Any) -> None:
     with pytest.raises(TypeError):
         plain_output(value)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"result": None},
+        {"changes": None},
+        {"changes": ("a.py",)},
+        {"files_read": None},
+        {"files_read": {"a.py": object()}},
+        {"plan": "junk"},
+    ],
+)
+def test_an_output_with_a_field_of_another_type_is_refused(fields: dict[str, Any]) -> None:
+    odd = replace(ToolOutput.ok(), **fields)
+    assert not is_usable(odd)
+    with pytest.raises(TypeError, match="a field of its ToolOutput is of the wrong type"):
+        plain_output(odd)

@@ -3,7 +3,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator
 
 from nodes.execute_tools.environment.workspace import Workspace
 from nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput, tool
@@ -162,3 +162,25 @@ def test_a_tool_without_a_model_is_a_programming_error() -> None:
 def test_a_tool_can_be_made_without_the_decorator() -> None:
     made = Tool("t", "d", OpenArguments, Effect.READ, lambda *_: ToolOutput.ok())
     assert (made.spec.name, made.cacheable, made.asynchronous) == ("t", False, False)
+
+
+class Moody(BaseModel):
+    """Its validator breaks instead of refusing."""
+
+    x: int
+
+    @field_validator("x")
+    @classmethod
+    def look_up(cls, value: int) -> int:
+        """Raise what pydantic does not turn into a refusal."""
+        raise KeyError(value)
+
+
+@tool(effect=Effect.NONE)
+def moody(_: ToolContext, arguments: Moody) -> ToolOutput:
+    """Never runs."""
+    return ToolOutput.ok(**arguments.model_dump())
+
+
+def test_a_validator_that_breaks_refuses_the_arguments() -> None:
+    assert moody.validate({"x": 1}) == ["the arguments could not be checked (KeyError: 1)"]

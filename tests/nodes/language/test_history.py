@@ -219,3 +219,15 @@ def test_an_implied_call_has_no_place_in_the_history() -> None:
     reply, *answers = settle_exchange(ModelReply(), [edit, ending], results, Protocol.NATIVE)
     assert isinstance(reply, AIMessage)
     assert ([call["id"] for call in reply.tool_calls], len(answers)) == (["a"], 1)
+
+
+@pytest.mark.parametrize(
+    ("made_up", "sent"), [("functions.read file!", "functions_read_file_"), ("", "unknown"), ("x" * 99, "x" * 64)]
+)
+def test_a_made_up_name_enters_the_native_history_as_endpoints_take_it(made_up: str, sent: str) -> None:
+    call = ToolCall(call_id="a", tool=made_up, arguments={}, raw_arguments="{}")
+    result = CallResult(call_id="a", tool=made_up, result=ToolResult.success(n=1))
+    reply, answer = settle_exchange(ModelReply(), [call], [result], Protocol.NATIVE)
+    assert isinstance(reply, AIMessage)
+    assert isinstance(answer, ToolMessage)
+    assert (reply.tool_calls[0]["name"], answer.name) == (sent, sent)
