@@ -12,7 +12,7 @@ from math import inf
 from typing import Any
 
 from langchain_core.messages import AnyMessage
-from langgraph.config import get_stream_writer
+from langgraph.config import get_config, get_stream_writer
 from langgraph.runtime import Runtime
 from langgraph.types import Overwrite
 
@@ -150,7 +150,7 @@ class Rooms:
         context = runtime.context or state.get("context") or AgentContext()
         spending = ledger.begin_turn(state.get("spending") or ledger.Spending())
         root = check_workspace(context.workspace)
-        problem = root.message if isinstance(root, ToolError) else schema_problem(context.answer_schema or {})
+        problem = root.message if isinstance(root, ToolError) else _context_problem(context)
         folder = context.workspace if isinstance(root, ToolError) else root
         workspace = None if problem else Workspace(folder, self._judge)
         exists = workspace.exists if workspace else lambda _: False
@@ -272,6 +272,14 @@ class Rooms:
 
 
 _UNNAMED = StopCause(reason=StopReason.CANCELLED, message="The run was stopped.")
+
+
+def _context_problem(context: AgentContext) -> str | None:
+    """What no run can be made with, although each field of the context is fine by itself."""
+    saver = get_config()["configurable"].get("__pregel_checkpointer", ...)
+    if context.mode == "ask" and saver is None:
+        return "mode 'ask' needs a checkpointer: without one the run cannot wait for a person's answer."
+    return schema_problem(context.answer_schema or {})
 
 
 def _readable_files(workspace: Workspace | None) -> Iterator[tuple[str, int]]:

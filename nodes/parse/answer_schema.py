@@ -5,6 +5,7 @@ References are followed inside the schema only: jsonschema would fetch others, f
 
 from typing import Any
 
+import orjson
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
 from referencing import Registry
@@ -27,6 +28,10 @@ def schema_problem(schema: dict[str, Any]) -> str | None:
         return f"answer_schema is not a JSON schema: {error.message}"
     except _UNUSABLE as error:
         return f"answer_schema cannot be followed: {error}"
+    try:
+        orjson.dumps(schema)
+    except TypeError as error:
+        return f"answer_schema cannot be kept with the run: {error}"
     return None
 
 

@@ -134,6 +134,15 @@ def test_a_person_is_asked_again_for_each_reply(folder: Path) -> None:
     assert set(asking.changed) == {"one.txt"}
 
 
+def test_without_a_checkpointer_nobody_can_be_asked(folder: Path) -> None:
+    model = told(use(write("new.py")), DONE)
+    context = AgentContext(workspace=str(folder), mode="ask")
+    outcome = build_graph(model=model).invoke(ask(), context=context)["outcome"]
+    assert (outcome.kind, outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.INVALID_REQUEST)
+    assert "needs a checkpointer" in outcome.message
+    assert model.calls == []
+
+
 def test_reading_asks_nobody(folder: Path) -> None:
     asking = Asking(folder, use(("read_file", {"path": "a.py"})), DONE)
     assert asking.first["outcome"].answer == "Done."

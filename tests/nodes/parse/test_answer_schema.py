@@ -83,3 +83,9 @@ SCHEMAS = st.dictionaries(WORDS, VALUES | st.dictionaries(WORDS, VALUES, max_siz
 def test_any_schema_and_any_value_give_sentences(schema: dict[str, Any], value: Any) -> None:
     if schema_problem(schema) is None:
         assert all(isinstance(problem, str) for problem in problems(value, schema))
+
+
+def test_a_schema_that_no_checkpoint_can_hold_is_refused() -> None:
+    problem = schema_problem({"type": "integer", "maximum": 10**40})
+    assert problem is not None
+    assert problem.startswith("answer_schema cannot be kept with the run: ")
