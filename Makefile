@@ -39,7 +39,7 @@ lint: setup ## ruff, mypy and the rules of the house
 record: setup ## record the cassettes again, from the local model and the scripted server
 	@MENDGRAPH_RECORD=1 $(BIN)/pytest -p no:cacheprovider tests/runs $(ARGS)
 
-studio: setup ## serve the graph for LangGraph Studio, on http://127.0.0.1:2024
+studio: setup ## serve the graph for LangGraph Studio, on the local address that it prints
 	@$(BIN)/langgraph dev --n-jobs-per-worker 10 $(ARGS)
 
 bench: setup ## measure what a run costs beside its model

@@ -15,7 +15,8 @@ from langgraph.graph.state import CompiledStateGraph
 
 from graph import routes
 from graph.context import MAX_CALLS_PER_TURN_LIMIT, AgentContext
-from graph.rooms import CallModelSlice, Rooms
+from graph.rooms import Rooms
+from graph.slices import CallModelSlice
 from graph.state import AgentInput, AgentOutput, AgentState
 from nodes.call_model.model import Model
 from nodes.execute_tools.registry import Tool

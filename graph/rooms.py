@@ -17,12 +17,22 @@ from langgraph.runtime import Runtime
 from langgraph.types import Overwrite
 
 from graph.context import AgentContext
+from graph.slices import (
+    BeginTurnSlice,
+    CallModelSlice,
+    ExecuteToolsSlice,
+    GuardSlice,
+    HealSlice,
+    LoopCheckSlice,
+    ParseSlice,
+    StopSlice,
+)
 from graph.state import Update
-from nodes.begin_turn.node import BeginTurnState, begin_turn
+from nodes.begin_turn.node import begin_turn
 from nodes.call_model import ledger
 from nodes.call_model.client import Connections
 from nodes.call_model.driver import OnText, OnWait
-from nodes.call_model.exchange import CallModelState, CallSettings
+from nodes.call_model.exchange import CallSettings
 from nodes.call_model.model import Model
 from nodes.call_model.node import acall_model, call_model
 from nodes.call_model.offered_tools import offered_tools
@@ -31,20 +41,20 @@ from nodes.execute_tools.cache import ToolCache
 from nodes.execute_tools.engine import Engine, EngineConfig
 from nodes.execute_tools.environment.sandbox import check_workspace
 from nodes.execute_tools.environment.workspace import Workspace
-from nodes.execute_tools.node import ExecuteToolsState, execute_tools
+from nodes.execute_tools.node import execute_tools
 from nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext
 from nodes.execute_tools.tools import default_tools
 from nodes.execute_tools.trace import TraceEvent, TraceSink
 from nodes.guard.file_rules import FileGuardrailRule
-from nodes.guard.node import GuardState, judge_step
+from nodes.guard.node import judge_step
 from nodes.guard.policy import GuardConfig, judge_path
 from nodes.guard.verdicts import results_of_denied
-from nodes.heal.node import HealState, heal
+from nodes.heal.node import heal
 from nodes.language.dialects import read_dialect
-from nodes.loop_check.node import LoopState, check
+from nodes.loop_check.node import check
 from nodes.loop_check.signature import signature_of
 from nodes.parse.answer_schema import answer_problems, schema_problem
-from nodes.parse.node import ParseState, parse
+from nodes.parse.node import parse
 from nodes.parse.reading import Reader, check_call
 from nodes.records import (
     CallError,
@@ -63,64 +73,7 @@ from nodes.records import (
     ToolError,
     ToolSpec,
 )
-from nodes.stop.node import StopState, finish, give_up
-
-
-class BeginTurnSlice(BeginTurnState, total=False):
-    """With the counters, which go on from turn to turn."""
-
-    spending: ledger.Spending
-    context: AgentContext
-
-
-class CallModelSlice(CallModelState, total=False):
-    """With the turn's context."""
-
-    context: AgentContext
-
-
-class ParseSlice(ParseState, total=False):
-    """With the history, for the files that the model has been shown."""
-
-    context: AgentContext
-    profile: Profile
-    messages: list[AnyMessage]
-
-
-class HealSlice(HealState, total=False):
-    """With what reading a rescued reply needs."""
-
-    context: AgentContext
-    messages: list[AnyMessage]
-
-
-class GuardSlice(GuardState, total=False):
-    """With the turn's context."""
-
-    context: AgentContext
-
-
-class ExecuteToolsSlice(ExecuteToolsState, total=False):
-    """With the clock that tools run against."""
-
-    context: AgentContext
-    spending: ledger.Spending
-    step: int
-
-
-class LoopCheckSlice(LoopState, total=False):
-    """With the counters: a step is counted when it is settled."""
-
-    context: AgentContext
-    spending: ledger.Spending
-
-
-class StopSlice(StopState, total=False):
-    """With what the report counts."""
-
-    context: AgentContext
-    spending: ledger.Spending
-    reply: ModelReply | None
+from nodes.stop.node import finish, give_up
 
 
 class Rooms:

@@ -56,6 +56,13 @@ def few_files(files: Iterable[tuple[str, int]]) -> list[str]:
     return [path for path, _ in seen] if small else []
 
 
+def files_to_show(
+    request: str, exists: Callable[[str], bool], files: Callable[[], Iterable[tuple[str, int]]]
+) -> list[str]:
+    """The files that a request names; for one that names none but asks for a change, all of a small workspace."""
+    return named_files(request, exists) or (few_files(files()) if asks_for_a_change(request) else [])
+
+
 def read_ahead(paths: list[str], protocol: Protocol) -> ModelReply:
     """The reply that reads these files, or that lists the workspace where there are none to read."""
     calls = [("read_file", {"path": path}) for path in paths] or [("list_files", {"path": "."})]

@@ -7,7 +7,7 @@ from langchain_core.messages import AnyMessage
 from typing_extensions import TypedDict
 
 from nodes.begin_turn.fresh_turn import FRESH_TURN
-from nodes.begin_turn.named_files import asks_for_a_change, few_files, named_files, read_ahead
+from nodes.begin_turn.named_files import files_to_show, read_ahead
 from nodes.language.history import close_dangling_calls, is_request
 from nodes.records import EditForm, Plan, Profile, StopCause, StopReason
 
@@ -44,7 +44,5 @@ def begin_turn(
     if repaired is not None:
         update["messages"] = replace_history(repaired)
     if profile.edit_form is EditForm.BLOCKS:
-        request = messages[-1].text
-        paths = named_files(request, exists) or (few_files(files()) if asks_for_a_change(request) else [])
-        update["preload"] = read_ahead(paths, profile.protocol)
+        update["preload"] = read_ahead(files_to_show(messages[-1].text, exists, files), profile.protocol)
     return update
