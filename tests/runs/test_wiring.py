@@ -35,7 +35,9 @@ def test_denied_files_are_not_shown_ahead(tmp_path: Path) -> None:
 
 def test_one_file_under_two_names_is_one_action(tmp_path: Path) -> None:
     write_files(tmp_path, FILES)
-    reads = [("read_file", {"path": path}) for path in ("calc.py", str(tmp_path / "calc.py"), "./calc.py", "calc.py")]
+    reads = [("read_file", {"path": path}) for path in ("calc.py", "./calc.py", "calc.py", str(tmp_path / "calc.py"))]
     model = ScriptedModel([message_of(use(read), Protocol.NATIVE) for read in reads])
-    outcome = run_task("Read it.", AgentContext(workspace=str(tmp_path)), model=model).outcome
+    result = run_task("Read it.", AgentContext(workspace=str(tmp_path)), model=model)
+    outcome, refused = result.outcome, result.messages[-2].text
+    assert '"code":"loop_override"' in refused
     assert (outcome.kind, outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.LOOP_PERSISTED)
