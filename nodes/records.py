@@ -84,9 +84,9 @@ class Protocol(StrEnum):
 
 
 class EditForm(StrEnum):
-    """How the model is asked to write edits: old and new string, or fenced blocks with the new text."""
+    """How the model is asked to write edits: old and new string, fenced blocks with the new text, or a patch."""
 
-    REPLACE, BLOCKS = "replace", "blocks"
+    REPLACE, BLOCKS, PATCH = "replace", "blocks", "patch"
 
 
 class Profile(Record):
@@ -189,16 +189,11 @@ class Answer(Record):
 class ToolErrorCode(StrEnum):
     """Why a call has no result. The first four are spec 2's."""
 
-    NOT_FOUND = "not_found"
-    INVALID_ARGUMENT = "invalid_argument"
-    PERMISSION_DENIED = "permission_denied"
-    IO_ERROR = "io_error"
-    UNKNOWN_TOOL = "unknown_tool"
-    CONFLICT = "conflict"
-    TIMEOUT = "timeout"
-    CANCELLED = "cancelled"
-    LOOP_OVERRIDE = "loop_override"
-    UNCHANGED = "unchanged"
+    NOT_FOUND, INVALID_ARGUMENT = "not_found", "invalid_argument"
+    PERMISSION_DENIED, IO_ERROR = "permission_denied", "io_error"
+    UNKNOWN_TOOL, UNAVAILABLE, RATE_LIMITED = "unknown_tool", "unavailable", "rate_limited"
+    CONFLICT, UNCHANGED = "conflict", "unchanged"
+    TIMEOUT, CANCELLED, LOOP_OVERRIDE = "timeout", "cancelled", "loop_override"
 
 
 class ToolError(Record):
@@ -241,7 +236,7 @@ class ToolResult(Record):
 class ChangeKind(StrEnum):
     """What happened to a file."""
 
-    CREATED, EDITED = "created", "edited"
+    CREATED, EDITED, DELETED = "created", "edited", "deleted"
 
 
 class FileChange(Record):
@@ -285,9 +280,14 @@ class Plan(Record):
 
 
 class Effect(StrEnum):
-    """What a tool does to the world: nothing, looks at the workspace, or changes it."""
+    """What a tool does to the world: nothing, looks at the workspace, changes files, runs programs, or goes out."""
 
     NONE, READ, WRITE = "none", "read", "write"
+    EXECUTE, NETWORK = "execute", "network"
+
+
+CHANGING = frozenset({Effect.WRITE, Effect.EXECUTE})
+"""Effects after which the workspace may be another one."""
 
 
 class ToolSpec(Record):

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from nodes.execute_tools.redact import redact
 from nodes.execute_tools.registry import ToolOutput
-from nodes.records import CallResult, ToolCall, ToolError, ToolErrorCode, ToolResult
+from nodes.records import CallResult, RawCall, ToolCall, ToolError, ToolErrorCode, ToolResult
 
 LONGEST_REASON = 2_000
 """Characters of an exception's text that are kept."""
@@ -20,11 +20,12 @@ class GuardrailError(RuntimeError):
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a call ended early: spec 5's error string, and what the model is told."""
+    """Why a call ended early: spec 5's error string, what the model is told, and the kind of error by its name."""
 
     error: str
     told: ToolError
     attempts: int = 0
+    error_type: str = ""
 
     @property
     def reason(self) -> str:
@@ -37,7 +38,8 @@ class ToolRun:
     """What became of a call.
 
     `error` is spec 5's string where the engine ended the call, "" where the tool came back by itself, be it with a
-    typed failure. `attempts` is 0 where the tool was not invoked; `ms` is wall time in milliseconds.
+    typed failure; `error_type` names the exception behind it. `attempts` is 0 where the tool was not invoked; `ms` is
+    wall time in milliseconds.
     """
 
     call_id: str
@@ -47,6 +49,12 @@ class ToolRun:
     attempts: int = 0
     cached: bool = False
     ms: int = 0
+    error_type: str = ""
+
+    @property
+    def retries(self) -> int:
+        """How many attempts came after the first."""
+        return max(0, self.attempts - 1)
 
     @property
     def result(self) -> ToolResult:
@@ -65,11 +73,11 @@ class ToolRun:
         )
 
     @classmethod
-    def ended(cls, call: ToolCall, failure: Failure, value: object = None) -> "ToolRun":
+    def ended(cls, call: ToolCall | RawCall, failure: Failure, value: object = None) -> "ToolRun":
         """The run of a call that ended early. What its tool has already changed, as `value` says, stays on record."""
         done = value if isinstance(value, ToolOutput) else ToolOutput.failed(failure.told)
         output = replace(done, result=ToolResult(ok=False, error=failure.told))
-        return cls(call.call_id, call.tool, output, failure.error, failure.attempts)
+        return cls(call.call_id, call.tool, output, failure.error, failure.attempts, error_type=failure.error_type)
 
 
 def unknown_tool(name: str, meant: tuple[str, ...], known: tuple[str, ...]) -> Failure:
@@ -78,21 +86,26 @@ def unknown_tool(name: str, meant: tuple[str, ...], known: tuple[str, ...]) -> F
     told = ToolError(
         code=ToolErrorCode.UNKNOWN_TOOL, message=f"There is no tool {name!r}. {remedy}", suggestions=meant or known
     )
-    return Failure("unknown_tool", told)
+    return Failure("unknown_tool", told, error_type="LookupError")
 
 
 def bad_arguments(tool: str, reasons: list[str]) -> Failure:
     """The arguments do not fit the tool's schema."""
     text = "; ".join(reasons)
-    return _failure(
-        f"bad_args:{text}", ToolErrorCode.INVALID_ARGUMENT, f"The arguments of {tool} do not fit: {text}.", 0
-    )
+    told = ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=f"The arguments of {tool} do not fit: {text}.")
+    return Failure(f"bad_args:{text}", told, error_type="ValueError")
 
 
 def blocked(error: Exception, attempts: int) -> Failure:
     """A guardrail refused."""
     reason = reason_of(error)
-    return _failure(f"guardrail:{reason}", ToolErrorCode.PERMISSION_DENIED, reason, attempts)
+    told = ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=reason)
+    return Failure(f"guardrail:{reason}", told, attempts, type(error).__name__)
+
+
+def refused(message: str, code: ToolErrorCode, error_type: str) -> Failure:
+    """The environment's policy refused the call before it was invoked."""
+    return Failure(f"guardrail:{message}", ToolError(code=code, message=message), error_type=error_type)
 
 
 def raised(tool: str, error: BaseException, attempts: int) -> Failure:
@@ -100,11 +113,12 @@ def raised(tool: str, error: BaseException, attempts: int) -> Failure:
     reason = reason_of(error)
     if isinstance(error, TimeoutError):
         message = f"{tool} took too long and was given up: ask for less at a time."
-        return _failure("tool_error:timeout", ToolErrorCode.TIMEOUT, message, attempts)
+        return _failure("tool_error:timeout", ToolErrorCode.TIMEOUT, message, attempts, "TimeoutError")
+    kind = type(error).__name__
     if isinstance(error, ValueError):
-        return _failure(f"user_error:{reason}", ToolErrorCode.INVALID_ARGUMENT, reason, attempts)
-    message = f"{tool} failed: {type(error).__name__}: {reason}"
-    return _failure(f"tool_error:{reason}", ToolErrorCode.IO_ERROR, message, attempts)
+        return _failure(f"user_error:{reason}", ToolErrorCode.INVALID_ARGUMENT, reason, attempts, kind)
+    message = f"{tool} failed: {kind}: {reason}"
+    return _failure(f"tool_error:{reason}", ToolErrorCode.IO_ERROR, message, attempts, kind)
 
 
 def reason_of(error: BaseException) -> str:
@@ -116,5 +130,5 @@ def reason_of(error: BaseException) -> str:
     return str(redact(text[:LONGEST_REASON])) or type(error).__name__
 
 
-def _failure(error: str, code: ToolErrorCode, message: str, attempts: int) -> Failure:
-    return Failure(error, ToolError(code=code, message=message), attempts)
+def _failure(error: str, code: ToolErrorCode, message: str, attempts: int, error_type: str) -> Failure:
+    return Failure(error, ToolError(code=code, message=message), attempts, error_type)

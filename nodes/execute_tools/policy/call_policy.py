@@ -1,0 +1,135 @@
+"""What an environment allows of each call, and what it learns from how the call ended. Source: spec 4.
+
+The engine asks in this order: `permit` (may this tool be used at all?), `normalise` (are these arguments sensible?),
+after the guardrails `take` (is there quota, rate and a closed circuit left?), then `timeout_s`, `wait_before_retry`
+and, for everything that was taken, `settle`.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import ceil
+
+import orjson
+
+from nodes.execute_tools.policy.circuit_breaker import BreakerConfig, Breakers
+from nodes.execute_tools.policy.rate_limits import RateLimit, RateWindow, quota_problem
+from nodes.execute_tools.policy.retries import RetryPolicy, wait_before_retry
+from nodes.execute_tools.redact import MARK
+from nodes.execute_tools.registry import Tool
+from nodes.execute_tools.tool_run import Failure, ToolRun, reason_of, refused
+from nodes.records import CHANGING, JsonMap, ToolErrorCode
+
+Validator = Callable[[JsonMap], JsonMap]
+"""Takes the arguments of one tool and gives them back, checked and normalised; raises to refuse them."""
+
+NO_BACKOFF = RetryPolicy(max_retries=1, backoff_s=0.0, exceptions=())
+"""Spec 5's own rule: once more, at once, and only for what a tool calls retryable."""
+
+
+@dataclass(frozen=True)
+class CallRules:
+    """What is allowed. `timeouts` are in seconds and by tool; `allowed` are tool names, None means all of them.
+
+    `quotas` are the most calls of a tool in one turn.
+    """
+
+    timeouts: Mapping[str, float] = field(default_factory=dict)
+    retries: RetryPolicy = NO_BACKOFF
+    validators: Mapping[str, Validator] = field(default_factory=dict)
+    allowed: frozenset[str] | None = None
+    read_only: bool = False
+    rate_limits: Mapping[str, RateLimit] = field(default_factory=dict)
+    quotas: Mapping[str, int] = field(default_factory=dict)
+
+
+OPEN_RULES = CallRules()
+DEFAULT_BREAKER = BreakerConfig()
+
+
+class PolicyMemory:
+    """What outlives a single call: the circuits of the tools, and how often each was called lately."""
+
+    def __init__(self, clock: Callable[[], float], breaker: BreakerConfig = DEFAULT_BREAKER) -> None:
+        """`clock` gives seconds and never goes back."""
+        self.clock = clock
+        self.breakers = Breakers(breaker, clock)
+        self.windows = RateWindow()
+
+
+class CallPolicy:
+    """The rules for the calls of one step. `scope` keeps the rates of different threads apart."""
+
+    def __init__(
+        self, rules: CallRules, memory: PolicyMemory, *, scope: str = "", used: dict[str, int] | None = None
+    ) -> None:
+        """`used` says how often each tool was called so far, and is counted on."""
+        self._rules, self._memory, self._scope = rules, memory, scope
+        self.used = {} if used is None else used
+
+    def permit(self, tool: Tool, arguments: JsonMap) -> Failure | None:
+        """Why this tool may not be used in this run, or not with what stands for a secret; None if it may."""
+        if self._rules.allowed is not None and tool.name not in self._rules.allowed:
+            known = ", ".join(sorted(self._rules.allowed)) or "none"
+            message = f"The tool {tool.name} is not allowed in this run. Allowed are: {known}."
+            return refused(message, ToolErrorCode.PERMISSION_DENIED, "PermissionError")
+        if self._rules.read_only and tool.effect in CHANGING:
+            message = f"This environment is read-only, so {tool.name} is refused."
+            return refused(message, ToolErrorCode.PERMISSION_DENIED, "PermissionError")
+        if tool.effect in CHANGING and MARK in orjson.dumps(arguments).decode():
+            return refused(_CARRIES_MARK, _MISTAKE, "ValueError")
+        return None
+
+    def normalise(self, tool: Tool, arguments: JsonMap) -> JsonMap | Failure:
+        """The arguments as the tool's validator gives them back, checked against its schema once more."""
+        validator = self._rules.validators.get(tool.name)
+        if validator is None:
+            return arguments
+        try:
+            checked = tool.validate(validator(dict(arguments)))
+        except Exception as error:  # noqa: BLE001 - a validator that breaks must not open the way
+            code = ToolErrorCode.PERMISSION_DENIED if isinstance(error, PermissionError) else _MISTAKE
+            return refused(reason_of(error), code, type(error).__name__)
+        return checked if isinstance(checked, dict) else refused("; ".join(checked), _MISTAKE, "ValueError")
+
+    def take(self, tool: Tool) -> Failure | None:
+        """Count this call, or say why it has to wait or stay away. Whatever is taken has to be settled."""
+        used = self.used.get(tool.name, 0)
+        if problem := quota_problem(tool.name, used, self._rules.quotas.get(tool.name)):
+            return refused(problem, ToolErrorCode.RATE_LIMITED, "QuotaError")
+        breaker = self._memory.breakers.of(tool.name)
+        if wait := breaker.admit():
+            message = f"{tool.name} failed too often and rests for {ceil(wait)} s: go on without it."
+            return refused(message, ToolErrorCode.UNAVAILABLE, "CircuitOpenError")
+        limit = self._rules.rate_limits.get(tool.name)
+        key = f"{self._scope}\0{tool.name}"
+        if limit is not None and (wait := self._memory.windows.take(key, limit, self._memory.clock())):
+            breaker.abandoned()
+            message = f"{tool.name} may be called {limit.calls} times in {limit.seconds:g} s: wait {ceil(wait)} s."
+            return refused(message, ToolErrorCode.RATE_LIMITED, "RateLimitError")
+        self.used[tool.name] = used + 1
+        return None
+
+    def timeout_s(self, tool: Tool, default: float) -> float:
+        """How long one attempt may take, in seconds: never longer than `default`."""
+        return min(self._rules.timeouts.get(tool.name, default), default)
+
+    def wait_before_retry(self, tool: Tool, error: BaseException, attempt: int) -> float | None:
+        """How many seconds to wait before the next attempt, None where there is none."""
+        return wait_before_retry(error, attempt, tool.effect, self._rules.retries)
+
+    def settle(self, tool: Tool, run: ToolRun | None) -> None:
+        """Tell the circuit how the call ended; None says that it was cut off."""
+        breaker = self._memory.breakers.of(tool.name)
+        if run is None:
+            breaker.abandoned()
+        elif run.error.startswith("tool_error:"):
+            breaker.failed()
+        else:
+            breaker.succeeded()
+
+
+_MISTAKE = ToolErrorCode.INVALID_ARGUMENT
+_CARRIES_MARK = (
+    f"The arguments hold {MARK}, which stands for a secret that you cannot see: it would be lost. Leave that line as it"
+    " is, and change only what is around it."
+)
