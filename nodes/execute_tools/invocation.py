@@ -1,36 +1,96 @@
 """How a tool is called: the one place where sync and async differ."""
 
 import asyncio
+from dataclasses import replace
 from functools import partial
 
-from nodes.execute_tools.environment.deadline import await_call, call_within
+from nodes.execute_tools.environment.deadline import await_call, call_here
+from nodes.execute_tools.environment.isolation import call_isolated
+from nodes.execute_tools.environment.lease import Lease
 from nodes.execute_tools.registry import Tool, ToolContext
-from nodes.records import Effect, JsonMap
+from nodes.records import JsonMap, ToolError
+
+SELF_TIMED_GRACE_S = 2.0
+"""How much longer than its own limit a tool that keeps its time by itself is waited for."""
+_LAST_WORDS_S = 0.05
+"""How long a cancelled coroutine may take to end; one that will not end is left to the event loop."""
 
 
-def call_tool(tool: Tool, context: ToolContext, arguments: JsonMap) -> object:
-    """What the tool gives back or raises; TimeoutError after the context's `timeout_s` seconds.
+def call_tool(tool: Tool, context: ToolContext, arguments: JsonMap, timeout_s: float) -> object:
+    """What the tool gives back or raises; TimeoutError after `timeout_s` seconds, and no effect after that.
 
-    An effect is never left behind half-way: a writing tool runs to its end, the others until their time is over. An
-    async tool gets an event loop of its own, and so RuntimeError inside a running one. Source: spec 5, invariant 5.
+    An async tool gets an event loop of its own, and so RuntimeError inside a running one. Source: spec 5, invariant 5.
     """
     if tool.asynchronous:
-        coroutine = await_tool(tool, context, arguments, context.timeout_s)
-        try:
-            return asyncio.run(coroutine)
-        finally:
-            coroutine.close()
-    if tool.effect is Effect.WRITE:
-        return tool.s(context, **arguments)
-    return call_within(context.timeout_s, partial(tool.s, context, **arguments))
+        return _run_loop(tool, context, arguments, timeout_s)
+    lease = Lease()
+    call = partial(tool.s, _leased(context, lease, timeout_s), **arguments)
+    if tool.isolated:
+        return call_isolated(timeout_s, call)
+    return call_here(_patience(tool, timeout_s), call, lease)
 
 
 async def await_tool(tool: Tool, context: ToolContext, arguments: JsonMap, timeout_s: float) -> object:
-    """The same in the running event loop, with the smaller of both timeouts; a sync tool gets a thread."""
-    limit = min(context.timeout_s, timeout_s)
+    """The same in the running event loop; a sync tool gets a thread."""
+    lease = Lease()
+    leased = _leased(context, lease, timeout_s)
     if tool.asynchronous:
-        return await asyncio.wait_for(_contained(tool, context, arguments), limit)
-    return await await_call(partial(tool.s, context, **arguments), None if tool.effect is Effect.WRITE else limit)
+        return await _within(_patience(tool, timeout_s), tool, leased, arguments, lease)
+    call = partial(tool.s, leased, **arguments)
+    if tool.isolated:
+        return await await_call(partial(call_isolated, timeout_s, call))
+    return await await_call(call, _patience(tool, timeout_s), lease)
+
+
+def _run_loop(tool: Tool, context: ToolContext, arguments: JsonMap, timeout_s: float) -> object:
+    coroutine = await_tool(tool, context, arguments, timeout_s)
+    run = partial(asyncio.run, coroutine)
+    try:
+        if _in_a_loop():
+            return run()  # fails, as it should
+        return call_here(_patience(tool, timeout_s) + SELF_TIMED_GRACE_S, run, Lease())
+    finally:
+        coroutine.close()
+
+
+def _in_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _patience(tool: Tool, timeout_s: float) -> float:
+    return timeout_s + SELF_TIMED_GRACE_S if tool.self_timed else timeout_s
+
+
+def _leased(context: ToolContext, lease: Lease, timeout_s: float) -> ToolContext:
+    """The context for one attempt: with what it may change, and for how long."""
+    commands = context.commands
+    if commands is not None and not isinstance(commands, ToolError):
+        commands = commands.leased(lease)
+    workspace = context.workspace.leased(lease)
+    return replace(context, workspace=workspace, commands=commands, timeout_s=timeout_s)
+
+
+async def _within(seconds: float, tool: Tool, context: ToolContext, arguments: JsonMap, lease: Lease) -> object:
+    """Wait no longer than this, even for a coroutine that does not let itself be cancelled."""
+    task = asyncio.ensure_future(_contained(tool, context, arguments))
+    try:
+        done, _ = await asyncio.wait({task}, timeout=seconds)
+    except asyncio.CancelledError:
+        lease.revoke()
+        task.cancel()
+        raise
+    if done:
+        if task.cancelled():
+            raise RuntimeError("CancelledError was raised")
+        return task.result()
+    lease.revoke()
+    task.cancel()
+    await asyncio.wait({task}, timeout=_LAST_WORDS_S)
+    raise TimeoutError(f"given up after {seconds:g} s")
 
 
 async def _contained(tool: Tool, context: ToolContext, arguments: JsonMap) -> object:

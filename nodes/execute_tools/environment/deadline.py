@@ -2,13 +2,23 @@
 
 import asyncio
 import contextvars
+import signal
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from types import FrameType
 from typing import TypeVar
 
+from nodes.execute_tools.environment.lease import Lease
+from nodes.execute_tools.environment.worker import UNPORTABLE, GivenUp, Worker, portable
+
 Result = TypeVar("Result")
+
+_NEXT_RING_S = 1.0
+"""How long a call that was interrupted may clean up before it is interrupted again."""
+_EFFECT_S = 0.005
+"""How soon an effect that was being done at the deadline is looked at again."""
 
 
 def monotonic_ms() -> int:
@@ -16,39 +26,96 @@ def monotonic_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
-def call_within(seconds: float, function: Callable[[], Result]) -> Result:
+def monotonic_s() -> float:
+    """The same clock in seconds."""
+    return time.monotonic()
+
+
+def pause(seconds: float) -> None:
+    """Do nothing for this long."""
+    time.sleep(seconds)
+
+
+def call_within(seconds: float, function: Callable[[], Result], lease: Lease | None = None) -> Result:
     """What `function` returns or raises, or TimeoutError at once when the time is over.
 
-    It runs in a thread of its own, which is left behind on a timeout and does not keep the process alive. So only
-    calls without effects belong here.
+    It runs in a thread of its own. On a timeout its `lease` is revoked, so that it changes nothing any more, and it is
+    interrupted at its next step in Python; inside a call of C it goes on until that returns, as a daemon.
     """
-    return _started(function).result(seconds)
-
-
-async def await_call(function: Callable[[], Result], seconds: float | None = None) -> Result:
-    """The same without blocking the event loop; without `seconds` it waits for as long as it takes."""
-    return await asyncio.wait_for(asyncio.wrap_future(_started(function)), seconds)
-
-
-def _started(function: Callable[[], Result]) -> Future[Result]:
-    future: Future[Result] = Future()
-    context = contextvars.copy_context()
-    threading.Thread(target=_settle, args=(future, context, function), name="tool", daemon=True).start()
-    return future
-
-
-def _settle(future: Future[Result], context: contextvars.Context, function: Callable[[], Result]) -> None:
-    future.set_running_or_notify_cancel()
+    worker = Worker(contextvars.copy_context(), function)
     try:
-        result = context.run(function)
-    except BaseException as error:  # noqa: BLE001 - whoever waits for the future gets it
-        future.set_exception(_portable(error))
-    else:
-        future.set_result(result)
+        return worker.outcome.result(seconds)
+    finally:
+        _give_up(worker.outcome, worker, lease)
 
 
-def _portable(error: BaseException) -> BaseException:
-    """The error, unless raising it in another thread or an event loop would mean something else there."""
-    if isinstance(error, StopIteration | StopAsyncIteration | GeneratorExit | asyncio.CancelledError):
-        return RuntimeError(f"{type(error).__name__} was raised")
-    return error
+async def await_call(
+    function: Callable[[], Result], seconds: float | None = None, lease: Lease | None = None
+) -> Result:
+    """The same without blocking the event loop; without `seconds` it waits for as long as it takes."""
+    worker = Worker(contextvars.copy_context(), function)
+    try:
+        return await asyncio.wait_for(asyncio.wrap_future(worker.outcome), seconds)
+    finally:
+        _give_up(worker.outcome, worker, lease)
+
+
+def call_here(seconds: float, function: Callable[[], Result], lease: Lease) -> Result:
+    """The same in this thread where it is the main thread, so that not even a sleeping call leaves a thread behind.
+
+    The kernel's timer interrupts whatever Python can interrupt: sleeping, waiting, computing. Where somebody else uses
+    that timer, or in another thread, it is `call_within`.
+    """
+    if not _timer_is_free():
+        return call_within(seconds, function, lease)
+
+    def ring(_: int, frame: FrameType | None) -> None:
+        if not _is_running(frame):
+            return
+        if lease.busy:  # what has begun is finished
+            signal.setitimer(signal.ITIMER_REAL, _EFFECT_S, _NEXT_RING_S)
+            return
+        lease.revoke()
+        raise GivenUp
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds, _NEXT_RING_S)
+    try:
+        return _body(function)
+    except GivenUp:
+        raise TimeoutError(f"given up after {seconds:g} s") from None
+    except UNPORTABLE as error:
+        raise portable(error) from error
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _body(function: Callable[[], Result]) -> Result:
+    """While this frame is on the stack, the call may be interrupted; before and after, nothing may."""
+    return function()
+
+
+def _is_running(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code is _body.__code__:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _timer_is_free() -> bool:
+    return (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
+        and signal.getitimer(signal.ITIMER_REAL)[0] == 0
+    )
+
+
+def _give_up(outcome: "Future[Result]", worker: Worker[Result], lease: Lease | None) -> None:
+    """End what nobody waits for any more."""
+    if outcome.done() and not outcome.cancelled():
+        return
+    if lease is not None:
+        lease.revoke()
+    worker.interrupt()

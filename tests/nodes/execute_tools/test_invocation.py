@@ -1,5 +1,7 @@
 import asyncio
+import os
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +30,7 @@ def make(function: Callable[..., Any], effect: Effect = Effect.READ) -> Tool:
 
 
 def both(tool: Tool, context: ToolContext, timeout_s: float = 5) -> list[object]:
-    return [call_tool(tool, context, {}), asyncio.run(await_tool(tool, context, {}, timeout_s))]
+    return [call_tool(tool, context, {}, timeout_s), asyncio.run(await_tool(tool, context, {}, timeout_s))]
 
 
 @pytest.mark.parametrize("effect", Effect)
@@ -41,28 +43,122 @@ def test_sync_and_async_tools_run_both_ways(context: ToolContext, effect: Effect
     assert both(make(lambda *_: ToolOutput.ok(a=1), effect), context) == [ToolOutput.ok(a=1)] * 2
 
 
-def test_a_tool_that_only_looks_is_given_up_at_the_deadline(context: ToolContext) -> None:
+def given_up(tool: Tool, context: ToolContext, timeout_s: float) -> None:
+    with pytest.raises(TimeoutError):
+        call_tool(tool, context, {}, timeout_s)
+    with pytest.raises(TimeoutError):
+        asyncio.run(await_tool(tool, context, {}, timeout_s))
+
+
+@pytest.mark.parametrize("effect", Effect)
+def test_a_tool_is_given_up_at_its_deadline(context: ToolContext, effect: Effect) -> None:
     release = threading.Event()
-    slow = make(lambda *_: release.wait(20))
     try:
-        with pytest.raises(TimeoutError):
-            call_tool(slow, replace(context, timeout_s=0.01), {})
-        with pytest.raises(TimeoutError):
-            asyncio.run(await_tool(slow, replace(context, timeout_s=0.01), {}, 5))
-        with pytest.raises(TimeoutError):
-            asyncio.run(await_tool(slow, context, {}, 0.01))
+        given_up(make(lambda *_: release.wait(20), effect), context, 0.05)
     finally:
         release.set()
 
 
-def test_a_tool_that_writes_runs_to_its_end(context: ToolContext) -> None:
-    pause = threading.Event()
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_after_its_deadline_a_tool_changes_nothing(context: ToolContext, tmp_path: Path, asynchronous: bool) -> None:
+    tried = threading.Event()
 
+    def write(given: ToolContext, _: Nothing) -> ToolOutput:
+        try:
+            while True:
+                threading.Event().wait(0.01)
+        finally:
+            try:
+                given.workspace.write_file("late.txt", b"late", expected_sha256="")
+            finally:
+                tried.set()
+
+    async def awrite(given: ToolContext, _: Nothing) -> ToolOutput:
+        try:
+            await asyncio.sleep(20)
+        finally:
+            try:
+                given.workspace.write_file("late.txt", b"late", expected_sha256="")
+            finally:
+                tried.set()
+        return ToolOutput.ok()
+
+    tool = make(awrite if asynchronous else write, Effect.WRITE)
+    ways: list[Callable[[], object]] = [
+        lambda: call_tool(tool, context, {}, 0.05),
+        lambda: asyncio.run(await_tool(tool, context, {}, 0.05)),
+    ]
+    for way in ways:
+        tried.clear()
+        with pytest.raises(TimeoutError):
+            way()
+        assert tried.wait(5)
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_a_sleeping_tool_is_given_up_at_once_and_leaves_nothing(context: ToolContext) -> None:
+    """In the main thread, in an event loop (async), and anywhere in a process of its own."""
+
+    def sleep(*_: object) -> ToolOutput:
+        time.sleep(30)
+        return ToolOutput.ok()
+
+    async def asleep(*_: object) -> ToolOutput:
+        await asyncio.sleep(30)
+        return ToolOutput.ok()
+
+    isolated = replace(make(sleep), isolated=True)
+    ways: list[Callable[[], object]] = [
+        lambda: call_tool(make(sleep), context, {}, 0.2),
+        lambda: call_tool(make(asleep), context, {}, 0.2),
+        lambda: asyncio.run(await_tool(make(asleep), context, {}, 0.2)),
+        lambda: call_tool(isolated, context, {}, 0.2),
+        lambda: asyncio.run(await_tool(isolated, context, {}, 0.2)),
+    ]
+    for way in ways:
+        started = time.monotonic()
+        with pytest.raises(TimeoutError):
+            way()
+        assert time.monotonic() - started < 0.5
+        for thread in threading.enumerate():
+            if thread.name == "tool":
+                thread.join(1)
+        assert [thread.name for thread in threading.enumerate() if thread.name == "tool"] == []
+
+
+def test_a_coroutine_that_does_not_let_itself_be_cancelled_is_left_behind(context: ToolContext) -> None:
+    release = asyncio.Event()
+
+    async def stubborn(*_: object) -> ToolOutput:
+        while not release.is_set():
+            try:
+                await asyncio.sleep(20)
+            except asyncio.CancelledError:
+                continue
+        return ToolOutput.ok()
+
+    async def inside() -> None:
+        with pytest.raises(TimeoutError):
+            await await_tool(make(stubborn), context, {}, 0.05)
+        release.set()
+
+    asyncio.run(inside())
+
+
+def test_a_tool_that_keeps_its_own_time_is_waited_for_a_little_longer(context: ToolContext) -> None:
     def slow(*_: object) -> ToolOutput:
-        pause.wait(0.05)
-        return ToolOutput.ok(done=True)
+        time.sleep(0.1)
+        return ToolOutput.ok(own=True)
 
-    assert both(make(slow, Effect.WRITE), replace(context, timeout_s=0.01), 0.01) == [ToolOutput.ok(done=True)] * 2
+    assert both(replace(make(slow), self_timed=True), context, 0.01) == [ToolOutput.ok(own=True)] * 2
+
+
+def test_an_isolated_tool_answers_from_a_process_of_its_own(context: ToolContext) -> None:
+    tool = replace(make(lambda *_: ToolOutput.ok(pid=os.getpid())), isolated=True)
+    outputs = both(tool, context)
+    pids = {output.result.data["pid"] for output in outputs if isinstance(output, ToolOutput)}
+    assert len(pids) == 2
+    assert os.getpid() not in pids
 
 
 def test_an_async_tool_is_cancelled_at_the_deadline(context: ToolContext) -> None:
@@ -76,11 +172,21 @@ def test_an_async_tool_is_cancelled_at_the_deadline(context: ToolContext) -> Non
             raise
         return ToolOutput.ok()
 
-    with pytest.raises(TimeoutError):
-        call_tool(make(slow), replace(context, timeout_s=0.01), {})
-    with pytest.raises(TimeoutError):
-        asyncio.run(await_tool(make(slow), context, {}, 0.01))
+    given_up(make(slow), context, 0.01)
     assert cancelled == [True, True]
+
+
+def test_a_cancellation_of_its_own_is_an_error_of_the_tool(context: ToolContext) -> None:
+    async def leave(*_: object) -> ToolOutput:
+        raise asyncio.CancelledError
+
+    ways: list[Callable[[], object]] = [
+        lambda: call_tool(make(leave), context, {}, 5),
+        lambda: asyncio.run(await_tool(make(leave), context, {}, 5)),
+    ]
+    for way in ways:
+        with pytest.raises(RuntimeError, match="CancelledError was raised"):
+            way()
 
 
 def test_an_async_tool_that_exits_does_not_end_the_event_loop(context: ToolContext) -> None:
@@ -96,7 +202,7 @@ def test_inside_a_loop_an_async_tool_cannot_be_called_synchronously(context: Too
         return ToolOutput.ok()
 
     async def inside() -> None:
-        call_tool(make(later), context, {})
+        call_tool(make(later), context, {}, 5)
 
     with pytest.raises(RuntimeError, match=r"asyncio\.run\(\) cannot be called"):
         asyncio.run(inside())

@@ -1,59 +1,184 @@
 import asyncio
 import contextvars
+import signal
 import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
-from nodes.execute_tools.environment.deadline import await_call, call_within, monotonic_ms
+from nodes.execute_tools.environment.deadline import (
+    await_call,
+    call_here,
+    call_within,
+    monotonic_ms,
+    monotonic_s,
+    pause,
+)
+from nodes.execute_tools.environment.lease import Lease, LeaseOverError
+
+Bounded = Callable[[float, Callable[[], object]], object]
+
+
+def in_a_thread(seconds: float, function: Callable[[], object]) -> object:
+    return call_within(seconds, function)
+
+
+def in_a_loop(seconds: float, function: Callable[[], object]) -> object:
+    return asyncio.run(await_call(function, seconds))
+
+
+def here(seconds: float, function: Callable[[], object]) -> object:
+    return call_here(seconds, function, Lease())
+
+
+@pytest.fixture(params=[in_a_thread, in_a_loop, here])
+def bounded(request: pytest.FixtureRequest) -> Bounded:
+    way: Bounded = request.param
+    return way
 
 
 def fail(error: BaseException) -> int:
     raise error
 
 
-def test_the_clock_never_goes_back() -> None:
+def no_thread_is_left() -> bool:
+    for thread in threading.enumerate():
+        if thread.name == "tool":
+            thread.join(5)
+    return all(thread.name != "tool" for thread in threading.enumerate())
+
+
+def test_the_clocks_never_go_back() -> None:
     assert monotonic_ms() <= monotonic_ms()
+    before = monotonic_s()
+    pause(0.001)
+    assert monotonic_s() > before
 
 
-def test_a_call_returns_its_result() -> None:
-    assert call_within(5, lambda: 1) == 1
-    assert asyncio.run(await_call(lambda: 1, 5)) == 1
+def test_a_call_returns_its_result(bounded: Bounded) -> None:
+    assert bounded(5, lambda: 1) == 1
+    assert no_thread_is_left()
+
+
+def test_without_a_limit_it_is_waited_for() -> None:
     assert asyncio.run(await_call(lambda: 1)) == 1
 
 
-@pytest.mark.parametrize("error", [ValueError("x"), SystemExit(1), KeyboardInterrupt()])
+@pytest.mark.parametrize("error", [ValueError("x"), SystemExit(1), KeyboardInterrupt(), TimeoutError("its own")])
 def test_a_call_raises_what_it_raised(error: BaseException) -> None:
-    with pytest.raises(type(error)):
-        call_within(5, lambda: fail(error))
+    for way in (in_a_thread, here):
+        with pytest.raises(type(error)):
+            way(5, lambda: fail(error))
 
 
 @pytest.mark.parametrize("error", [StopIteration(), StopAsyncIteration(), asyncio.CancelledError(), GeneratorExit()])
 def test_what_would_mean_something_else_elsewhere_becomes_a_runtime_error(error: BaseException) -> None:
     expected = f"{type(error).__name__} was raised"
-    with pytest.raises(RuntimeError, match=expected):
-        call_within(5, lambda: fail(error))
-    with pytest.raises(RuntimeError, match=expected):
-        asyncio.run(await_call(lambda: fail(error), 5))
+    for way in (in_a_thread, in_a_loop, here):
+        with pytest.raises(RuntimeError, match=expected):
+            way(5, lambda: fail(error))
 
 
 def test_a_timeout_does_not_wait_for_the_worker() -> None:
     release = threading.Event()
-    with pytest.raises(TimeoutError):
-        call_within(0.01, release.wait)
-    with pytest.raises(TimeoutError):
-        asyncio.run(await_call(release.wait, 0.01))
+    for way in (in_a_thread, in_a_loop):
+        with pytest.raises(TimeoutError):
+            way(0.01, release.wait)
     workers = [thread for thread in threading.enumerate() if thread.name == "tool"]
     assert [worker.daemon for worker in workers] == [True, True]
     release.set()
-    for worker in workers:
-        worker.join(5)
-        assert not worker.is_alive()
+    assert no_thread_is_left()
 
 
-def test_context_variables_are_seen_in_the_worker() -> None:
+def test_a_computing_call_ends_with_its_time(bounded: Bounded) -> None:
+    def compute() -> None:
+        while True:
+            pass
+
+    with pytest.raises(TimeoutError):
+        bounded(0.05, compute)
+    assert no_thread_is_left()
+
+
+def test_a_sleeping_call_leaves_no_thread_in_the_main_thread() -> None:
+    started = time.monotonic()
+    with pytest.raises(TimeoutError, match=r"given up after 0\.2 s"):
+        here(0.2, lambda: time.sleep(30))
+    assert time.monotonic() - started < 2
+    assert [thread for thread in threading.enumerate() if thread.name == "tool"] == []
+
+
+def test_a_call_that_swallows_the_interrupt_is_interrupted_again() -> None:
+    def stubborn() -> None:
+        for _ in range(2):
+            with suppress(BaseException):  # what no tool should do
+                time.sleep(30)
+        time.sleep(30)
+
+    with pytest.raises(TimeoutError):
+        here(0.05, stubborn)
+
+
+def test_the_timer_is_given_back() -> None:
+    here(5, lambda: 1)
+    assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_a_timer_that_is_in_use_is_left_alone() -> None:
+    before = signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    try:
+        assert here(5, lambda: threading.current_thread().name) == "tool"
+        assert signal.getsignal(signal.SIGALRM) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_in_the_main_thread_the_call_stays_there() -> None:
+    assert here(5, threading.current_thread) is threading.main_thread()
+    assert in_a_thread(5, lambda: here(5, lambda: threading.current_thread().name)) == "tool"
+
+
+def test_after_a_timeout_nothing_changes_any_more(bounded: Bounded) -> None:
+    del bounded
+    for way in (call_here, call_within):
+        lease, entered = Lease(), threading.Event()
+
+        def wait(lease: Lease = lease, entered: threading.Event = entered) -> None:
+            try:
+                while True:
+                    entered.set()
+            finally:
+                with lease.effect():
+                    pytest.fail("an effect after the timeout")
+
+        with pytest.raises((TimeoutError, LeaseOverError)):
+            way(0.05, wait, lease)
+        assert entered.is_set()
+        assert no_thread_is_left()
+
+
+def test_an_effect_that_has_begun_is_finished_first() -> None:
+    lease, done = Lease(), []
+
+    def write() -> str:
+        with lease.effect():
+            time.sleep(0.2)
+            done.append(True)
+        time.sleep(30)
+        return "never"
+
+    with pytest.raises(TimeoutError):
+        call_here(0.05, write, lease)
+    assert done == [True]
+
+
+def test_context_variables_are_seen_in_the_worker(bounded: Bounded) -> None:
     variable = contextvars.ContextVar("variable", default="no")
     variable.set("yes")
-    assert call_within(5, variable.get) == "yes"
+    assert bounded(5, variable.get) == "yes"
 
 
 def test_the_event_loop_stays_free() -> None:
