@@ -1,86 +1,246 @@
-"""Nothing secret in what is shown or stored: by key name and by shape, at any depth. Pure, and it fails closed."""
+"""Nothing secret in what is shown or stored: one policy for every door. Pure, and it fails closed.
 
-import re
-from collections.abc import Mapping
-from dataclasses import asdict, is_dataclass
+What is known by value goes first, then what has a secret's shape, then what stands under a secret's name.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, is_dataclass
 from typing import Any, Final
 
 from pydantic import BaseModel
 
+from nodes.execute_tools.known_secrets import forms_of, known_values
+from nodes.execute_tools.secret_assignments import assignment_spans, fold, has_secret_word
+from nodes.execute_tools.secret_keys import is_about, is_secret_key, looks_secret, names_a_literal
+from nodes.execute_tools.secret_shapes import shape_spans
+
+__all__ = ["MARK", "PLACEHOLDER", "Redactor", "has_mark", "is_secret_key", "known_values", "redact"]
+
 PLACEHOLDER: Final = "***"
-"""Stands for what was taken out. Source: spec 4."""
+"""Stands in records (logs, traces, alerts) for what was taken out. Source: spec 4."""
 
-_SECRET_KEY = re.compile(
-    r"passw(?:or)?d|passphrase|secret|token|(?:api|access|private)_?-?key|authorization|bearer|credential|cookie",
-    re.IGNORECASE,
-)
-"""Source: spec 4's key names, and those that mean the same."""
+MARK: Final = "[redacted secret]"
+"""Stands in content (results, messages, replies, streamed text, final bytes) for what was taken out.
 
-_MEASURE = re.compile(
-    r"tokeni[sz]\w*|(?:max|min|num)_?tokens?|token_?(?:count|limit|budget|usage|type|id)\w*"
-    r"|(?<!access_)(?<!refresh_)(?<!auth_)(?<!api_)(?<!bearer_)tokens(?![a-z])",
-    re.IGNORECASE,
-)
-"""Words that speak of tokens as a measure of text."""
+Unlike `PLACEHOLDER` it is in no ordinary text, so that a write that carries it is noticed. It has no sign that JSON,
+a URL or a shell's quotes would have to escape.
+"""
 
-_FILE_NAME = re.compile(r"/|\.[A-Za-z0-9]{1,4}$")
-"""Keys that are paths, as in a map of files to hashes."""
+_PASSES: Final = 4
+"""Times that a text is gone through at most, until nothing more is found."""
 
-_START = r"(?<![A-Za-z0-9_-])"
-_SHAPES: Final = tuple(
-    re.compile(shape, flags)
-    for shape, flags in (
-        (r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)", re.DOTALL),
-        (_START + r"(?:sk|rk)[-_](?=[A-Za-z_-]*[0-9])[A-Za-z0-9_-]{16,}", 0),  # OpenAI, Anthropic, Stripe
-        (_START + r"(?:gh[pousr]_|github_pat_|glpat-|hf_|npm_|pypi-)[A-Za-z0-9_-]{16,}", 0),
-        (_START + r"(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Za-z0-9])", 0),
-        (_START + r"AIza[A-Za-z0-9_-]{30,}", 0),
-        (_START + r"xox[abeoprs]-[A-Za-z0-9-]{10,}", 0),
-        (_START + r"eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}", 0),  # JSON web tokens
-        (r"(?<=\bbearer )[A-Za-z0-9._~+/=-]{8,}", re.IGNORECASE),
-        (r"(?<=\bbasic )[A-Za-z0-9+/=]{12,}", re.IGNORECASE),
-    )
-)
-_URL_LOGIN = re.compile(r"(?P<scheme>\b[a-z][a-z0-9+.-]{1,20}://)[^\s/@:]*:[^\s/@]+(?=@)", re.IGNORECASE)
-_ASSIGNMENT = re.compile(
-    r"(?P<name>\b[A-Za-z][A-Za-z0-9_-]{2,60})"
-    r"""(?P<link>\\?["']?\s?[=:]\s?\\?["']?)"""
-    r"""(?P<value>[^\s"'\\,;=:(){}\[\]]{8,}+=*)(?![(\[])"""
-)
-"""NAME=value, name: value, "name": "value", also with escaped quotes; a value that is called or indexed is code."""
+
+@dataclass(frozen=True)
+class Redactor:
+    """The policy. `values` are the secrets that are known, as `known_values` finds them; it shows none of them.
+
+    `value` is for records, where everything under a secret's name goes. `text`, `content` and `final` are for content
+    that has to stay right where it is harmless, such as source code: there a literal under a secret's name goes only
+    where it looks like a secret. Without secrets all but `value` give back the object that they were given.
+    """
+
+    values: Iterable[str] = field(default=(), repr=False)
+    _forms: tuple[str, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        values = tuple(self.values)
+        object.__setattr__(self, "values", values)
+        object.__setattr__(self, "_forms", forms_of(value for value in values if value not in MARK))
+
+    @property
+    def forms(self) -> tuple[str, ...]:
+        """The known values in each form in which they may stand somewhere, the longest first."""
+        return self._forms
+
+    def value(self, value: Any) -> Any:
+        """A copy made of plain JSON values, with each secret replaced by `***`; `***` alone where that fails."""
+        try:
+            return self._walked(value, _RECORD)
+        except Exception:  # noqa: BLE001 - what cannot be looked through is not shown
+            return PLACEHOLDER
+
+    def content(self, value: Any) -> Any:
+        """A copy made of plain JSON values that are content: the replies' arguments, the results' data."""
+        try:
+            return self._walked(value, _CONTENT)
+        except Exception:  # noqa: BLE001 - what cannot be looked through is not shown
+            return MARK
+
+    def text(self, text: str) -> str:
+        """The text with each secret replaced by `MARK`, or `MARK` alone where it cannot be looked through."""
+        try:
+            return self._document(text, _CONTENT)
+        except Exception:  # noqa: BLE001 - what cannot be looked through is not shown
+            return MARK
+
+    def unnamed(self, text: str) -> str:
+        """The text without what is known or has a secret's shape; what it calls a password by itself may stay."""
+        try:
+            return self._replaced(text, MARK, names=False)
+        except Exception:  # noqa: BLE001 - what cannot be looked through is not shown
+            return MARK
+
+    def final(self, data: bytes) -> bytes:
+        """The bytes that leave, without what is known and without what has a secret's shape; JSON stays JSON."""
+        try:
+            text = data.decode("utf-8", "surrogateescape")
+            shown = self._replaced(text, MARK, names=False)
+            if shown is text:
+                return data
+            if _is_json(text) and not _is_json(shown):
+                return json.dumps(MARK).encode()
+            return shown.encode("utf-8", "surrogateescape")
+        except Exception:  # noqa: BLE001 - what cannot be looked through is not shown
+            return MARK.encode()
+
+    def spans(self, text: str, *, names: bool = True) -> list[tuple[int, int]]:
+        """Where the secrets in a text stand, in order and apart; without `names` only those known or with a shape."""
+        folded = fold(text)
+        found = [span for form in self._forms if form in text for span in _occurrences(text, form)]
+        found.extend(shape_spans(text, folded))
+        if names:
+            found.extend(assignment_spans(text, folded))
+        return _joined(found)
+
+    def pending(self, text: str) -> int:
+        """Where a known value begins that what follows this text may end, or the text's length."""
+        starts = (_unfinished(text, form) for form in self._forms)
+        return min(starts, default=len(text))
+
+    def _replaced(self, text: str, mark: str, *, names: bool = True) -> str:
+        for _ in range(_PASSES):
+            spans = self.spans(text, names=names)
+            if not spans:
+                return text
+            text = _cut_out(text, spans, mark)
+        return text
+
+    def _document(self, text: str, door: "_Door") -> str:
+        """A text; where it is a JSON document, what its strings say once they are read as well."""
+        shown = self._replaced(text, door.mark)
+        parsed = _parsed(shown)
+        if parsed is None or self._is_clean(parsed, door):
+            return shown
+        walked = self._walked(parsed, door)
+        return shown if walked == parsed else _dumped(walked, shown)
+
+    def _is_clean(self, parsed: Any, door: "_Door") -> bool:
+        """Whether walking through it would change nothing: quick, since it looks at all of its strings at once."""
+        leaves = list(_leaves(parsed, door))
+        return (
+            None not in leaves
+            and not any(map(_is_document, leaves))
+            and not self.spans("\n".join(filter(None, leaves)))
+        )
+
+    def _walked(self, value: Any, door: "_Door", *, secret: bool = False) -> Any:
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, str):
+            if secret and door.hides(value):
+                return door.mark
+            return self._document(value, door)
+        if isinstance(value, int | float):
+            return door.mark if secret and door.strict else value
+        if isinstance(value, Mapping):
+            return {
+                self._document(key, door): self._walked(each, door, secret=door.covers(key, inside=secret))
+                for key, each in ((str(key), each) for key, each in value.items())
+            }
+        if isinstance(value, list | tuple | set | frozenset):
+            return [self._walked(each, door, secret=secret) for each in value]
+        return self._walked(_plain(value), door, secret=secret)
+
+
+@dataclass(frozen=True)
+class _Door:
+    """What stands for a secret, and whether everything under a secret's name is one."""
+
+    mark: str
+    strict: bool
+
+    def hides(self, value: str) -> bool:
+        """Whether a string under a secret's name goes."""
+        return self.strict or looks_secret(value)
+
+    def covers(self, key: str, *, inside: bool) -> bool:
+        """Whether a value is under a secret's name: this one, or one that it is `inside` of."""
+        if self.strict:
+            return inside or is_secret_key(key)
+        return names_a_literal(key) or (inside and not is_about(key))
+
+
+_RECORD: Final = _Door(PLACEHOLDER, strict=True)
+_CONTENT: Final = _Door(MARK, strict=False)
+_DEFAULT: Final = Redactor()
 
 
 def redact(value: Any) -> Any:
-    """A copy made of plain JSON values, with each secret replaced by `***`; `***` alone where that is impossible."""
-    try:
-        return _redacted(value, secret=False)
-    except Exception:  # noqa: BLE001 - what cannot be looked through is not shown
-        return PLACEHOLDER
+    """A copy for records, made by the policy without known values."""
+    return _DEFAULT.value(value)
 
 
-def is_secret_key(name: str) -> bool:
-    """Whether a value under this name is a secret, whatever it looks like."""
-    return bool(_SECRET_KEY.search(_MEASURE.sub("", name))) and not _FILE_NAME.search(name)
+def has_mark(text: str) -> int:
+    """How many secrets have been taken out of this content."""
+    return text.count(MARK)
 
 
-def _redacted(value: Any, *, secret: bool) -> Any:
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, str):
-        return PLACEHOLDER if secret else _redacted_text(value)
-    if isinstance(value, int | float):
-        return PLACEHOLDER if secret else value
-    if isinstance(value, Mapping):
-        return {
-            _redacted_text(key): _redacted(each, secret=secret or is_secret_key(key)) for key, each in _items(value)
-        }
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_redacted(each, secret=secret) for each in value]
-    return _redacted(_plain(value), secret=secret)
+def _leaves(value: Any, door: _Door, *, secret: bool = False) -> Iterator[str | None]:
+    """The strings of a JSON document, and None for each value that its name makes a secret."""
+    if isinstance(value, dict):
+        for key, each in value.items():
+            yield key
+            yield from _leaves(each, door, secret=door.covers(key, inside=secret))
+    elif isinstance(value, list):
+        for each in value:
+            yield from _leaves(each, door, secret=secret)
+    elif isinstance(value, str):
+        yield None if secret and value != door.mark and door.hides(value) else value
+    elif secret and door.strict and value is not None and not isinstance(value, bool):
+        yield None
 
 
-def _items(value: Mapping[Any, Any]) -> list[tuple[str, Any]]:
-    return [(str(key), each) for key, each in value.items()]
+def _is_document(text: str | None) -> bool:
+    return _parsed(text or "") is not None
+
+
+def _occurrences(text: str, form: str) -> list[tuple[int, int]]:
+    found = []
+    at = text.find(form)
+    while at >= 0:
+        found.append((at, at + len(form)))
+        at = text.find(form, at + 1)
+    return found
+
+
+def _unfinished(text: str, form: str) -> int:
+    """Where the longest end of the text begins that the form begins with."""
+    at = text.find(form[0], max(0, len(text) - len(form) + 1))
+    while at >= 0:
+        if form.startswith(text[at:]):
+            return at
+        at = text.find(form[0], at + 1)
+    return len(text)
+
+
+def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    joined: list[tuple[int, int]] = []
+    for start, end in sorted(spans):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        else:
+            joined.append((start, end))
+    return joined
+
+
+def _cut_out(text: str, spans: list[tuple[int, int]], mark: str) -> str:
+    pieces = []
+    at = 0
+    for start, end in spans:
+        pieces += [text[at:start], mark]
+        at = end
+    return "".join([*pieces, text[at:]])
 
 
 def _plain(value: Any) -> Any:
@@ -94,14 +254,29 @@ def _plain(value: Any) -> Any:
     return f"<{type(value).__name__}>"
 
 
-def _redacted_text(text: str) -> str:
-    for shape in _SHAPES:
-        text = shape.sub(PLACEHOLDER, text)
-    text = _URL_LOGIN.sub(rf"\g<scheme>{PLACEHOLDER}", text)
-    return _ASSIGNMENT.sub(_redacted_assignment, text)
+def _parsed(text: str) -> Any:
+    """What a text says as a JSON document in which reading may show more than the text does, or None."""
+    trimmed = text.strip()
+    ends = trimmed[:1] + trimmed[-1:]
+    escaped = "\\" in trimmed
+    if not (ends in ("{}", "[]") and (escaped or has_secret_word(fold(trimmed)))) and not (ends == '""' and escaped):
+        return None
+    try:
+        return json.loads(trimmed, parse_constant=str)
+    except (ValueError, RecursionError):
+        return None
 
 
-def _redacted_assignment(found: re.Match[str]) -> str:
-    if not is_secret_key(found["name"]) or found["value"].startswith(PLACEHOLDER):
-        return found[0]
-    return f"{found['name']}{found['link']}{PLACEHOLDER}"
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _dumped(value: Any, like: str) -> str:
+    """The JSON document, laid out like the other one."""
+    indent = 2 if "\n" in like.strip() else None
+    close = None if indent is not None or ": " in like or ", " in like else (",", ":")
+    return json.dumps(value, ensure_ascii=like.isascii(), indent=indent, separators=close)

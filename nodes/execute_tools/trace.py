@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nodes.execute_tools.environment.deadline import monotonic_ms
-from nodes.execute_tools.redact import redact
+from nodes.execute_tools.redact import Redactor
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class TraceSink:
     step_id: str = ""
     forward: Callable[[TraceEvent], None] | None = None
     clock: Callable[[], int] = monotonic_ms
+    redactor: Redactor = field(default_factory=Redactor)
     events: list[TraceEvent] = field(default_factory=list, init=False)
     _start: int = field(init=False, repr=False)
 
@@ -36,7 +37,7 @@ class TraceSink:
 
     def emit(self, name: str, payload: Mapping[str, Any]) -> None:
         """Keep a redacted copy of the payload: changing it afterwards changes no event."""
-        copy = redact(dict(payload))
+        copy = self.redactor.value(dict(payload))
         safe = copy if isinstance(copy, dict) else {"payload": copy}
         event = TraceEvent(name, safe, self.run_id, self.step_id, self.clock() - self._start)
         self.events.append(event)

@@ -1,94 +1,64 @@
+import base64
 import dataclasses
 import json
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.execute_tools.redact import is_secret_key, redact
+from nodes.execute_tools.redact import MARK, PLACEHOLDER, Redactor, has_mark, is_secret_key, known_values, redact
 from nodes.records import ToolError, ToolErrorCode
+from tests.nodes.execute_tools.secret_samples import BENIGN, BLOCKS, FILE_NAMES, HEX, KEYS, MIXED, PARTS, joined
 
-_KEYS = """password db_password PASSWD passphrase secret client_secret clientSecret token access_token accessToken
-refresh_tokens auth_token api_key apikey apiKey API-KEY OPENAI_API_KEY authorization Authorization bearer credentials
-private_key aws_secret_access_key cookie Set-Cookie x-api-key db.password my.token"""
-SECRET_KEYS = _KEYS.split()
-
-_HARMLESS = """max_tokens maxTokens min_tokens input_tokens output_tokens total_tokens cached_tokens tokens tokens_used
-prompt_tokens token_count tokenCount token_limit token_type token_ids tokenizer tokenize max_token keys key monkey path
-author passed compass arguments tool_name sha256 src/secrets.py token.py docs/api_key.md"""
-HARMLESS_KEYS = _HARMLESS.split()
+NOTHING_KNOWN = Redactor()
+KEY = joined("s~k-abcdefghijkl1234mnop")
 
 
-@pytest.mark.parametrize("key", SECRET_KEYS)
-def test_values_under_these_keys_are_secret(key: str) -> None:
-    assert is_secret_key(key) is True
-    assert redact({key: "hunter2"}) == {key: "***"}
+@pytest.mark.parametrize("key", KEYS)
+def test_keys_are_taken_out_at_every_door(key: str) -> None:
+    assert redact(f"use {key} now") == f"use {PLACEHOLDER} now"
+    assert redact({key: [key]}) == {PLACEHOLDER: [PLACEHOLDER]}
+    assert NOTHING_KNOWN.text(f"use {key} now") == f"use {MARK} now"
+    assert NOTHING_KNOWN.content({"a": [key]}) == {"a": [MARK]}
+    assert NOTHING_KNOWN.final(f"use {key} now".encode()) == f"use {MARK} now".encode()
 
 
-@pytest.mark.parametrize("key", HARMLESS_KEYS)
-def test_values_under_these_keys_are_not(key: str) -> None:
-    assert is_secret_key(key) is False
-    assert redact({key: "hunter2"}) == {key: "hunter2"}
+@pytest.mark.parametrize(("before", "secret", "after"), PARTS)
+def test_only_the_secret_is_taken_out_of_a_text(before: str, secret: str, after: str) -> None:
+    assert NOTHING_KNOWN.text(before + secret + after) == before + MARK + after
+    assert secret not in json.dumps(redact(before + secret + after))
 
 
-JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTYifQ.abcdefghijk_-lmnop"
+@pytest.mark.parametrize("block", BLOCKS)
+def test_blocks_of_keys_are_taken_out(block: str) -> None:
+    assert NOTHING_KNOWN.text(f"a {block}") == f"a {MARK}"
+    assert json.loads(NOTHING_KNOWN.final(json.dumps({"a": f"b {block}"}).encode())) == {"a": f"b {MARK}"}
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("use sk-abcdefghijkl1234mnop now", "use *** now"),
-        ("sk-proj-abc_DEF-0123456789abcdef", "***"),
-        ("sk-ant-api03-abcdefghij0123456789", "***"),
-        ("sk_live_abcdefghij0123456789", "***"),
-        ("ghp_abcdefghijklmnopqrst0123456789", "***"),
-        ("github_pat_11ABCDEFG0123456789_abc", "***"),
-        ("id=AKIAIOSFODNN7EXAMPLE.", "id=***."),
-        ("AIzaSyA-abcdefghijklmnopqrstuvwxyz012345", "***"),
-        ("xoxb-1234567890-abcdefghij", "***"),
-        ("hf_abcdefghijklmnopqrstuvwx", "***"),
-        (JWT, "***"),
-        ("Authorization: Bearer abcdef0123456789", "Authorization: Bearer ***"),
-        ("Authorization: Basic dXNlcjpwYXNzd29yZA==", "Authorization: Basic ***"),
-        ("https://me:hunter2@example.org/x", "https://***@example.org/x"),
-        ("postgres://me:hunter2@db:5432/x", "postgres://***@db:5432/x"),
-        ("redis://:hunter2@host", "redis://***@host"),
-        ("-----BEGIN RSA PRIVATE KEY-----\nMII\n-----END RSA PRIVATE KEY-----\nx", "***\nx"),
-        ("-----BEGIN PRIVATE KEY-----\ncut off", "***"),
-        ("OPENAI_API_KEY=abcdefgh12 next", "OPENAI_API_KEY=*** next"),
-        ('{"password": "hunter2hunter2"}', '{"password": "***"}'),
-        (r"{\"password\": \"hunter2hunter2\"}", r"{\"password\": \"***\"}"),
-        ("db_password: hunter2hunter2", "db_password: ***"),
-    ],
-)
-def test_known_shapes_are_taken_out_of_text(text: str, shown: str) -> None:
-    assert redact(text) == shown
-    assert redact({"a": [text]}) == {"a": [shown]}
-    assert list(redact({text: 1})) == [shown]
+@pytest.mark.parametrize("text", [*BENIGN, *FILE_NAMES, *(f'password = open("{name}")' for name in FILE_NAMES)])
+def test_harmless_text_is_the_same_object(text: str) -> None:
+    data = text.encode()
+    assert NOTHING_KNOWN.text(text) is text
+    assert NOTHING_KNOWN.final(data) is data
+    assert NOTHING_KNOWN.content([text, {"x": text}]) == [text, {"x": text}]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "d14a58bae804a2b80b5b76a010239c88ffca1fc7951a90f8e9131beda1e23c1b",
-        "123e4567-e89b-12d3-a456-426614174000",
-        "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg==",
-        '{"max_tokens": 1234567890, "tokenizer": "cl100k_base"}',
-        "token = get_token(request)",
-        "password = passwords[index]",
-        "def reset_password(user): ...",
-        "secret: str",
-        "task-oriented-programming-language",
-        "sk-learn-is-a-library-of-python",
-        "https://example.org:8080/a@b",
-        "git@github.com:me/project.git",
-        "the bearer of news",
-        "a.b.c",
-    ],
-)
-def test_harmless_text_is_left_alone(text: str) -> None:
-    assert redact(text) == text
+def test_the_tables_are_large_enough() -> None:
+    assert len(KEYS) + len(PARTS) + len(BLOCKS) >= 60
+    assert len(BENIGN) >= 60
+    assert len(FILE_NAMES) >= 35
+
+
+def test_the_marks_pass_every_door_unchanged() -> None:
+    for text in (f"password={MARK}", f'{{"password": "{MARK}"}}', f"postgres://{MARK}@db", "password=***"):
+        assert NOTHING_KNOWN.text(text) is text
+    assert not set(MARK + PLACEHOLDER) & set("\"'\\\n")
+
+
+def test_marks_are_counted() -> None:
+    assert has_mark("password = 'x'") == 0
+    assert has_mark(NOTHING_KNOWN.text(f"{KEY} and {KEY}")) == 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +69,7 @@ class Login:
 
 class Opaque:
     def __repr__(self) -> str:
-        return "sk-abcdefghijkl1234mnop"
+        return KEY
 
 
 @pytest.mark.parametrize(
@@ -110,57 +80,249 @@ class Opaque:
         (1.5, 1.5),
         ((1, "a"), [1, "a"]),
         ({1: 2}, {"1": 2}),
+        ({"password": "x"}, {"password": "***"}),
         ({"password": 1234}, {"password": "***"}),
         ({"password": None, "secret": True}, {"password": None, "secret": True}),
         ({"credentials": {"user": "me", "list": ["x", 1]}}, {"credentials": {"user": "***", "list": ["***", "***"]}}),
-        ({"input_tokens": 12}, {"input_tokens": 12}),
+        ({"max_tokens": 7, "tokenizer": "x"}, {"max_tokens": 7, "tokenizer": "x"}),
         (Login("me", "hunter2"), {"user": "me", "password": "***"}),
         (
-            ToolError(code=ToolErrorCode.IO_ERROR, message="sk-abcdefghijkl1234mnop"),
+            ToolError(code=ToolErrorCode.IO_ERROR, message=KEY),
             {"code": "io_error", "message": "***", "suggestions": [], "fatal": False},
         ),
-        (b"sk-abcdefghijkl1234mnop", "<23 bytes>"),
+        (KEY.encode(), "<23 bytes>"),
         (Opaque(), "<Opaque>"),
         (Login, "<type>"),
+        ('{"password": "x"}', '{"password": "***"}'),
+        ('{"a":"{\\"pin_token\\":\\"x\\"}"}', '{"a":"{\\"pin_token\\":\\"***\\"}"}'),
+        ('{"password": 1, "n": NaN}', '{"password": "***", "n": "NaN"}'),
+        ('{"password": null}', '{"password": null}'),
+        ("{password: x}", "{password: x}"),
     ],
 )
-def test_every_value_becomes_a_plain_copy(value: Any, shown: Any) -> None:
+def test_every_record_becomes_a_plain_copy(value: Any, shown: Any) -> None:
     assert redact(value) == shown
 
 
-def test_what_cannot_be_looked_through_is_not_shown() -> None:
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ({"password": "string", "n": 1}, {"password": "string", "n": 1}),
+        ({"password": "hunter2hunter2", "token": 12345678}, {"password": MARK, "token": 12345678}),
+        ({"credentials": {"user": "me", "value": "x8KqqP2zz1"}}, {"credentials": {"user": "me", "value": MARK}}),
+        ({"tokens": 1, "api_keys": ["x8KqqP2zz1", "none"]}, {"tokens": 1, "api_keys": [MARK, "none"]}),
+        ({"password": {"pattern": "^(?=.*[A-Z0-9]).{8,}$"}}, {"password": {"pattern": "^(?=.*[A-Z0-9]).{8,}$"}}),
+        ({"apiKeySecurity": {"x": "x8KqqP2zz1"}}, {"apiKeySecurity": {"x": "x8KqqP2zz1"}}),
+        ({"password": {"$ref": "#/x8KqqP2zz1"}}, {"password": {"$ref": "#/x8KqqP2zz1"}}),
+        ({"content": "password = 'x8KqqP2zz1'"}, {"content": f"password = '{MARK}'"}),
+    ],
+)
+def test_content_keeps_what_does_not_look_secret(value: Any, shown: Any) -> None:
+    assert NOTHING_KNOWN.content(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ('{"api_keys": ["x8KqqP2zz1"]}', f'{{"api_keys": ["{MARK}"]}}'),
+        ('{"api_keys":["x8KqqP2zz1"]}', f'{{"api_keys":["{MARK}"]}}'),
+        ('{\n    "api_keys": ["x8KqqP2zz1"]\n}\n', f'{{\n  "api_keys": [\n    "{MARK}"\n  ]\n}}'),
+        ('{"p\\u0061ssword": "x8KqqP2zz1"}', f'{{"password": "{MARK}"}}'),
+        (f'["\\u0067{joined("hp~_")}{MIXED[:36]}", "ü"]', f'["{MARK}", "ü"]'),
+        (f'["\\u0067{joined("hp~_")}{MIXED[:36]}", "\\u00fc"]', f'["{MARK}", "\\u00fc"]'),
+        (json.dumps([json.dumps({"api_keys": ["x8KqqP2zz1"]})]), json.dumps([json.dumps({"api_keys": [MARK]})])),
+    ],
+)
+def test_documents_in_json_are_read(text: str, shown: str) -> None:
+    assert NOTHING_KNOWN.text(text) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"password":   "string",\n\t"n": NaN, "a": "\\u00fc\\n", "m": 1e999, "b": [1.0, 10000000000000000000000]}',
+        '{"token": "a", "token": "b"}',
+        '{"token": ' + "[" * 100_000,
+        "[" * 100_000 + '"token"' + "]" * 100_000,
+        '{"token": ' + "1" * 5_000 + "}",
+        "[optional] the token\\n [value]",
+    ],
+)
+def test_documents_without_secrets_stay_byte_for_byte(text: str) -> None:
+    assert NOTHING_KNOWN.text(text) is text
+
+
+def test_names_alone_make_no_secret_of_unnamed_text() -> None:
+    text = "password = 'x8KqqP2zz1' hunter2 " + KEY
+    assert REDACTOR.unnamed(text) == f"password = 'x8KqqP2zz1' {MARK} {MARK}"
+    assert REDACTOR.unnamed("password = 'x8KqqP2zz1'") == "password = 'x8KqqP2zz1'"
+    assert "hunter2" in REDACTOR.forms
+    assert NOTHING_KNOWN.forms == ()
+
+
+def test_every_door_fails_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken(dict[str, str]):
         def items(self) -> Any:
             raise ZeroDivisionError
 
     endless: list[Any] = []
     endless.append(endless)
-    assert redact(Broken()) == "***"
-    assert redact({"a": endless}) == "***"
+    for value in (Broken(a="b"), {"a": endless}):
+        assert redact(value) == PLACEHOLDER
+        assert NOTHING_KNOWN.content(value) == MARK
+
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Redactor, "spans", broken)
+    assert redact("text") == PLACEHOLDER
+    assert NOTHING_KNOWN.content("text") == MARK
+    assert NOTHING_KNOWN.text("text") == MARK
+    assert NOTHING_KNOWN.unnamed("text") == MARK
+    assert NOTHING_KNOWN.final(b"text") == MARK.encode()
 
 
-def test_hostile_text_takes_linear_time() -> None:
-    for piece in ("eyJ", "eyJ-", "abc=", "sk-a", "a-", "https://a:", "-----BEGIN ", "bearer ", "token: x(", "'\\"):
-        redact(piece * 50_000)
+VALUE = 'my "own" pass/word+1 ü'
+REDACTOR = Redactor([VALUE, "hunter2", "true", "abc", "password", MARK])
 
 
-CANARY = "canary0123456789"
+@pytest.mark.parametrize(
+    "form",
+    [
+        VALUE,
+        "hunter2",
+        quote(VALUE),
+        quote(VALUE, safe=""),
+        json.dumps(VALUE)[1:-1],
+        json.dumps(json.dumps(VALUE))[3:-3],
+        repr(VALUE)[1:-1],
+        base64.b64encode(VALUE.encode()).decode(),
+        VALUE.encode().hex(),
+    ],
+)
+def test_known_values_are_taken_out_in_every_encoding(form: str) -> None:
+    for shown in (
+        REDACTOR.text(f"see {form}."),
+        REDACTOR.final(f"see {form}.".encode()).decode(),
+        REDACTOR.content([f"see {form}."])[0],
+        REDACTOR.value({f"see {form}.": 1}).popitem()[0].replace(PLACEHOLDER, MARK),
+    ):
+        assert shown.rstrip("=.") == f"see {MARK}"
+
+
+def test_trivial_values_are_left_alone() -> None:
+    text = f"true, abc, password, {MARK}"
+    assert REDACTOR.text(text) is text
+
+
+def test_known_values_stand_before_shapes() -> None:
+    assert Redactor([KEY[:12]]).text(f"a {KEY} b") == f"a {MARK} b"
+    assert Redactor([KEY + "!"]).text(f"a {KEY}! b") == f"a {MARK} b"
+
+
+def test_a_redactor_does_not_show_what_it_knows() -> None:
+    assert "hunter2" not in repr(REDACTOR)
+    assert Redactor(iter(["hunter2"])) == Redactor(("hunter2",))
+    assert hash(Redactor(["hunter2"])) == hash(Redactor(("hunter2",)))
+
+
+def test_the_policy_s_parts_are_at_hand() -> None:
+    assert is_secret_key("password") is True
+    assert known_values({"A_TOKEN": "abc123!"}) == ("abc123!",)
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff\xfe\x00", "\ud800".encode("utf-8", "surrogatepass"), b'{"a": 1}\n'])
+def test_final_bytes_without_secrets_stay_as_they_are(data: bytes) -> None:
+    assert REDACTOR.final(data) is data
+
+
+@pytest.mark.parametrize(
+    ("data", "shown"),
+    [
+        (b"\xff hunter2 \xfe", b"\xff [redacted secret] \xfe"),
+        (b'{"password": "other1word1"}', b'{"password": "other1word1"}'),
+        (json.dumps({"a": VALUE}).encode(), b'{"a": "[redacted secret]"}'),
+        (json.dumps([f"\n{KEY}\n"]).encode(), b'["\\n[redacted secret]\\n"]'),
+        (b"postgres://me:hunter3@db", b"postgres://[redacted secret]@db"),
+    ],
+)
+def test_final_bytes_lose_what_is_known_and_what_has_a_shape(data: bytes, shown: bytes) -> None:
+    assert REDACTOR.final(data) == shown
+
+
+def test_final_bytes_stay_json_at_any_price() -> None:
+    assert Redactor(['x1","y2']).final(b'{"a": ["x1","y2"]}') == b'{"a": ["[redacted secret]"]}'
+    assert Redactor(['x1"],"y2']).final(b'{"a": ["x1"],"y2": 3}') == b'"[redacted secret]"'
+
+
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=20),
     lambda children: st.lists(children, max_size=4) | st.dictionaries(st.text(max_size=8), children, max_size=4),
     max_leaves=10,
 )
+PLANTED = [VALUE, f"see {VALUE}", KEYS[0], f"a={KEYS[20]}", "password='x8KqqP2zz1'", f"secret: {HEX}", BLOCKS[0]]
+CANARIES = ["pass/word", "pass%2Fword", KEYS[0][5:40], KEYS[20][5:30], "x8KqqP2zz1", HEX, "MIIEvQ"]
 
 
-@given(value=PLAIN, key=st.sampled_from(SECRET_KEYS), path=st.lists(st.sampled_from(["list", "map"]), max_size=5))
-def test_no_secret_survives_at_any_depth(value: Any, key: str, path: list[str]) -> None:
-    planted: Any = {key: CANARY, "other": value}
+@given(
+    value=PLAIN,
+    planted=st.sampled_from(PLANTED),
+    path=st.lists(st.sampled_from(["list", "map", "key", "json"]), max_size=5),
+)
+def test_no_secret_survives_at_any_depth(value: Any, planted: Any, path: list[str]) -> None:
     for step in path:
-        planted = [value, planted] if step == "list" else {"x": planted, "y": value}
-    assert CANARY not in json.dumps(redact(planted))
+        wrapped = {"list": [value, planted], "map": {"x": planted, "y": value}, "json": json.dumps([planted, value])}
+        planted = {planted: value} if step == "key" and isinstance(planted, str) else wrapped.get(step, planted)
+    text = json.dumps(planted)
+    shown = [REDACTOR.value(planted), REDACTOR.content(planted), REDACTOR.text(text)]
+    if "json" not in path[1:]:
+        shown.append(REDACTOR.text(repr(planted)))
+    for each in shown:
+        for said in (json.dumps(each), json.dumps(each, ensure_ascii=False), repr(each)):
+            assert not any(canary in said for canary in CANARIES)
 
 
 @given(value=PLAIN)
 def test_redacting_twice_changes_nothing_more(value: Any) -> None:
-    once = redact(value)
-    assert redact(once) == once
+    for door in (REDACTOR.value, REDACTOR.content):
+        once = door(value)
+        assert door(once) == once
+
+
+@given(
+    parts=st.lists(
+        st.sampled_from([*KEYS, *("".join(part) for part in PARTS), *BLOCKS, "hunter2", MARK, '"', "\\", "\n"]),
+        max_size=5,
+    ),
+    between=st.sampled_from(["", " ", "=", "hunter2", "@", ":", '"']),
+)
+def test_redacting_a_text_twice_changes_nothing_more(parts: list[str], between: str) -> None:
+    once = REDACTOR.text(between.join(parts))
+    assert REDACTOR.text(once) == once
+    data = REDACTOR.final(between.join(parts).encode())
+    assert REDACTOR.final(data) == data
+
+
+@given(value=PLAIN)
+def test_final_bytes_of_json_are_json(value: Any) -> None:
+    data = json.dumps([value, {"a": KEY, "b": VALUE, "c": f"\n{KEY}"}]).encode()
+    assert json.loads(REDACTOR.final(data))[1] == {"a": MARK, "b": MARK, "c": f"\n{MARK}"}
+
+
+def test_hostile_text_takes_linear_time() -> None:
+    """What is quadratic would take minutes here."""
+    for piece in (
+        "eyJ",
+        "abc=",
+        "s" + "k-a",
+        "a-",
+        "https://a:",
+        "-----BEGIN ",
+        "bearer ",
+        "token: x(",
+        "'\\",
+        "hunter",
+        "{",
+    ):
+        REDACTOR.text(piece * 50_000)
+        REDACTOR.value([piece * 5_000] * 5)

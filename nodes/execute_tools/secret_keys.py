@@ -1,0 +1,160 @@
+"""Which names stand for secrets, and which of the literals under them look like one. Pure."""
+
+import re
+from typing import Final
+
+SECRET_WORDS: Final = (
+    "passw",
+    "passphrase",
+    "passcode",
+    "secret",
+    "token",
+    "credential",
+    "cookie",
+    "authorization",
+    "bearer",
+    "apikey",
+    "api_key",
+    "api-key",
+    "accesskey",
+    "access_key",
+    "access-key",
+    "privatekey",
+    "private_key",
+    "private-key",
+)
+"""Lower-case words of which a secret's name holds one. Source: spec 4's key names, and those that mean the same."""
+
+_SECRET_KEY = re.compile(
+    r"passw(?:or)?d|passphrase|passcode|secret|token|(?:api|access|private)_?-?key|authorization|bearer|credential"
+    r"|cookie",
+    re.IGNORECASE,
+)
+_MEASURE = re.compile(
+    r"tokeni[sz]\w*|(?:max|min|num)_?tokens?|token_?(?:count|limit|budget|usage|type|id)\w*"
+    r"|(?<!access_)(?<!refresh_)(?<!auth_)(?<!api_)(?<!bearer_)tokens(?![a-z])",
+    re.IGNORECASE,
+)
+"""Words that speak of tokens as a measure of text."""
+
+_FILE_NAME = re.compile(r"/|\.[A-Za-z0-9]{1,4}$")
+"""Keys that are paths, as in a map of files to hashes."""
+
+_ABOUT_WORDS = """
+    alg algorithm at attempts attribute backend checksum class column config configuration count date definition
+    definitions description details digest dir directory encoder endpoint env error example examples exception
+    expired expires expiry factory field file filename fingerprint flow flows folder form format generator grant
+    handler hash hasher hashes header help hint index info input kind label len length level line link manager
+    message middleware mode model name names options param parameter path pattern placeholder policy position
+    prefix properties provider re ref regex request requirements reset response rule rules schema scope scopes
+    security selector separator serializer service settings size state status storage store strategy stream
+    suffix template text time timeout title ttl type uri url usage validator var variable version view
+"""
+_ABOUT = frozenset(_ABOUT_WORDS.split())
+"""Last words of names that say something about a secret: where it is, how it is checked, how long it lives."""
+
+_NAME_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+
+_PLAIN_WORDS = """
+    abc access account acme admin aes alice anonymous another any api app application auth authorization bad bar
+    basic baz bearer blank bob bogus change changed changeit changeme client code com cookie correct credential
+    credentials custom db default demo dev development dummy empty enter env error example fake false field file
+    foo foobar for from generated github goes google guest has have hello here host http https id incorrect insert
+    invalid is it jane john jwt key keys letmein like live local localhost login long main me missing mock mongo
+    my mypassword mysecret mysql mytoken name new no none not null oauth of off ok old on only openai or org
+    other pass passphrase passwd password passwords payload placeholder please postgres prefix private prod
+    production provided public put pw pwd qwerty random real redacted redis refresh replace repo required reset
+    right root same sample scott secret secrets sentinel server service session set short should signing some
+    something stage staging string strong stub suffix super sure tbd temp test testing testpass that the thing
+    this tiger tmp to todo token tokens true type undefined unset unused user username valid value values very
+    was weak welcome with word world wrong xxx yes you your
+"""
+_PLAIN = frozenset(_PLAIN_WORDS.split())
+"""Words of which placeholders and test values are made."""
+
+_TERMS = re.compile(
+    r"sha-?\d+|base(?:16|32|58|62|64|85)|md5|utf-?(?:8|16|32)|oauth\d|pbkdf2|argon2(?:id?)?|ed25519|x509|pkcs\d+"
+    r"|[ehpr]s(?:256|384|512)|aes-?\d+|hmac|http2|i18n|l10n|k8s|s3|ec2|p(?:256|384|521)|(?<![a-z])v\d+",
+    re.IGNORECASE,
+)
+"""Terms of the trade that hold digits: they make no random value of a name."""
+
+_PLACEHOLDER = re.compile(
+    r"[\s\u2026]|\.\.\.|\*\*\*|(.)\1{5,}|://|^<.*>$|\$\{|\$\(|^\$[A-Za-z_]+$|\{\{|\{[A-Za-z_]*\}|%\(|%[sdr]\b|^%\w+%$"
+    r"|\\[swdbWDSB]|\[redacted|@[\w-]+(?:\.[\w-]+)+$|^0x[0-9a-fA-F]+$|^\$?[A-Za-z]+=$|^\[.*\][+*]?$"
+)
+"""What stands for a value, is text, or is a value of another sort: references, formats, URLs, addresses."""
+
+_SEPARATORS = re.compile(r"[#_\-.:/,@~]+")
+_NAME_LIKE = re.compile(r"#?[A-Za-z0-9_\-.:/,@~]+")
+_BRACKET = re.compile(r"[\[\](){}<>\\|]")
+_CAMEL = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+_WORDY = re.compile(r"[A-Za-z]*\d?|[A-Za-z]{2,}\d{2}|[A-Za-z]+\d[A-Za-z]+|\d{1,10}")
+SHORTEST: Final = 8
+"""Characters that a literal has at least, to be taken for a secret because of its name."""
+LONGEST: Final = 4096
+"""Characters that a literal has at most; keys that are longer have a shape of their own."""
+
+
+def is_secret_key(name: str) -> bool:
+    """Whether a value under this name is a secret, whatever it looks like."""
+    return bool(_SECRET_KEY.search(_MEASURE.sub("", name))) and not _FILE_NAME.search(name)
+
+
+def names_a_literal(name: str) -> bool:
+    """Whether a literal under this name may be a secret: `password`, and not `password_field` or `token_url`."""
+    return is_secret_key(name) and not is_about(name)
+
+
+def is_about(name: str) -> bool:
+    """Whether what stands under this name only says something about its neighbours or its owner."""
+    words = _NAME_WORDS.findall(name)
+    return name.startswith("$") or bool(words and words[-1].lower() in _ABOUT)
+
+
+def looks_secret(value: str) -> bool:
+    """Whether a literal under a secret name is a secret by its look.
+
+    It has at least `SHORTEST` characters of mixed classes and no white space, and is no placeholder, no reference,
+    no path and no name: none whose parts are words.
+    """
+    if not SHORTEST <= len(value) <= LONGEST or is_filler(value) or value[0] in "=:,;":
+        return False
+    digits, classes = _classes(value)
+    if _NAME_LIKE.fullmatch(value):
+        return not _is_name(value)
+    if _BRACKET.search(value):
+        return digits and classes == 4
+    return classes >= (2 if digits else 3)
+
+
+def is_plain(value: str) -> bool:
+    """Whether it is made of words that placeholders and test values are made of, digits and signs aside."""
+    pieces = [piece.lower() for piece in _CAMEL.findall(value) if not piece.isdigit()]
+    odd = [piece for piece in pieces if piece not in _PLAIN]
+    return len(odd) < len(pieces) and len("".join(odd)) <= 2
+
+
+def is_filler(value: str) -> bool:
+    """Whether it stands for a value: a placeholder, a reference, or words that examples are made of."""
+    return bool(_PLACEHOLDER.search(value)) or is_plain(value)
+
+
+def _classes(value: str) -> tuple[bool, int]:
+    lower, upper, digits = (any(test(char) for char in value) for test in (str.islower, str.isupper, str.isdigit))
+    return digits, lower + upper + digits + any(not char.isalnum() for char in value)
+
+
+def _is_name(value: str) -> bool:
+    """Whether each part of it is a word, as in identifiers, paths, attribute chains, versions and dates."""
+    parts = [part for part in _SEPARATORS.split(_TERMS.sub("x", value)) if part]
+    if len(parts) == 1 and sum(char.isdigit() for char in parts[0]) > 1 and not parts[0].isdigit():
+        return False
+    return all(_is_word(part) for part in parts)
+
+
+def _is_word(part: str) -> bool:
+    if not _WORDY.fullmatch(part):
+        return False
+    pieces = _CAMEL.findall(part)
+    return len(part) < SHORTEST or len(part) >= 3 * len(pieces)

@@ -1,0 +1,110 @@
+import base64
+import json
+from urllib.parse import quote, quote_plus
+
+import pytest
+from hypothesis import given, strategies as st
+
+from nodes.execute_tools.known_secrets import forms_of, is_findable, known_values
+
+VALUE = 'p/ss w"rd+\\ü1'
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        VALUE,
+        json.dumps(VALUE)[1:-1],
+        json.dumps(VALUE, ensure_ascii=False)[1:-1],
+        json.dumps(json.dumps(VALUE))[3:-3],
+        repr(VALUE)[1:-1],
+        quote(VALUE),
+        quote(VALUE, safe=""),
+        quote_plus(VALUE),
+        "p%2fss%20w%22rd%2b%5c%c3%bc1",
+        VALUE.replace('"', "&quot;"),
+        VALUE.encode().hex(),
+        VALUE.encode().hex().upper(),
+        base64.b64encode(VALUE.encode()).decode().rstrip("="),
+        base64.urlsafe_b64encode(VALUE.encode()).decode().rstrip("="),
+    ],
+)
+def test_a_value_is_known_in_its_encodings(form: str) -> None:
+    assert any(known in form for known in forms_of([VALUE]))
+
+
+@given(before=st.binary(max_size=9), after=st.binary(max_size=9))
+def test_a_value_is_known_inside_of_base64(before: bytes, after: bytes) -> None:
+    text = base64.b64encode(before + VALUE.encode() + after).decode()
+    assert any(known in text for known in forms_of([VALUE]))
+
+
+def test_long_forms_come_first() -> None:
+    lengths = [len(form) for form in forms_of([VALUE, VALUE * 2])]
+    assert lengths == sorted(lengths, reverse=True)
+
+
+def test_each_long_line_of_a_value_is_known() -> None:
+    forms = forms_of(["first-line-0123456789\nshort1\nsecond-line-0123456789\n"])
+    assert {"first-line-0123456789", "second-line-0123456789"} <= set(forms)
+    assert "short1" not in forms
+
+
+_FINDABLE = [
+    "abc12!",
+    "key-123456",
+    "test-token-of-the-server",
+    "hunter2",
+    "a" * 8 + "bcdefghi",
+    "123456789",
+    "p@ss word",
+    "/x8K+qP2/zz==",
+]
+_TRIVIAL = """
+    true none None null password changeme secret test testing abc a1b2c secret123 my-secret postgres Postgres POSTGRES
+    12345678 /run/secrets/db ./a/b ~/key test-token
+"""
+
+
+@pytest.mark.parametrize("value", _FINDABLE)
+def test_these_values_are_looked_for(value: str) -> None:
+    assert is_findable(value) is True
+    assert value in forms_of([value])
+
+
+@pytest.mark.parametrize("value", ["", " ", *_TRIVIAL.split(), "aaaaaaa", "1a1a1a1a1a"])
+def test_trivial_values_are_not(value: str) -> None:
+    assert is_findable(value) is False
+    assert forms_of([value]) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "known"),
+    [
+        ("OPENAI_API_KEY", "key-123456", ("key-123456",)),
+        ("GITHUB_TOKEN", "abc123!", ("abc123!",)),
+        ("DB_PASSWORD", "hunter2", ("hunter2",)),
+        ("ENCRYPTION_KEY", "abc123!", ("abc123!",)),
+        ("MY_PAT", "abc123!", ("abc123!",)),
+        ("lower_secret", "abc123!", ("abc123!",)),
+        ("DATABASE_URL", "postgres://me:hunter2@db/x", ("hunter2",)),
+        ("DATABASE_URL", "postgres://me:hun%40ter2@db/x", ("hun%40ter2", "hun@ter2")),
+        ("DATABASE_URL", "postgres://me:password@db/x", ()),
+        ("DATABASE_URL", "postgres://db/x", ()),
+        ("DB_PASSWORD", "postgres", ()),
+        ("API_KEY", "", ()),
+        ("GITHUB_TOKEN_FILE", "/run/secrets/token1", ()),
+        ("MAX_TOKENS", "1234567890", ()),
+        ("TOKENIZERS_PARALLELISM", "abc123!", ()),
+        ("PWD", "/home/me/abc123!", ()),
+        ("OLDPWD", "/home/me/abc123!", ()),
+        ("HOME", "/home/abc123!", ()),
+        ("KEYBOARD", "abc123!", ()),
+    ],
+)
+def test_secrets_of_an_environment(name: str, value: str, known: tuple[str, ...]) -> None:
+    assert known_values({name: value}) == known
+
+
+def test_a_value_under_two_names_is_known_once() -> None:
+    assert known_values({"A_TOKEN": "abc123!", "B_TOKEN": "abc123!"}) == ("abc123!",)

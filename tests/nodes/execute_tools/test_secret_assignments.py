@@ -1,0 +1,116 @@
+import pytest
+
+from nodes.execute_tools.secret_assignments import assignment_spans, fold, has_secret_word
+from nodes.execute_tools.secret_keys import SECRET_WORDS
+from tests.nodes.execute_tools.secret_samples import BENIGN, FILE_NAMES, MIXED
+
+S = "x8KqqP2zz1"
+
+
+def taken(text: str) -> list[str]:
+    return sorted({text[start:end] for start, end in assignment_spans(text, fold(text))})
+
+
+@pytest.mark.parametrize("name", ["password", "DB_PASSWORD", "clientSecret", "api-key", "x_access_token", "Cookie"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{{}}={S}",
+        f"{{}}={S} next",
+        f"  {{}}: {S}\n",
+        f"export {{}}={S}",
+        f"{{}} = '{S}'",
+        f'{{}}="{S}",',
+        f'{{}}: str = "{S}"',
+        f'{{}}: Optional[str] = "{S}"',
+        f"{{}} := `{S}`",
+        f":{{}} => '{S}'",
+        f'"{{}}": "{S}"',
+        f'\\"{{}}\\": \\"{S}\\"',
+        f'\\\\\\"{{}}\\\\\\": \\\\\\"{S}\\\\\\"',
+        f'os.environ["{{}}"] = "{S}"',
+        f"define('{{}}', '{S}')",
+        f"<{{}}>{S}</a>",
+        f"run --{{}} {S} more",
+        f"run --{{}}={S}",
+        f"one\\n--{{}} {S}\\ntwo",
+        f"?{{}}={S}&page=2",
+        f'f(1, {{}}=b"{S}")',
+        f'"{{}}: {S}"',
+        f"one\\n{{}}={S}\\ntwo",
+        f"12\t{{}}={S}",
+        f"+{{}}={S}",
+    ],
+)
+def test_a_literal_under_a_secret_name_is_found(text: str, name: str) -> None:
+    assert taken(text.replace("{}", name)) == [S]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"password == '{S}'",
+        f"password != '{S}'",
+        f"password >= '{S}'",
+        f"password::{S}",
+        f"password({S})",
+        f"password = {S}()",
+        f"password = {S}[0]",
+        f"password = a.{S}",
+        f"password {S}",
+        f"password, '{S}'",
+        f"password>{S}</a>",
+        f"<password>{S}",
+        f"password_field = '{S}'",
+        f"max_tokens = '{S}'",
+        f"passport = '{S}'",
+        f"password = '{S} {S}'",
+        f"password = '{S}",
+        f"password = \"{S}'",
+        f"x = '{S}'  # password",
+        f"password =\n'{S}'",
+    ],
+)
+def test_what_is_no_assignment_of_a_literal_is_left(text: str) -> None:
+    assert taken(text) == []
+
+
+@pytest.mark.parametrize("text", [*BENIGN, *(f'"password": "{name}"' for name in FILE_NAMES)])
+def test_harmless_text_has_none(text: str) -> None:
+    assert taken(text) == []
+
+
+def test_each_of_several_names_is_seen() -> None:
+    text = f"password={S}1, secret_token='{S}2' api_key: {S}3"
+    assert taken(text) == [f"{S}1", f"{S}2", f"{S}3"]
+
+
+def test_ampersands_belong_to_a_value_but_not_to_a_query() -> None:
+    assert taken("password = Tr0ub4dor&3") == ["Tr0ub4dor&3"]
+    assert taken(f"password={S}&page_number=2") == [S]
+
+
+def test_letters_that_grow_in_lower_case_move_nothing() -> None:
+    text = f"İİİ PASSWORD='{S}'"
+    assert len(fold(text)) == len(text)
+    assert taken(text) == [S]
+
+
+@pytest.mark.parametrize("word", SECRET_WORDS)
+def test_the_words_that_names_are_made_of(word: str) -> None:
+    assert has_secret_word(f"a {word}ed thing") is True
+    assert taken(f"my_{word.replace('passw', 'password')}={MIXED[:20]}") == [MIXED[:20]]
+
+
+def test_ordinary_text_has_no_such_word() -> None:
+    assert has_secret_word("a pass, a key, an author") is False
+
+
+@pytest.mark.parametrize("word", SECRET_WORDS)
+def test_hostile_text_takes_linear_time(word: str) -> None:
+    """What is quadratic would take minutes here."""
+    for filler in ("", "=", " ", "='", '="', ": a", "\\", " = ", ":a=", "-", "a1", "=a1B2", "='a1B2", "[", "\\\\'"):
+        text = (word + filler) * (50_000 // len(word + filler))
+        list(assignment_spans(text, text))
+    text = f"{word}={'a1B2&' * 10_000}"
+    list(assignment_spans(text, text.lower()))

@@ -1,0 +1,110 @@
+import pytest
+
+from nodes.execute_tools.secret_keys import is_about, is_filler, is_plain, is_secret_key, looks_secret, names_a_literal
+
+_CLEAR = """password db_password PASSWD passphrase secret client_secret clientSecret token access_token accessToken
+refresh_tokens auth_token api_key apikey apiKey API-KEY OPENAI_API_KEY authorization Authorization bearer credentials
+private_key aws_secret_access_key cookie Set-Cookie x-api-key db.password my.token passcode"""
+_HARMLESS = """max_tokens maxTokens min_tokens input_tokens output_tokens total_tokens cached_tokens tokens tokens_used
+prompt_tokens token_count tokenCount token_limit token_type token_ids tokenizer tokenize max_token keys key monkey path
+author passed compass arguments tool_name sha256 src/secrets.py token.py docs/api_key.md"""
+_ABOUT = """password_field tokenUrl token_endpoint PASSWORD_RESET_URL secret_name API_KEY_HEADER cookie_path
+credentials_file password_hash apiKeySecurity tokenExpiresAt passwordMinLength secretRef $token"""
+
+
+@pytest.mark.parametrize("key", _CLEAR.split())
+def test_these_names_are_secret(key: str) -> None:
+    assert is_secret_key(key) is True
+    assert names_a_literal(key) is True
+
+
+@pytest.mark.parametrize("key", _HARMLESS.split())
+def test_these_names_are_not(key: str) -> None:
+    assert is_secret_key(key) is False
+    assert names_a_literal(key) is False
+
+
+@pytest.mark.parametrize("key", _ABOUT.split())
+def test_these_names_only_speak_of_a_secret(key: str) -> None:
+    assert is_about(key) is True
+    assert names_a_literal(key) is False
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "hunter2hunter2",
+        "canary0123456789",
+        "Tr0ub4dor&3",
+        "P@ssw0rd99x",
+        "x8K!qP2z",
+        "kJhGfDsApOiUyTrE",
+        "9f86d081884c7d659a2feaa0c55ad015",
+        "123e4567-e89b-12d3-a456-426614174000",
+        "wJalrXUtnF/K7MDENG+bPxRfiCY3x9zQ2LmT5vWs",
+        "dGhpcyBpcyBzZWNyZXQx==",
+        "aB3[dE5}fG7!",
+        "a" * 5 + "1" * 5 + "bC3" * 1362,
+    ],
+)
+def test_these_literals_look_secret(value: str) -> None:
+    assert looks_secret(value) is True
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "",
+        "a1B2c3D",  # too short
+        "a1B2" * 1025,  # too long
+        "correcthorsebattery",
+        "Enter-your-password",
+        "two words 1!",
+        "changeme",
+        "password123",
+        "my_secret_key_1",
+        "xxxxxxxxxx1",
+        "correct!horse",
+        "battery?staple?",
+        "${DB_PASSWORD}",
+        "$DB_PASSWORD",
+        "{{ token1 }}",
+        "{password}1",
+        "%(password)s1",
+        "<password1>",
+        "%PASSWORD%",
+        "abcdef...1234",
+        "https://example.org/1",
+        "me1@example.org",
+        "/etc/app/credentials2.json",
+        "./secrets/v2",
+        "django.contrib.auth2.TokenBackend",
+        "access_token_v2",
+        "caching_sha2_password",
+        "pbkdf2_sha256",
+        "oauth2token",
+        "12345678",
+        "2024-01-01",
+        "192.168.100.200",
+        "0xdeadbeef12",
+        "#/definitions/oauth2Scopes",
+        "[-!#$%&*+.^_`|~0-9a-zA-Z]+",
+        "(?P<token>[A-Z]+)",
+        "\\w+\\d{8}",
+        "==abc123def",
+        "[redacted secret]1",
+    ],
+)
+def test_these_literals_do_not(value: str) -> None:
+    assert looks_secret(value) is False
+
+
+@pytest.mark.parametrize("value", ["test", "testToken1", "my-test-password-123", "MY_API_KEY", "FooBar x1"])
+def test_words_of_examples_are_plain(value: str) -> None:
+    assert is_plain(value) is True
+    assert is_filler(value) is True
+
+
+@pytest.mark.parametrize("value", ["", "123", "hunter", "live_aB3dE5fG7", "testament"])
+def test_other_words_are_not_plain(value: str) -> None:
+    assert is_plain(value) is False

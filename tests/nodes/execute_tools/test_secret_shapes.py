@@ -1,0 +1,126 @@
+import pytest
+
+from nodes.execute_tools.secret_assignments import fold
+from nodes.execute_tools.secret_shapes import SHAPES, SHORTEST_TOKEN, shape_spans, url_password
+from tests.nodes.execute_tools.secret_samples import BENIGN, BLOCKS, HEX, KEYS, MIXED, joined
+
+
+def taken(text: str) -> list[str]:
+    return sorted({text[start:end] for start, end in shape_spans(text, fold(text))})
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("", ""), ("x = '", "'"), (" ", "\n"), ("\\n", "\\n"), ("\\u0022", ""), ("\x1b[31m", "\x1b[0m"), ("?q=%3D", "&b")],
+)
+def test_each_key_is_found_as_a_whole(key: str, before: str, after: str) -> None:
+    found = taken(before + key + after)
+    assert found[0].startswith(key)
+    assert len(found) == 1
+
+
+VARIANTS = """
+    gho_ gldt- glrt- glft- glsoat- glagent- gloas- glcbt- glimt- glffct- GR1348941 dckr_oat_ ABIA ACCA ABSK 1//0
+    LTAI AKID xoxa- xoxe- xoxo- xoxr- xoxs- xoxe.xoxb- xoxe.xoxp- sk_test_ sk_prod_ rk_live_ rk_prod_ doo_v1_
+    dor_v1_ shpca_ shppa_ shpss_ sq0csp- hvb. hvr. dp.st. dp.ct. dp.sa. dp.scim. dp.audit. dt0c01. glc_ ATCTT3
+    ntn_ nfp_ pscale_pw_ ghu_ ghr_ pscale_oauth_ sb_secret_ sntrys_ ops_eyJ pcsk_ lsv2_sk_ LS0tLS1CRUdJTiBQUklW
+    LS0tLS1CRUdJTiBFQyBQ LS0tLS1CRUdJTiBPUEVOU1NI
+"""
+
+
+def test_each_prefix_has_a_sample_or_is_a_variant() -> None:
+    words = {word for shape in SHAPES if not shape.loose for word in shape.words if "/" not in word[2:]}
+    assert {word for word in words if not any(word in key for key in KEYS)} <= set(VARIANTS.split())
+
+
+@pytest.mark.parametrize("prefix", [word for word in VARIANTS.split() if word[-1] in "_-" and "xox" not in word])
+def test_variants_of_prefixes_are_keys(prefix: str) -> None:
+    key = prefix + f"{HEX[:32]}_{HEX[:10]}" if prefix.startswith("lsv2") else prefix + HEX
+    assert taken(f"a {key} b") == [key]
+
+
+def test_no_key_is_shorter_than_the_words_that_are_looked_at() -> None:
+    assert min(len(key) for key in KEYS) >= SHORTEST_TOKEN
+    shortest = joined("xo~xb-") + "1a2b3c4d5e"
+    assert taken(shortest) == [shortest]
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_blocks_of_keys_are_shapes_too(block: str) -> None:
+    assert taken(f"{block}") == [block]
+
+
+@pytest.mark.parametrize("text", [text for text in BENIGN if "PRIVATE KEY" not in text])
+def test_harmless_text_has_no_shape(text: str) -> None:
+    assert taken(text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        ("https://me:hunter2@example.org/x", "me:hunter2"),
+        ("postgres://me:p@ss1@db", "me:p@ss1"),
+        (f"https://{MIXED[:40]}@git.example.org", MIXED[:40]),
+        ("Bearer abcdef0123456789", "abcdef0123456789"),
+        ("bearer\tabcdef0123456789", "abcdef0123456789"),
+        ("Basic dXNlcjpwYXNzd29yZA==", "dXNlcjpwYXNzd29yZA=="),
+        (f"authorization: Token {HEX}", HEX),
+        (f"'Authorization': 'ApiKey {MIXED[:20]}'", MIXED[:20]),
+        ('{"auth": "dXNlcjpwYXNzd29yZA=="}', "dXNlcjpwYXNzd29yZA=="),
+        ("//r.io/:_auth=dXNlcjpwYXNzd29yZA==", "dXNlcjpwYXNzd29yZA=="),
+        ("Server=a;Pwd=x1!y;", "x1!y"),
+        ("pwd=x1!y;server=a", "x1!y"),
+        ("AccountKey=" + MIXED[:40] + "==", MIXED[:40] + "=="),
+        (f"?x=1&sig={MIXED[:40]}%3D", f"{MIXED[:40]}%3D"),
+        (f"&X-Amz-Signature={HEX}", HEX),
+        (f"Cookie: a=b; PHPSESSID={MIXED[:26]}; c", MIXED[:26]),
+        ("login me password s3cr3t!", "s3cr3t!"),
+        (f"https://discord.com/api/webhooks/123456789012345678/{MIXED[:68]}", MIXED[:68]),
+    ],
+)
+def test_secrets_are_known_by_what_stands_before_them(text: str, secret: str) -> None:
+    assert taken(text) == [secret]
+
+
+@pytest.mark.parametrize(
+    ("value", "password"),
+    [
+        ("postgres://me:hunter2@db/x", "hunter2"),
+        ("postgres://me:hun%40ter2@db/x", "hun%40ter2"),
+        ("redis://:hunter2@host", "hunter2"),
+        ("postgres://postgres:postgres@db/x", ""),
+        ("postgres://zebra:zebra@db/x", ""),
+        ("postgres://me@db/x", ""),
+        (f"https://{MIXED[:40]}@db/x", ""),
+        ("hunter2", ""),
+    ],
+)
+def test_the_password_of_a_url(value: str, password: str) -> None:
+    assert url_password(value) == password
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        joined("gh~p_") + "x" * 36,
+        joined("gl~pat-your-token-goes-here"),
+        joined("s~k-ant-api03-...") + "1234567890",
+        joined("s~k-your-api-key-goes-here"),
+        joined("xgh~p_") + MIXED[:36],
+        "Basic YToAAWJjZGVm",  # a, a colon and signs that cannot be printed
+        "Basic authentication",
+    ],
+)
+def test_placeholders_and_other_words_are_no_keys(text: str) -> None:
+    assert taken(text) == []
+
+
+@pytest.mark.parametrize("word", sorted({word for shape in SHAPES for word in shape.words}))
+def test_each_shape_takes_linear_time(word: str) -> None:
+    """What is quadratic would take minutes here."""
+    for filler in ("", "a", "1", "a1-", "A0", " ", "=", ": ", "\\", "://a:", ";x=", "@"):
+        text = (word + filler) * (50_000 // len(word + filler))
+        list(shape_spans(text, fold(text)))
+    text = word + "a1B2" * 12_500
+    list(shape_spans(text, fold(text)))
