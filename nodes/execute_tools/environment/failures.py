@@ -29,14 +29,16 @@ _FAILURES: Final[dict[int, tuple[ToolErrorCode, str]]] = {
 }
 
 
-_FATAL_FOR_WRITING: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS})
+_FATAL_FOR_CHANGES: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS})
 """What stands in the way of every change, whatever a model tries next."""
+
+_CHANGING: Final = frozenset({"write", "delete", "move", "move to"})
 
 
 def os_failure(error: OSError, doing: str, path: str) -> ToolError:
     """The error for `doing` (a verb, such as "read") at `path`, which names the path and the reason."""
     code, reason = _FAILURES.get(error.errno or 0, (ToolErrorCode.IO_ERROR, error.strerror or type(error).__name__))
-    fatal = doing == "write" and error.errno in _FATAL_FOR_WRITING
+    fatal = doing in _CHANGING and error.errno in _FATAL_FOR_CHANGES
     return ToolError(code=code, message=f"Cannot {doing} {quoted(path)}: {reason}.", fatal=fatal)
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
 from typing import BinaryIO, Self
@@ -50,15 +51,16 @@ def open_file(paths: JudgedPaths, path: str) -> OpenedFile | ToolError:
     if isinstance(place, ToolError):
         return place
     try:
-        with closing(open_root(paths.root)) as root:
+        with closing(open_root(paths.root)) as root, ExitStack() as refused:
             descriptor, status = open_regular(root, place.parts, os.O_RDONLY)
+            stream = refused.enter_context(os.fdopen(descriptor, "rb"))
             name = paths.opened_name(descriptor, root, place, for_write=False)
+            if isinstance(name, ToolError):
+                return name
+            refused.pop_all()  # the caller closes it
+            return OpenedFile(name, status.st_size, stream)
     except OSError as error:
         return os_failure(error, "read", place.requested)
-    if isinstance(name, ToolError):
-        os.close(descriptor)
-        return name
-    return OpenedFile(name, status.st_size, os.fdopen(descriptor, "rb"))
 
 
 def read_whole(opened: OpenedFile, max_bytes: int) -> FileContent | ToolError:

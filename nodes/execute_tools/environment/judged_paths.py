@@ -2,10 +2,16 @@
 
 import errno
 import os
+import stat
 from collections.abc import Callable
+from contextlib import suppress
+from copy import copy
+from typing import Self
 
 from nodes.execute_tools.environment.failures import os_failure, quoted
-from nodes.execute_tools.environment.handles import handle_name
+from nodes.execute_tools.environment.handles import closing, handle_name, open_root, status_beneath
+from nodes.execute_tools.environment.hard_links import HardLinks
+from nodes.execute_tools.environment.path_shape import extension_denial
 from nodes.execute_tools.environment.sandbox import PathAccess, PathSandbox, Place
 from nodes.records import JsonMap, ToolError, ToolErrorCode
 
@@ -14,30 +20,45 @@ PathJudge = Callable[[str, bool], ToolError | None]
 
 
 class JudgedPaths:
-    """The sandbox and the judge together. `observe` receives the sandbox's refusals."""
+    """The sandbox and the judge together. `observe` receives the sandbox's refusals.
 
-    def __init__(self, root: str, judge: PathJudge, observe: Callable[[JsonMap], None] | None = None) -> None:
+    `allowed_extensions` are those of the files that may be read or written, in lower case with the dot; empty allows
+    all. Directories have none. Source: spec 4, `allowed_exts`.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        judge: PathJudge,
+        observe: Callable[[JsonMap], None] | None = None,
+        allowed_extensions: frozenset[str] = frozenset(),
+    ) -> None:
         self._judge = judge
-        self._sandbox = PathSandbox(
-            root, may_name=lambda name: self.denial(name, for_write=False) is None, observe=observe
-        )
+        self._extensions = allowed_extensions
+        self._sandbox = PathSandbox(root, may_name=self._may_name, observe=observe)
         self.root = self._sandbox.root
+        self._hard_links = HardLinks(self.root, lambda name, for_write: self.denial(name, for_write=for_write))
+
+    def of_any_extension(self) -> Self:
+        """The same for files that are read for our own use, such as `.gitignore`: without the extensions."""
+        view = copy(self)
+        view._extensions = frozenset()  # noqa: SLF001 - its own kind
+        return view
 
     def place(self, path: str, access: PathAccess) -> Place | ToolError:
         """Where the path leads, if the name asked for and the real one may both be used.
 
         The name asked for is judged before anything is looked up, so a denial does not tell what is there.
         """
-        for_write = access is PathAccess.WRITE_FILE
         requested = self._sandbox.requested_name(path)
-        denial = None if requested is None else self.denial(requested, for_write=for_write)
+        denial = None if requested is None else self._denial_for(requested, access)
         if denial is not None:
             return denial
         place = self._sandbox.locate(path, access)
         if isinstance(place, ToolError):
             return place
         names = {place.requested, place.real} - {requested}
-        denials = (self.denial(name, for_write=for_write) for name in sorted(names))
+        denials = (self._denial_for(name, access) for name in sorted(names))
         return next((each for each in denials if each is not None), place)
 
     def existing(self, path: str, access: PathAccess) -> Place | ToolError:
@@ -48,12 +69,33 @@ class JudgedPaths:
         return place
 
     def opened_name(self, descriptor: int, root_fd: int, place: Place, *, for_write: bool) -> str | ToolError:
-        """The real name of what is open, judged; the walked name where the kernel knows none."""
+        """The real name of the file or directory that is open, judged; the walked name where the kernel knows none."""
         root, absolute = handle_name(root_fd), handle_name(descriptor)
         name = place.real if root is None or absolute is None else os.path.relpath(absolute, root)
         if name == ".." or name.startswith("../"):
             return os_failure(OSError(errno.ESTALE, ""), "open", place.requested)
-        return self.denial(name, for_write=for_write) or name
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            return self.denial(name, for_write=for_write) or name
+        denial = self._denial_for(name, PathAccess.WRITE_FILE if for_write else PathAccess.READ_FILE)
+        return denial or self._hard_links.denial(name, lambda: os.fstat(descriptor), for_write=for_write) or name
+
+    def denied_file(self, path: str, *, for_write: bool = False) -> ToolError | None:
+        """Why a file may not be used under this path, whether or not it is there, or None.
+
+        For those who read files in another way than by opening them here: the file's other names count as well.
+        """
+        place = self.place(path, PathAccess.WRITE_FILE if for_write else PathAccess.READ_FILE)
+        if isinstance(place, ToolError):
+            return place
+        if place.missing:
+            return None
+        try:
+            with closing(open_root(self.root)) as root:
+                return self._hard_links.denial(
+                    place.real, lambda: status_beneath(root, place.parts), for_write=for_write
+                )
+        except OSError as error:
+            return os_failure(error, "look at", place.requested)
 
     def denial(self, name: str, *, for_write: bool) -> ToolError | None:
         """The judge's answer about a workspace-relative name; a judge that breaks denies."""
@@ -66,3 +108,19 @@ class JudgedPaths:
     def suggest(self, path: str) -> tuple[str, ...]:
         """Up to three closest existing names that may be read, best first."""
         return self._sandbox.suggest(path)
+
+    def _denial_for(self, name: str, access: PathAccess) -> ToolError | None:
+        denial = self.denial(name, for_write=access is PathAccess.WRITE_FILE)
+        if denial is not None or access is PathAccess.LIST_DIR:
+            return denial
+        return extension_denial(name, self._extensions)
+
+    def _may_name(self, name: str) -> bool:
+        if self._denial_for(name, PathAccess.READ_FILE) is None:
+            return True
+        return self.denial(name, for_write=False) is None and self._is_directory(name)
+
+    def _is_directory(self, name: str) -> bool:
+        with suppress(OSError), closing(open_root(self.root)) as root:
+            return stat.S_ISDIR(status_beneath(root, name.split("/")).st_mode)
+        return False

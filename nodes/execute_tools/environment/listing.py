@@ -4,8 +4,10 @@ import os
 from dataclasses import dataclass
 from typing import Literal
 
-from nodes.execute_tools.environment.handles import closing, open_beneath, open_root
+from nodes.execute_tools.environment.handles import closing, open_directory, open_root
+from nodes.execute_tools.environment.judged_paths import JudgedPaths
 from nodes.execute_tools.environment.sandbox import Place
+from nodes.records import ToolError
 
 GIT_DIRECTORY = ".git"
 
@@ -41,8 +43,16 @@ def _entry(found: os.DirEntry[str], prefix: str) -> Entry:
     return Entry(path, "other", 0)
 
 
-def entries_of(root: str, place: Place) -> list[Entry]:
-    """What the directory holds; OSError where it is none or cannot be read."""
-    directory_flags = os.O_RDONLY | os.O_DIRECTORY
-    with closing(open_root(root)) as top, closing(open_beneath(top, place.parts, directory_flags)) as directory:
-        return read_entries(directory, "" if place.real == "." else f"{place.real}/")
+def judged_entries(paths: JudgedPaths, place: Place) -> list[Entry] | ToolError:
+    """What the directory holds, or the judge's denial of the one that was opened, whatever it was called before.
+
+    Raises:
+        OSError: it is no directory, or it cannot be read.
+    """
+    with closing(open_root(paths.root)) as top, closing(open_directory(top, place.parts)) as directory:
+        name = paths.opened_name(directory, top, place, for_write=False)
+        return name if isinstance(name, ToolError) else read_entries(directory, _prefix(name))
+
+
+def _prefix(directory: str) -> str:
+    return "" if directory == "." else f"{directory}/"

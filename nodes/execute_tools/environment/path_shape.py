@@ -1,6 +1,7 @@
 """What can be a path at all, before anything is looked up."""
 
 import os.path
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 from nodes.execute_tools.environment.failures import quoted
@@ -31,6 +32,18 @@ def names_no_file(path: str) -> ToolError | None:
     if not path.endswith(("/", "/.")):
         return None
     return _invalid(f"The path {quoted(path)} names a directory, and a file is needed.", os.path.normpath(path))
+
+
+def extension_denial(name: str, allowed: AbstractSet[str]) -> ToolError | None:
+    """Why a file of this name may not be used, or None. `allowed` is in lower case with the dot; empty allows all.
+
+    Source: spec 4, `allowed_exts`.
+    """
+    extension = os.path.splitext(name)[1]
+    if not allowed or extension.lower() in allowed:
+        return None
+    message = f"Extension {quoted(extension)} not allowed. Allowed: {', '.join(sorted(allowed))}."
+    return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
 
 
 def _invalid(message: str, *suggestions: str) -> ToolError:

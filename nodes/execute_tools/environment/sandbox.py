@@ -183,9 +183,10 @@ class PathSandbox:
 def _real_name(candidate: str) -> tuple[str, bool]:
     """The name without links, and whether nothing is there. A link to nothing counts as the name it points to."""
     try:
-        return os.path.realpath(candidate, strict=True), False
-    except FileNotFoundError:
-        return os.path.realpath(candidate), True
+        try:
+            return os.path.realpath(candidate, strict=True), False
+        except FileNotFoundError:
+            return os.path.realpath(candidate), True
     except OSError as error:
         if error.errno == errno.EINVAL:  # what was a link when it was looked at was none when it was read
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE)) from error

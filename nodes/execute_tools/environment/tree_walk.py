@@ -5,8 +5,9 @@ from typing import Final
 
 from nodes.execute_tools.environment.ignore_rules import IgnoreRules, ReadFile
 from nodes.execute_tools.environment.judged_paths import JudgedPaths
-from nodes.execute_tools.environment.listing import Entry, entries_of
+from nodes.execute_tools.environment.listing import Entry, judged_entries
 from nodes.execute_tools.environment.sandbox import Place
+from nodes.records import ToolError
 
 DEEPEST: Final = 64
 """Directories below each other that a walk enters."""
@@ -33,8 +34,11 @@ def _visible(
     if paths.denial(place.real, for_write=False) is not None:
         return []
     try:
-        entries = sorted(entries_of(paths.root, place), key=lambda entry: entry.path)
+        found = judged_entries(paths, place)
     except OSError:
         return []
+    if isinstance(found, ToolError):
+        return []
+    entries = sorted(found, key=lambda entry: entry.path)
     rules = rules.within(place.real, entries, read_file)
     return [(entry, rules) for entry in entries if not rules.ignores(entry)]

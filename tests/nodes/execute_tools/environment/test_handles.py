@@ -2,19 +2,31 @@ import errno
 import fcntl
 import os
 import socket
+import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from nodes.execute_tools.environment import openat2
 from nodes.execute_tools.environment.handles import (
     closing,
     handle_name,
     open_beneath,
     open_directory,
     open_regular,
+    status_beneath,
 )
+from tests.nodes.execute_tools.environment.back_ends import BACK_ENDS, use
+
+
+@pytest.fixture(autouse=True, params=BACK_ENDS)
+def back_end(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Everything here holds with and without openat2."""
+    use(request.param, monkeypatch)
+    return str(request.param)
 
 
 @pytest.fixture
@@ -64,11 +76,90 @@ def test_what_is_not_one_part_is_never_passed_on(root_fd: int, part: str) -> Non
         open_beneath(root_fd, (part,), os.O_RDONLY)
     with pytest.raises(ValueError, match="not one part"):
         open_beneath(root_fd, (part, "x"), os.O_RDONLY)
+    with pytest.raises(ValueError, match="not one part"):
+        open_regular(root_fd, ("d", part), os.O_RDONLY)
+    with pytest.raises(ValueError, match="not one part"):
+        open_directory(root_fd, (part, "new"), made=[])
+    with pytest.raises(ValueError, match="not one part"):
+        status_beneath(root_fd, ("d", part))
 
 
 def test_the_losing_control_a_slash_at_the_end_defeats_o_nofollow(root_fd: int) -> None:
     with closing(os.open("dir_out/", os.O_RDONLY | os.O_NOFOLLOW, dir_fd=root_fd)) as descriptor:
         assert os.listdir(descriptor) == ["secret.txt"]
+
+
+def test_openat2_opens_a_whole_path_in_one_call_where_it_may(
+    root_fd: int, back_end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    real = openat2.open_beneath_by_kernel
+
+    def watched(directory_fd: int, path: str, flags: int, mode: int = 0) -> int:
+        descriptor = real(directory_fd, path, flags, mode)
+        asked.append(path)
+        return descriptor
+
+    monkeypatch.setattr(openat2, "open_beneath_by_kernel", watched)
+    os.close(open_beneath(root_fd, ("d", "e", "f.txt"), os.O_RDONLY))
+    os.close(open_directory(root_fd, ("d", "e")))
+    os.close(open_regular(root_fd, ("d", "e", "f.txt"), os.O_RDONLY)[0])
+    assert asked == (["d/e/f.txt", "d/e", "d/e"] if back_end == "openat2" else [])
+
+
+@pytest.mark.parametrize(
+    ("parts", "number"),
+    [
+        (("nope",), errno.ENOENT),
+        (("nope", "x"), errno.ENOENT),
+        (("d", "e", "f.txt", "x"), errno.ENOTDIR),
+        (("d", "x" * 256), errno.ENAMETOOLONG),
+        (("loop",), errno.ESTALE),
+        (("loop", "x"), errno.ESTALE),
+        (("magic", "d"), errno.ESTALE),
+        (("dangling",), errno.ESTALE),
+    ],
+)
+@pytest.mark.parametrize("function", [open_beneath, open_directory, open_regular, status_beneath])
+def test_errors_are_the_same_with_and_without_openat2(
+    tree: Path, root_fd: int, function: Callable[..., Any], parts: tuple[str, ...], number: int
+) -> None:
+    for name, target in (("loop", "loop"), ("magic", "/proc/self/cwd"), ("dangling", "nowhere")):
+        (tree / name).symlink_to(target)
+    arguments = (root_fd, parts, os.O_RDONLY) if function in {open_beneath, open_regular} else (root_fd, parts)
+    if function is status_beneath and number == errno.ESTALE and len(parts) == 1:
+        assert stat.S_ISLNK(status_beneath(root_fd, parts).st_mode)
+        return
+    with pytest.raises(OSError, match=os.strerror(number)) as caught:
+        function(*arguments)
+    assert caught.value.errno == number
+
+
+def test_a_new_file_is_made_and_never_through_a_link(tree: Path, root_fd: int) -> None:
+    (tree / "dangling").symlink_to(tree.parent / "outside" / "new.txt")
+    flags = os.O_WRONLY | os.O_CREAT
+    for extra in (0, os.O_EXCL):
+        with pytest.raises(OSError, match=os.strerror(errno.ESTALE)):
+            open_beneath(root_fd, ("dangling",), flags | extra, 0o600)
+    assert os.listdir(tree.parent / "outside") == ["secret.txt"]
+    os.close(open_beneath(root_fd, ("d", "new.txt"), flags | os.O_EXCL, 0o600))
+    assert stat.S_IMODE((tree / "d" / "new.txt").stat().st_mode) == 0o600
+
+
+def test_the_status_of_what_is_there_is_told_without_opening_it(tree: Path, root_fd: int) -> None:
+    os.mkfifo(tree / "d" / "pipe")
+    assert stat.S_ISFIFO(status_beneath(root_fd, ("d", "pipe")).st_mode)
+    assert status_beneath(root_fd, ("d", "e", "f.txt")).st_size == 6
+    assert status_beneath(root_fd, ()).st_ino == tree.stat().st_ino
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other kernels have no O_PATH")
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every directory")
+def test_a_directory_on_the_way_need_not_be_readable(tree: Path, root_fd: int) -> None:
+    (tree / "d").chmod(0o111)
+    os.close(open_beneath(root_fd, ("d", "e", "f.txt"), os.O_RDONLY))
+    os.close(open_regular(root_fd, ("d", "e", "f.txt"), os.O_RDONLY)[0])
+    (tree / "d").chmod(0o755)
 
 
 def test_directories_are_made_on_the_way_when_asked_for(tree: Path, root_fd: int) -> None:

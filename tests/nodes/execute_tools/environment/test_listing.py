@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 
 from nodes.execute_tools.environment import listing
-from nodes.execute_tools.environment.handles import closing
-from nodes.execute_tools.environment.listing import Entry, entries_of, read_entries
+from nodes.execute_tools.environment.handles import closing, open_directory
+from nodes.execute_tools.environment.judged_paths import JudgedPaths
+from nodes.execute_tools.environment.listing import Entry, judged_entries, read_entries
 from nodes.execute_tools.environment.sandbox import Place
+from tests.nodes.execute_tools.environment.layout import DENIAL, no_env
 
 
 def listed(folder: Path, prefix: str = "") -> set[Entry]:
@@ -54,7 +56,28 @@ def test_what_vanishes_meanwhile_is_of_no_kind() -> None:
 
 
 def test_a_directory_of_the_workspace_is_listed_under_its_path(root: Path) -> None:
-    assert entries_of(str(root), Place("src", "src")) == [Entry("src/b.py", "file", 6)]
-    assert Entry("a.py", "file", 7) in entries_of(str(root), Place(".", "."))
+    paths = JudgedPaths(str(root), no_env)
+    assert judged_entries(paths, Place("src", "src")) == [Entry("src/b.py", "file", 6)]
     with pytest.raises(NotADirectoryError):
-        entries_of(str(root), Place("a.py", "a.py"))
+        judged_entries(paths, Place("a.py", "a.py"))
+
+
+def test_a_directory_that_took_the_place_of_another_is_judged_again_and_listed_under_its_name(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = JudgedPaths(str(root), no_env)
+    assert judged_entries(paths, Place("src", "src")) == [Entry("src/b.py", "file", 6)]
+    assert Entry("a.py", "file", 7) in judged_entries(paths, Place(".", "."))
+    with pytest.raises(NotADirectoryError):
+        judged_entries(paths, Place("a.py", "a.py"))
+
+    def swapped(name: str) -> None:
+        monkeypatch.setattr(listing, "open_directory", lambda top, _: open_directory(top, (name,)))
+
+    swapped(".git")
+    assert judged_entries(paths, Place("src", "src")) == DENIAL
+    monkeypatch.undo()
+    (root / "other").mkdir()
+    (root / "other" / "f").touch()
+    swapped("other")
+    assert judged_entries(paths, Place("src", "src")) == [Entry("other/f", "file", 0)]

@@ -1,7 +1,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.execute_tools.environment.path_shape import LONGEST_NAME, malformed, names_no_file
+from nodes.execute_tools.environment.path_shape import LONGEST_NAME, extension_denial, malformed, names_no_file
 from nodes.records import ToolError, ToolErrorCode
 
 
@@ -49,3 +49,27 @@ def test_other_names_may_be_files(path: str) -> None:
 def test_whatever_is_a_path_can_be_handed_to_the_system(path: str) -> None:
     if malformed(path) is None:
         assert b"\0" not in path.encode()
+
+
+@pytest.mark.parametrize(
+    ("name", "allowed"),
+    [("a.md", {".md"}), ("b/a.MD", {".txt", ".md"}), ("a.exe", set()), ("a.tar.gz", {".gz"}), ("a", {""})],
+)
+def test_an_allowed_extension_is_no_reason(name: str, allowed: set[str]) -> None:
+    assert extension_denial(name, allowed) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("a.exe", "Extension '.exe' not allowed. Allowed: .md, .txt."),
+        ("a.md.exe", "Extension '.exe' not allowed. Allowed: .md, .txt."),
+        ("dir.md/a", "Extension '' not allowed. Allowed: .md, .txt."),
+        (".md", "Extension '' not allowed. Allowed: .md, .txt."),
+        ("a.md ", "Extension '.md ' not allowed. Allowed: .md, .txt."),
+        ("a.\uff4dd", "Extension '.\uff4dd' not allowed. Allowed: .md, .txt."),
+        ("a.\u202edm", r"Extension '.\u202edm' not allowed. Allowed: .md, .txt."),
+    ],
+)
+def test_another_extension_is_named_with_the_allowed_ones(name: str, message: str) -> None:
+    assert extension_denial(name, {".txt", ".md"}) == ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)

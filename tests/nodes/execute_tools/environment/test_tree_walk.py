@@ -2,10 +2,12 @@ from pathlib import Path
 
 import pytest
 
+from nodes.execute_tools.environment import listing
+from nodes.execute_tools.environment.handles import open_directory
 from nodes.execute_tools.environment.listing import Entry
 from nodes.execute_tools.environment.tree_walk import DEEPEST
 from nodes.execute_tools.environment.workspace import Workspace
-from tests.nodes.execute_tools.environment.layout import DENIAL, allow
+from tests.nodes.execute_tools.environment.layout import DENIAL, allow, no_env
 
 
 def walked(root: Path, start: str, files: dict[str, str]) -> list[str]:
@@ -59,3 +61,10 @@ def test_a_walk_ends_at_its_greatest_depth(tmp_path: Path) -> None:
 
 def test_a_walk_may_be_left_early(root: Path) -> None:
     assert next(Workspace(str(root), allow).walk()) == Entry(".env", "file", 6)
+
+
+def test_a_walk_does_not_enter_what_turns_out_to_be_denied(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "open_directory", lambda top, parts: open_directory(top, (".git",) if parts else ()))
+    names = [entry.path for entry in Workspace(str(root), no_env).walk()]
+    assert "src" in names
+    assert [name for name in names if "config" in name] == []
