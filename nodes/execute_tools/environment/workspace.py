@@ -1,17 +1,33 @@
 """The only door of the tools to files."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
+from typing import Self
 
+from nodes.execute_tools.environment.change_places import Change, DeleteFile, MoveFile, WriteFile
 from nodes.execute_tools.environment.failures import os_failure, quoted
+from nodes.execute_tools.environment.file_changes import ChangedFile, change_files
 from nodes.execute_tools.environment.file_reads import FileContent, OpenedFile, open_file, read_whole
 from nodes.execute_tools.environment.file_writes import write_file
 from nodes.execute_tools.environment.judged_paths import JudgedPaths, PathJudge
-from nodes.execute_tools.environment.listing import Entry, entries_of
+from nodes.execute_tools.environment.lease import Lease
+from nodes.execute_tools.environment.listing import Entry, judged_entries
 from nodes.execute_tools.environment.sandbox import PathAccess, Place
 from nodes.execute_tools.environment.tree_walk import walk
 from nodes.records import JsonMap, ToolError, ToolErrorCode
 
-__all__ = ["Entry", "FileContent", "OpenedFile", "PathJudge", "Workspace"]
+__all__ = [
+    "Change",
+    "ChangedFile",
+    "DeleteFile",
+    "Entry",
+    "FileContent",
+    "MoveFile",
+    "OpenedFile",
+    "PathJudge",
+    "Workspace",
+    "WriteFile",
+]
 
 LARGEST_IGNORE_FILE = 1_000_000
 """Bytes of a `.gitignore` that is read."""
@@ -22,16 +38,28 @@ class Workspace:
 
     Paths are those of a model: relative to the root, or absolute inside it. Results carry real names relative to the
     root, with "/" between parts. Every failure is a ToolError. The judge is asked about the name as it was asked for,
-    before it is known whether something is there, and about the real name of what was opened. `observe` receives
-    each refusal of the sandbox as a map.
-
-    A hard link is a name like any other: a file with a harmless name and the content of a denied one is readable, as
-    nobody but who can read the denied file can make one.
+    before it is known whether something is there, and about the real name of what was opened; a file with several names
+    (hard links) is denied under all of them if it is under one. `observe` receives each refusal of the sandbox as a
+    map. `allowed_extensions` are those of the files that may be used, in lower case with the dot; empty allows all.
     """
 
-    def __init__(self, root: str, judge: PathJudge, *, observe: Callable[[JsonMap], None] | None = None) -> None:
-        self._paths = JudgedPaths(root, judge, observe)
+    def __init__(
+        self,
+        root: str,
+        judge: PathJudge,
+        *,
+        observe: Callable[[JsonMap], None] | None = None,
+        allowed_extensions: frozenset[str] = frozenset(),
+    ) -> None:
+        self._paths = JudgedPaths(root, judge, observe, allowed_extensions)
+        self._lease = Lease()
         self.root = self._paths.root
+
+    def leased(self, lease: Lease) -> Self:
+        """The same workspace for one call: after `lease` is revoked it takes no change any more."""
+        view = copy(self)
+        view._lease = lease  # noqa: SLF001 - its own kind
+        return view
 
     def read_file(self, path: str, max_bytes: int = 10_000_000) -> FileContent | ToolError:
         """The whole file, or IO_ERROR with its size where it is larger than `max_bytes`."""
@@ -48,7 +76,19 @@ class Workspace:
         `expected_sha256` is the hash of what must be there now, "" where nothing may be there yet; otherwise CONFLICT.
         Missing directories above a new file are made. A link is followed to its real file inside the workspace.
         """
-        return write_file(self._paths, path, data, expected_sha256)
+        with self._lease.effect():
+            return write_file(self._paths, path, data, expected_sha256)
+
+    def change_files(self, changes: Sequence[Change]) -> tuple[ChangedFile, ...] | ToolError:
+        """Make all changes, and give for each of them what it came to; on a failure everything is as it was.
+
+        At most 200 changes, each of another file; INVALID_ARGUMENT for more, and where two of them concern one file
+        (through links too). CONFLICT where a file is not what its hash says, or something is where nothing may be.
+        Missing directories above new names are made; none are removed. A file that is written through a link is the
+        real one; a link itself is neither deleted nor moved. A moved file keeps mode and owner.
+        """
+        with self._lease.effect():
+            return change_files(self._paths, changes)
 
     def list_directory(self, path: str) -> tuple[Entry, ...] | ToolError:
         """What is in the directory itself, directories first, then by name; `.git` is left out."""
@@ -56,12 +96,14 @@ class Workspace:
         if isinstance(place, ToolError):
             return place
         try:
-            entries = entries_of(self.root, place)
+            entries = judged_entries(self._paths, place)
         except NotADirectoryError:
             message = f"{quoted(place.requested)} is a file, not a directory: read it instead."
             return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
         except OSError as error:
             return os_failure(error, "list", place.requested)
+        if isinstance(entries, ToolError):
+            return entries
         return tuple(sorted(entries, key=lambda entry: (entry.kind != "directory", entry.path)))
 
     def walk(self, path: str = ".") -> Iterator[Entry]:
@@ -84,10 +126,12 @@ class Workspace:
         return self._paths.suggest(path)
 
     def denied(self, path: str, *, for_write: bool = False) -> ToolError | None:
-        """Why this path may not be used, whether or not something is there, or None."""
-        place = self._paths.place(path, PathAccess.WRITE_FILE if for_write else PathAccess.LIST_DIR)
-        return place if isinstance(place, ToolError) else None
+        """Why this file may not be used, whether or not something is there, or None."""
+        return self._paths.denied_file(path, for_write=for_write)
 
     def _ignore_file(self, path: str) -> bytes:
-        content = self.read_file(path, LARGEST_IGNORE_FILE) if self.exists(path) else None
+        if not self.exists(path):
+            return b""
+        opened = open_file(self._paths.of_any_extension(), path)
+        content = opened if isinstance(opened, ToolError) else read_whole(opened, LARGEST_IGNORE_FILE)
         return content.data if isinstance(content, FileContent) else b""

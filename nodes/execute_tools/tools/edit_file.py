@@ -1,6 +1,7 @@
 """The tool that replaces an exact text in a file."""
 
 from itertools import islice
+from typing import NamedTuple
 
 from pydantic import Field
 
@@ -26,6 +27,15 @@ class EditFileArguments(ToolArguments):
     replace_all: bool = Field(default=False, description="Replace every occurrence.")
 
 
+class Replacement(NamedTuple):
+    """The text after an edit: how many stretches were replaced, where the first began, and how many lines they are."""
+
+    text: str
+    replacements: int
+    start_line: int
+    lines_changed: int
+
+
 @tool(effect=Effect.WRITE, path_fields=("path",))
 def edit_file(context: ToolContext, arguments: EditFileArguments) -> ToolOutput:
     """Replace a text that occurs exactly once in a file, or create a file.
@@ -33,9 +43,11 @@ def edit_file(context: ToolContext, arguments: EditFileArguments) -> ToolOutput:
     No reading is asked for: that the text is there, once, proves that the model knows the place. Bytes outside of the
     replaced text, BOM, line ends and the mode of the file are kept.
     """
-    problem = unstorable(arguments.new_str, "new_str") or _pointless(arguments)
+    problem = unstorable(arguments.new_str, "new_str")
     if problem:
         return ToolOutput.failed(invalid(problem))
+    if arguments.old_str == arguments.new_str:
+        return ToolOutput.failed(_equal())
     before = load_text(context, arguments.path)
     if isinstance(before, LoadedText):
         return _edit(context, arguments, before)
@@ -46,59 +58,66 @@ def edit_file(context: ToolContext, arguments: EditFileArguments) -> ToolOutput:
     return save_text(context, arguments.path, text, None, replacements=0, start_line=1, lines_changed=lines)
 
 
-def _pointless(arguments: EditFileArguments) -> str:
-    if arguments.old_str == arguments.new_str:
-        return "old_str and new_str are equal, so the edit would change nothing."
-    return ""
+def replace_text(text: str, name: str, old_str: str, new_str: str, *, replace_all: bool) -> Replacement | ToolError:
+    """The text with `new_str` in place of `old_str`, or why that is not clear; `name` is the file's, for messages."""
+    if old_str == new_str:
+        return _equal()
+    spots = _spots(text, name, old_str, new_str, replace_all=replace_all)
+    if isinstance(spots, ToolError):
+        return spots
+    new = replace_spots(text, spots, new_str.removeprefix(BOM))
+    if new == text:
+        return invalid(f"old_str and new_str differ only in their line ends, which {name} keeps: nothing would change.")
+    changed = len(spots) * max(count_lines(old_str), count_lines(new_str))
+    return Replacement(new, len(spots), spots[0].line, changed)
 
 
 def _edit(context: ToolContext, arguments: EditFileArguments, before: LoadedText) -> ToolOutput:
-    spots = _spots(arguments, before)
-    if isinstance(spots, ToolError):
-        return ToolOutput.failed(spots)
-    text = replace_spots(before.file.text, spots, arguments.new_str.removeprefix(BOM))
-    if text == before.file.text:
-        message = (
-            f"old_str and new_str differ only in their line ends, which {before.name} keeps: nothing would change."
-        )
-        return ToolOutput.failed(invalid(message))
-    changed = len(spots) * max(count_lines(arguments.old_str), count_lines(arguments.new_str))
-    data = {"replacements": len(spots), "start_line": spots[0].line, "lines_changed": changed}
+    old, new = arguments.old_str, arguments.new_str
+    edited = replace_text(before.file.text, before.name, old, new, replace_all=arguments.replace_all)
+    if isinstance(edited, ToolError):
+        return ToolOutput.failed(edited)
+    text, replacements, start_line, lines_changed = edited
+    data = {"replacements": replacements, "start_line": start_line, "lines_changed": lines_changed}
     if before.is_stale(context):
         data["changed_since_read"] = True
     return save_text(context, arguments.path, text, before, **data)
 
 
-def _spots(arguments: EditFileArguments, before: LoadedText) -> tuple[Spot, ...] | ToolError:
+def _equal() -> ToolError:
+    return invalid("old_str and new_str are equal, so the edit would change nothing.")
+
+
+def _spots(text: str, name: str, old_str: str, new_str: str, *, replace_all: bool) -> tuple[Spot, ...] | ToolError:
     """Where to edit, or why that is not clear."""
-    wanted = arguments.old_str.removeprefix(BOM)
+    wanted = old_str.removeprefix(BOM)
     if not wanted:
-        return invalid(f"{before.name} exists: old_str may be empty only to create a file. Give the text to replace.")
-    if arguments.replace_all:
-        spots = tuple(find_spots(before.file.text, wanted, overlapping=False))
+        return invalid(f"{name} exists: old_str may be empty only to create a file. Give the text to replace.")
+    if replace_all:
+        spots = tuple(find_spots(text, wanted, overlapping=False))
     else:
-        spots = tuple(islice(find_spots(before.file.text, wanted), _LISTED_SPOTS + 1))
+        spots = tuple(islice(find_spots(text, wanted), _LISTED_SPOTS + 1))
     if not spots:
-        return _miss(arguments, before)
-    if len(spots) == 1 or arguments.replace_all:
+        return _miss(text, name, old_str, new_str)
+    if len(spots) == 1 or replace_all:
         return spots
     times = str(len(spots)) if len(spots) <= _LISTED_SPOTS else f"more than {_LISTED_SPOTS}"
     lines = ", ".join(str(spot.line) for spot in spots[:_LISTED_SPOTS])
     return invalid(
-        f"old_str occurs {times} times in {before.name}, at lines {lines}: add lines around it until it occurs once,"
+        f"old_str occurs {times} times in {name}, at lines {lines}: add lines around it until it occurs once,"
         " or set replace_all."
     )
 
 
-def _miss(arguments: EditFileArguments, before: LoadedText) -> ToolError:
+def _miss(text: str, name: str, old_str: str, new_str: str) -> ToolError:
     """Says what stands in the file instead: the new text already, or something near."""
     applied = ""
-    if len(arguments.new_str.strip()) >= _TELLING_CHARACTERS:
-        found = next(find_spots(before.file.text, arguments.new_str), None)
+    if len(new_str.strip()) >= _TELLING_CHARACTERS:
+        found = next(find_spots(text, new_str), None)
         applied = f" new_str is already there, at line {found.line}: this edit looks already applied." if found else ""
-    regions = nearest_regions(before.file.text, arguments.old_str)
+    regions = nearest_regions(text, old_str)
     ranges = ", ".join(f"{region.first}-{region.last}" for region in regions)
     near = f" The nearest lines are {ranges}: take old_str from the suggestions, which show them as they are."
     none = "" if applied else " Nothing in it is near: read_file it first."
-    message = f"old_str does not occur in {before.name}.{applied}{near if regions else none}"
+    message = f"old_str does not occur in {name}.{applied}{near if regions else none}"
     return invalid(message, *(region.text for region in regions))

@@ -1,10 +1,10 @@
 """How the writing tools load a text, and put a new one in its place with everything that the run must know of it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from nodes.execute_tools.environment.failures import quoted
-from nodes.execute_tools.environment.workspace import FileContent
 from nodes.execute_tools.registry import ToolContext, ToolOutput
 from nodes.execute_tools.tools.diffs import unified_diff
 from nodes.execute_tools.tools.text_files import TextFile, TextForm, decode_text, encode_text
@@ -33,16 +33,25 @@ class LoadedText:
         return context.files_read.get(self.path, self.sha256) != self.sha256
 
 
-def load_text(context: ToolContext, path: str) -> LoadedText | ToolError:
-    """The file, or why it cannot be edited as text: NOT_FOUND where nothing is there, INVALID_ARGUMENT if binary."""
+class Version(NamedTuple):
+    """What a file holds at one time: its hash, and its text, None where it is binary."""
+
+    sha256: str
+    text: str | None
+
+
+NO_FILE: Final = Version("", None)
+
+
+def load_text(context: ToolContext, path: str, done: str = "edited") -> LoadedText | ToolError:
+    """The file, or why it cannot be `done` as text: NOT_FOUND where nothing is there, INVALID_ARGUMENT if binary."""
     content = context.workspace.read_file(path)
     if isinstance(content, ToolError):
         return content
     file = decode_text(content.data)
     if file is None:
-        return invalid(
-            f"{quoted(content.path)} is a binary file of {len(content.data)} bytes; only UTF-8 text can be edited."
-        )
+        size = len(content.data)
+        return invalid(f"{quoted(content.path)} is a binary file of {size} bytes; only UTF-8 text can be {done}.")
     return LoadedText(content.path, content.sha256, file)
 
 
@@ -58,32 +67,43 @@ def save_text(context: ToolContext, path: str, text: str, before: LoadedText | N
     )
     if isinstance(written, ToolError):
         return ToolOutput.failed(written)
-    return replace(
-        ToolOutput.ok(path=written.path, **data),
-        changes=(_change(before, written, text),),
-        files_read={written.path: written.sha256},
-    )
+    old = Version(before.sha256, before.file.text) if before else NO_FILE
+    change = file_change(written.path, old, Version(written.sha256, text))
+    return changed((change,), path=written.path, **data)
 
 
-def unread(context: ToolContext, before: LoadedText) -> ToolError | None:
+def changed(changes: Sequence[FileChange], **data: Any) -> ToolOutput:
+    """A result with these fields and file effects; the thread knows what each of the files holds now."""
+    known = {change.path: change.sha256_after for change in changes}
+    return replace(ToolOutput.ok(**data), changes=tuple(changes), files_read=known)
+
+
+def file_change(path: str, before: Version, after: Version) -> FileChange:
+    """The effect on one file; `NO_FILE` stands for none. The diff is "" where a version is binary."""
+    kind = ChangeKind.EDITED
+    if NO_FILE in {before, after}:
+        kind = ChangeKind.CREATED if before == NO_FILE else ChangeKind.DELETED
+    diff = ""
+    if all(each == NO_FILE or each.text is not None for each in (before, after)):
+        diff = unified_diff(path, before.text, after.text or "")
+    if after == NO_FILE:
+        diff = diff.replace(f"\n+++ b/{path}\n", "\n+++ /dev/null\n", 1)
+    return FileChange(path=path, kind=kind, sha256_before=before.sha256, sha256_after=after.sha256, diff=diff)
+
+
+def unread(
+    context: ToolContext,
+    before: LoadedText,
+    remedy: str = "read_file it first, or use edit_file to change a part of it",
+) -> ToolError | None:
     """Why this file may not be replaced as a whole: what it holds has to be known."""
     if before.is_fresh(context):
         return None
     reason = "has changed since it was read" if before.is_stale(context) else "exists, and was not read yet"
-    message = f"{before.name} {reason}: read_file it first, or use edit_file to change a part of it."
+    message = f"{before.name} {reason}: {remedy}."
     return ToolError(code=ToolErrorCode.CONFLICT, message=message)
 
 
 def invalid(message: str, *suggestions: str) -> ToolError:
     """An INVALID_ARGUMENT error."""
     return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message, suggestions=suggestions)
-
-
-def _change(before: LoadedText | None, written: FileContent, text: str) -> FileChange:
-    return FileChange(
-        path=written.path,
-        kind=ChangeKind.EDITED if before else ChangeKind.CREATED,
-        sha256_before=before.sha256 if before else "",
-        sha256_after=written.sha256,
-        diff=unified_diff(written.path, before.file.text if before else None, text),
-    )

@@ -1,6 +1,7 @@
 import errno
 import os
 import stat
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -170,3 +171,71 @@ def test_any_bytes_come_back(tmp_path_factory: pytest.TempPathFactory, data: byt
     with closing(os.open(folder, os.O_RDONLY | os.O_DIRECTORY)) as descriptor:
         replace_by_handle(descriptor, "f", data, mode=None if old is None else 0o644)
     assert ((folder / "f").read_bytes(), os.listdir(folder)) == (data, ["f"])
+
+
+def _attributes(path: Path) -> dict[str, bytes]:
+    return {name: os.getxattr(path, name) for name in os.listxattr(path)}
+
+
+@pytest.fixture
+def labelled(folder: Path) -> Path:
+    """A file with an attribute of the user's own."""
+    path = folder / "f"
+    path.write_text("old")
+    try:
+        os.setxattr(path, "user.label", b"mine")
+    except (AttributeError, OSError):
+        pytest.skip("no extended attributes here")
+    return path
+
+
+def _access_list(user: int) -> bytes:
+    """rw for the owner and for `user`, nothing for others. Source: linux/posix_acl_xattr.h."""
+    entries = [(0x01, 6, -1), (0x02, 6, user), (0x04, 0, -1), (0x10, 6, -1), (0x20, 0, -1)]
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in entries)
+
+
+def test_extended_attributes_stay(labelled: Path, folder_fd: int) -> None:
+    replace_by_handle(folder_fd, "f", b"new", mode=0o640)
+    assert (_attributes(labelled), labelled.read_bytes()) == ({"user.label": b"mine"}, b"new")
+    assert stat.S_IMODE(labelled.stat().st_mode) == 0o640
+
+
+def test_an_access_list_stays_and_one_of_the_directory_does_not_come_instead(
+    labelled: Path, folder: Path, folder_fd: int
+) -> None:
+    try:
+        os.setxattr(labelled, "system.posix_acl_access", _access_list(4321))
+    except OSError:
+        pytest.skip("no access lists here")
+    before = (_attributes(labelled), labelled.stat().st_mode)
+    replace_by_handle(folder_fd, "f", b"new", mode=stat.S_IMODE(labelled.stat().st_mode))
+    assert (_attributes(labelled), labelled.stat().st_mode) == before
+    os.removexattr(labelled, "system.posix_acl_access")
+    labelled.chmod(0o600)
+    os.setxattr(folder, "system.posix_acl_default", _access_list(4321))
+    replace_by_handle(folder_fd, "f", b"newer", mode=0o600)
+    assert (_attributes(labelled), stat.S_IMODE(labelled.stat().st_mode)) == ({"user.label": b"mine"}, 0o600)
+
+
+@pytest.mark.usefixtures("labelled")
+def test_capabilities_of_the_old_program_are_not_given_to_the_new_one(
+    folder_fd: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given_names: list[str] = []
+    names = ["security.capability", "security.ima", "security.selinux", "user.label"]
+    monkeypatch.setattr(os, "listxattr", lambda _: names)
+    monkeypatch.setattr(os, "getxattr", lambda _, name: name.encode())
+    monkeypatch.setattr(os, "setxattr", lambda _, name, __: given_names.append(name))
+    replace_by_handle(folder_fd, "f", b"new", mode=0o755)
+    assert given_names == ["security.selinux", "user.label"]
+
+
+@pytest.mark.parametrize("function", ["listxattr", "getxattr", "setxattr"])
+def test_attributes_that_cannot_be_kept_are_no_failure(
+    labelled: Path, folder_fd: int, monkeypatch: pytest.MonkeyPatch, function: str
+) -> None:
+    monkeypatch.setattr(os, function, _failing(getattr(os, function), errno.EOPNOTSUPP, 1))
+    replace_by_handle(folder_fd, "f", b"new", mode=0o644)
+    monkeypatch.undo()
+    assert (labelled.read_bytes(), _attributes(labelled)) == (b"new", {})

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from nodes.execute_tools.environment.file_reads import FileContent
+from nodes.execute_tools.environment.lease import Lease, LeaseOverError
 from nodes.execute_tools.environment.listing import Entry
-from nodes.execute_tools.environment.workspace import Workspace
+from nodes.execute_tools.environment.workspace import DeleteFile, MoveFile, Workspace, WriteFile
 from nodes.records import ToolError, ToolErrorCode
-from tests.nodes.execute_tools.environment.layout import SECRET, allow, code_of, content, sha
+from tests.nodes.execute_tools.environment.layout import SECRET, allow, code_of, content, no_env, sha, tree_of
 
 
 @contextmanager
@@ -98,6 +99,75 @@ def test_a_directory_that_is_swapped_for_a_link_never_leads_out(root: Path, work
             if lost >= 3 and written >= 3:
                 break
     assert (lost >= 3, written >= 3) == (True, True), "the race was not run"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="renameat2 is Linux's own")
+def test_changes_of_several_files_never_lead_out_of_a_directory_that_is_swapped(
+    root: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # the race is about names, and the disk is slow
+    (root / "door").mkdir()
+    (root / "door" / "f").write_bytes(b"fine")
+    (root / "link").symlink_to(root.parent / "outside")
+    before, lost, made = tree_of(root.parent / "outside"), 0, 0
+    with swapping(exchanger(root / "door", root / "link")):
+        for turn in range(200_000):
+            lost += sum(checked_then_opened(root, "door/secret.txt") == SECRET for _ in range(100))
+            (root / "m").write_bytes(b"m")
+            done = workspace.change_files(
+                [
+                    WriteFile("door/f", b"fine", sha(b"fine")),
+                    WriteFile(f"door/new/{turn}", b"x"),
+                    MoveFile("m", f"door/m{turn}", sha(b"m")),
+                ]
+            )
+            made += isinstance(done, tuple)
+            if lost >= 3 and made >= 3:
+                break
+    assert (lost >= 3, made >= 3) == (True, True), "the race was not run"
+    assert tree_of(root.parent / "outside") == before
+    assert list(root.rglob("*.mendgraph-tmp")) == []
+
+
+def test_after_its_time_a_call_changes_no_files(root: Path, workspace: Workspace) -> None:
+    lease = Lease()
+    leased = workspace.leased(lease)
+    assert isinstance(leased.change_files([WriteFile("new.py", b"")]), tuple)
+    lease.revoke()
+    before = tree_of(root)
+    with pytest.raises(LeaseOverError):
+        leased.change_files([WriteFile("newer.py", b""), DeleteFile("a.py", sha(b"a = 1\r\n"))])
+    assert tree_of(root) == before
+
+
+def test_all_changes_are_one_effect(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    lease, busy, rename = Lease(), [], os.rename
+
+    def watched(*args: Any, **named: Any) -> None:
+        busy.append(lease.busy)
+        rename(*args, **named)
+
+    monkeypatch.setattr(os, "rename", watched)
+    workspace.leased(lease).change_files(
+        [DeleteFile("a.py", sha(b"a = 1\r\n")), DeleteFile("src/b.py", sha(b"b = 2\n"))]
+    )
+    assert (busy, lease.busy) == ([True, True], False)
+
+
+def test_files_of_other_extensions_are_neither_read_nor_changed(root: Path) -> None:
+    workspace = Workspace(str(root), no_env, allowed_extensions=frozenset({".md"}))
+    denial = ToolError(code=ToolErrorCode.PERMISSION_DENIED, message="Extension '.py' not allowed. Allowed: .md.")
+    a = sha(b"a = 1\r\n")
+    assert workspace.read_file("a.py") == denial
+    assert workspace.write_file("a.py", b"", expected_sha256=a) == denial
+    for change in (WriteFile("b.py", b""), DeleteFile("a.py", a), MoveFile("a.py", "a.md", a)):
+        assert workspace.change_files([change]) == denial
+    done = workspace.change_files([WriteFile("a.md", b"a")])
+    assert isinstance(done, tuple)
+    assert workspace.change_files([MoveFile("a.md", "b.py", sha(b"a"))]) == denial
+    assert workspace.read_file("a.md") == content("a.md", b"a")
+    (root / ".gitignore").write_bytes(b"src/\n")
+    assert "src" not in {entry.path for entry in workspace.walk()}
 
 
 # --- Listing ---------------------------------------------------------------------------------------------------

@@ -2,8 +2,18 @@ import hashlib
 
 import pytest
 
-from nodes.execute_tools.registry import ToolContext
-from nodes.execute_tools.tools.saving import LoadedText, invalid, load_text, save_text, unread
+from nodes.execute_tools.registry import ToolContext, ToolOutput
+from nodes.execute_tools.tools.saving import (
+    NO_FILE,
+    LoadedText,
+    Version,
+    changed,
+    file_change,
+    invalid,
+    load_text,
+    save_text,
+    unread,
+)
 from nodes.execute_tools.tools.text_files import TextFile, TextForm
 from nodes.records import ChangeKind, FileChange, ToolError, ToolErrorCode, ToolResult
 from tests.nodes.execute_tools.tools.conftest import Bench
@@ -98,3 +108,43 @@ def test_unread(bench: Bench, known: str, message: str | None) -> None:
 def test_invalid() -> None:
     expected = ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message="No.", suggestions=("a", "b"))
     assert invalid("No.", "a", "b") == expected
+
+
+ONE, TWO, EMPTY, BINARY = Version("1", "a\n"), Version("2", "b\n"), Version("0", ""), Version("3", None)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kind", "diff"),
+    [
+        (ONE, TWO, ChangeKind.EDITED, "--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+b\n"),
+        (NO_FILE, ONE, ChangeKind.CREATED, "--- /dev/null\n+++ b/f\n@@ -0,0 +1 @@\n+a\n"),
+        (ONE, NO_FILE, ChangeKind.DELETED, "--- a/f\n+++ /dev/null\n@@ -1 +0,0 @@\n-a\n"),
+        (ONE, EMPTY, ChangeKind.EDITED, "--- a/f\n+++ b/f\n@@ -1 +0,0 @@\n-a\n"),
+        (NO_FILE, EMPTY, ChangeKind.CREATED, ""),
+        (EMPTY, NO_FILE, ChangeKind.DELETED, ""),
+        (BINARY, NO_FILE, ChangeKind.DELETED, ""),
+        (NO_FILE, BINARY, ChangeKind.CREATED, ""),
+        (BINARY, ONE, ChangeKind.EDITED, ""),
+    ],
+)
+def test_the_effect_on_a_file(before: Version, after: Version, kind: ChangeKind, diff: str) -> None:
+    assert file_change("f", before, after) == FileChange(
+        path="f", kind=kind, sha256_before=before.sha256, sha256_after=after.sha256, diff=diff
+    )
+
+
+def test_what_several_effects_mean_for_the_state() -> None:
+    changes = (file_change("a", ONE, NO_FILE), file_change("b", NO_FILE, ONE))
+    assert changed(changes, path="a") == ToolOutput(
+        ToolResult(ok=True, data={"path": "a"}), changes, {"a": "", "b": "1"}
+    )
+
+
+def test_the_words_of_a_refusal_can_be_others(bench: Bench) -> None:
+    bench.put({"a.py": "x", "binary": b"a\x00b"})
+    error = unread(ToolContext(bench.workspace), loaded(bench, "a.py"), "look first")
+    assert error is not None
+    assert error.message == "'a.py' exists, and was not read yet: look first."
+    refused = load_text(ToolContext(bench.workspace), "binary", "deleted")
+    assert isinstance(refused, ToolError)
+    assert refused.message == "'binary' is a binary file of 3 bytes; only UTF-8 text can be deleted."

@@ -1,0 +1,52 @@
+"""The tool that adds text to the end of a file. Source: spec 4's `append_file`."""
+
+from pydantic import Field
+
+from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
+from nodes.execute_tools.tools.arguments import FilePath, ToolArguments
+from nodes.execute_tools.tools.saving import LoadedText, invalid, load_text, save_text
+from nodes.execute_tools.tools.text_files import BOM, count_lines, unstorable, with_newline
+from nodes.records import Effect, ToolErrorCode
+
+
+class AppendFileArguments(ToolArguments):
+    """Which file, and what to add to it."""
+
+    path: FilePath
+    content: str = Field(description="Text to add at the end.")
+
+
+@tool(effect=Effect.WRITE, path_fields=("path",))
+def append_file(context: ToolContext, arguments: AppendFileArguments) -> ToolOutput:
+    """Add text at the end of a file, on a line of its own; creates the file if there is none.
+
+    No reading is asked for, as nothing is lost. BOM and line ends are kept, and a last line without line end gets one
+    before the new text.
+    """
+    content = arguments.content.removeprefix(BOM)
+    problem = unstorable(content, "content") or ("" if content else "content is empty: there is nothing to append.")
+    if problem:
+        return ToolOutput.failed(invalid(problem))
+    before = load_text(context, arguments.path)
+    if isinstance(before, LoadedText):
+        return _append(context, arguments.path, content, before)
+    if before.code is not ToolErrorCode.NOT_FOUND:
+        return ToolOutput.failed(before)
+    lines = count_lines(content)
+    return save_text(context, arguments.path, content, None, action="created", start_line=1, lines=lines)
+
+
+def _append(context: ToolContext, path: str, content: str, before: LoadedText) -> ToolOutput:
+    newline, old = before.file.form.newline, before.file.text
+    kept = old if not old or old.endswith("\n") else old + newline
+    stale = {"changed_since_read": True} if before.is_stale(context) else {}
+    return save_text(
+        context,
+        path,
+        kept + (with_newline(content, newline) if old else content),
+        before,
+        action="appended",
+        start_line=count_lines(kept) + 1,
+        lines=count_lines(content),
+        **stale,
+    )

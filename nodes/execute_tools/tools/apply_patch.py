@@ -1,0 +1,140 @@
+"""The tool that applies a patch to several files, all or nothing."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import Field
+
+from nodes.execute_tools.environment.failures import quoted
+from nodes.execute_tools.environment.workspace import Change, ChangedFile, DeleteFile, MoveFile, WriteFile
+from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
+from nodes.execute_tools.tools.arguments import ToolArguments
+from nodes.execute_tools.tools.patch_matching import apply_hunks
+from nodes.execute_tools.tools.saving import NO_FILE, Version, changed, file_change, invalid, load_text
+from nodes.execute_tools.tools.text_files import BOM, TextForm, decode_text, encode_text, unstorable
+from nodes.execute_tools.tools.v4a_patch import (
+    AddedFile,
+    DeletedFile,
+    FilePatch,
+    PatchError,
+    UpdatedFile,
+    parse_patch,
+    patched_paths,
+)
+from nodes.records import Effect, FileChange, JsonMap, ToolError, ToolErrorCode
+
+
+class ApplyPatchArguments(ToolArguments):
+    """The patch."""
+
+    patch: str = Field(
+        description="*** Begin Patch, *** Update File: path (Add, Delete), @@, lines with space, - or +, *** End Patch"
+    )
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """What one file of the patch comes to: the change, what the file holds before and after, and more to tell."""
+
+    change: Change
+    before: Version
+    after: Version
+    data: JsonMap
+
+
+def _paths(arguments: JsonMap) -> list[str]:
+    patch = arguments.get("patch")
+    return patched_paths(patch) if isinstance(patch, str) else []
+
+
+@tool(effect=Effect.WRITE, paths_of=_paths)
+def apply_patch(context: ToolContext, arguments: ApplyPatchArguments) -> ToolOutput:
+    """Apply a patch in the V4A format to one or more files: all of it is applied, or nothing.
+
+    No reading is asked for: the lines of a hunk that are in the file, in one place, prove that the model knows it.
+    Its paths stand in the patch, so guard learns them from there.
+    """
+    problem = unstorable(arguments.patch, "patch")
+    if problem:
+        return ToolOutput.failed(invalid(problem))
+    files = parse_patch(arguments.patch)
+    if isinstance(files, PatchError):
+        return ToolOutput.failed(_error(files))
+    planned: list[_Planned] = []
+    for file in files:
+        plan = _planned(context, file)
+        if isinstance(plan, ToolError):
+            return ToolOutput.failed(plan)
+        planned.append(plan)
+    done = context.workspace.change_files([each.change for each in planned])
+    if isinstance(done, ToolError):
+        return ToolOutput.failed(done)
+    pairs = list(zip(planned, done, strict=True))
+    changes = [change for plan, file in pairs for change in _changes(plan, file)]
+    return changed(changes, files=[_told(plan, file) for plan, file in pairs])
+
+
+def _planned(context: ToolContext, file: FilePatch) -> _Planned | ToolError:
+    if isinstance(file, AddedFile):
+        return _added(context, file)
+    return _deleted(context, file) if isinstance(file, DeletedFile) else _updated(context, file)
+
+
+def _added(context: ToolContext, file: AddedFile) -> _Planned | ToolError:
+    if context.workspace.exists(file.path):
+        message = f"{quoted(file.path)} exists already, so it cannot be added: update it instead."
+        return _in_line(file, ToolError(code=ToolErrorCode.CONFLICT, message=message))
+    text = file.text.removeprefix(BOM)
+    data = encode_text(text, TextForm())
+    return _Planned(WriteFile(file.path, data), NO_FILE, Version("", text), {"action": "created"})
+
+
+def _deleted(context: ToolContext, file: DeletedFile) -> _Planned | ToolError:
+    content = context.workspace.read_file(file.path)
+    if isinstance(content, ToolError):
+        return _in_line(file, content)
+    text = decode_text(content.data)
+    before = Version(content.sha256, text.text if text else None)
+    return _Planned(DeleteFile(file.path, content.sha256), before, NO_FILE, {"action": "deleted"})
+
+
+def _updated(context: ToolContext, file: UpdatedFile) -> _Planned | ToolError:
+    before = load_text(context, file.path)
+    if isinstance(before, ToolError):
+        return _in_line(file, before)
+    patched = apply_hunks(before.file.text, file.hunks, before.path)
+    if isinstance(patched, PatchError):
+        return _error(patched)
+    same = patched.text == before.file.text
+    if same and not file.target:
+        return _error(PatchError(file.line, f"the hunks change nothing in {before.name}."))
+    data: JsonMap = {"action": "moved" if file.target else "edited"}
+    if patched.inexact:
+        data["hunks_found_by_ignoring_spaces"] = patched.inexact
+    if before.is_stale(context):
+        data["changed_since_read"] = True
+    encoded = encode_text(patched.text, before.file.form)
+    change: Change = WriteFile(file.path, encoded, before.sha256)
+    if file.target:
+        change = MoveFile(file.path, file.target, before.sha256, None if same else encoded)
+    return _Planned(change, Version(before.sha256, before.file.text), Version("", patched.text), data)
+
+
+def _changes(plan: _Planned, file: ChangedFile) -> list[FileChange]:
+    after = plan.after._replace(sha256=file.sha256)
+    if not file.target:
+        return [file_change(file.path, plan.before, after)]
+    return [file_change(file.path, plan.before, NO_FILE), file_change(file.target, NO_FILE, after)]
+
+
+def _told(plan: _Planned, file: ChangedFile) -> dict[str, Any]:
+    target = {"target": file.target} if file.target else {}
+    return {"path": file.path, **target, **plan.data}
+
+
+def _error(error: PatchError) -> ToolError:
+    return invalid(error.sentence, *error.suggestions)
+
+
+def _in_line(file: FilePatch, error: ToolError) -> ToolError:
+    return error.model_copy(update={"message": f"Line {file.line} of the patch: {error.message}"})

@@ -1,0 +1,58 @@
+"""The tool that moves or renames a file."""
+
+import posixpath
+
+from pydantic import Field
+
+from nodes.execute_tools.environment.failures import quoted
+from nodes.execute_tools.environment.workspace import MoveFile, Workspace
+from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
+from nodes.execute_tools.tools.arguments import FilePath, ToolArguments
+from nodes.execute_tools.tools.saving import NO_FILE, Version, changed, file_change
+from nodes.execute_tools.tools.text_files import decode_text
+from nodes.records import Effect, ToolError, ToolErrorCode
+
+_TRIED_NUMBERS = range(2, 10)
+
+
+class MoveFileArguments(ToolArguments):
+    """Which file, and where it is to be."""
+
+    path: FilePath
+    target: str = Field(description="Its new path, where nothing may be yet.")
+
+
+@tool(effect=Effect.WRITE, path_fields=("path", "target"))
+def move_file(context: ToolContext, arguments: MoveFileArguments) -> ToolOutput:
+    """Move or rename a file; nothing is overwritten.
+
+    Missing directories above the target are made. Mode and content are kept, so no reading is asked for.
+    """
+    before = context.workspace.read_file(arguments.path)
+    if isinstance(before, ToolError):
+        return ToolOutput.failed(before)
+    taken = _taken(context.workspace, before.path, arguments.target)
+    if taken is not None:
+        return ToolOutput.failed(taken)
+    done = context.workspace.change_files([MoveFile(arguments.path, arguments.target, before.sha256)])
+    if isinstance(done, ToolError):
+        return ToolOutput.failed(done)
+    [moved] = done
+    file = decode_text(before.data)
+    version = Version(before.sha256, file.text if file else None)
+    changes = (file_change(moved.path, version, NO_FILE), file_change(moved.target, NO_FILE, version))
+    return changed(changes, path=moved.path, target=moved.target, action="moved")
+
+
+def _taken(workspace: Workspace, path: str, target: str) -> ToolError | None:
+    """The error where something is at the target, with a free name beside it, or in it if it is a directory."""
+    if not workspace.exists(target):
+        return None
+    inside = not isinstance(workspace.list_directory(target), ToolError)
+    stem, extension = posixpath.splitext(target)
+    name = posixpath.join(target, posixpath.basename(path))
+    names = [name] if inside else [f"{stem}_{number}{extension}" for number in _TRIED_NUMBERS]
+    free = [each for each in names if not workspace.exists(each) and workspace.denied(each, for_write=True) is None]
+    what = "is a directory" if inside else "exists already"
+    message = f"Cannot move {quoted(path)} to {quoted(target)}: that {what}. Give a path where nothing is."
+    return ToolError(code=ToolErrorCode.CONFLICT, message=message, suggestions=tuple(free[:1]))

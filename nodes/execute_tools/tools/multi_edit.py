@@ -1,0 +1,66 @@
+"""The tool that makes several edits of one file at once."""
+
+from pydantic import Field
+
+from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
+from nodes.execute_tools.tools.arguments import FilePath, ToolArguments
+from nodes.execute_tools.tools.edit_file import Replacement, replace_text
+from nodes.execute_tools.tools.saving import invalid, load_text, save_text
+from nodes.execute_tools.tools.text_files import unstorable
+from nodes.records import Effect, ToolError
+
+MAX_EDITS = 50
+"""Edits in one call: whoever has more to change writes the file anew."""
+
+
+class TextEdit(ToolArguments):
+    """Which text, and what to put in its place."""
+
+    old_str: str = Field(description="Exact text to replace.")
+    new_str: str = Field(description="Text to put in its place.")
+    replace_all: bool = Field(default=False, description="Replace every occurrence.")
+
+
+class MultiEditArguments(ToolArguments):
+    """The edits of one file, in order."""
+
+    path: FilePath
+    edits: list[TextEdit] = Field(  # a tuple would tell of wrong elements as missing ones too
+        min_length=1, max_length=MAX_EDITS, description="Edits in order; each sees the text after those before it."
+    )
+
+
+@tool(effect=Effect.WRITE, path_fields=("path",))
+def multi_edit(context: ToolContext, arguments: MultiEditArguments) -> ToolOutput:
+    """Replace several exact texts of one file in one step: all of the edits are made, or none.
+
+    Each edit follows the rules of edit_file. The file is written once.
+    """
+    before = load_text(context, arguments.path)
+    if isinstance(before, ToolError):
+        return ToolOutput.failed(before)
+    text = before.file.text
+    replacements = lines_changed = 0
+    for number, edit in enumerate(arguments.edits, start=1):
+        done = _edited(text, before.name, edit)
+        if isinstance(done, ToolError):
+            where = f"Edit {number} of {len(arguments.edits)} failed, so none was made: "
+            return ToolOutput.failed(done.model_copy(update={"message": where + done.message}))
+        text = done.text
+        replacements += done.replacements
+        lines_changed += done.lines_changed
+    if text == before.file.text:
+        return ToolOutput.failed(invalid(f"The edits undo each other, so nothing of {before.name} would change."))
+    data = {"edits": len(arguments.edits), "replacements": replacements, "lines_changed": lines_changed}
+    if before.is_stale(context):
+        data["changed_since_read"] = True
+    return save_text(context, arguments.path, text, before, **data)
+
+
+def _edited(text: str, name: str, edit: TextEdit) -> Replacement | ToolError:
+    problem = unstorable(edit.new_str, "new_str")
+    return (
+        invalid(problem)
+        if problem
+        else replace_text(text, name, edit.old_str, edit.new_str, replace_all=edit.replace_all)
+    )

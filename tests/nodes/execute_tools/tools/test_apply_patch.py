@@ -1,0 +1,206 @@
+import hashlib
+import stat
+from collections.abc import Mapping
+
+import pytest
+
+from nodes.execute_tools.tools.apply_patch import apply_patch
+from nodes.execute_tools.tools.read_file import read_file
+from nodes.execute_tools.tools.v4a_patch import patched_paths
+from nodes.records import ChangeKind, FileChange, JsonMap, ToolErrorCode
+from tests.nodes.execute_tools.tools.conftest import Bench
+
+
+def patch(body: str) -> str:
+    return f"*** Begin Patch\n{body}*** End Patch\n"
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def tree(bench: Bench) -> dict[str, bytes]:
+    return {
+        path.relative_to(bench.root).as_posix(): path.read_bytes() for path in bench.root.rglob("*") if path.is_file()
+    }
+
+
+FILES: Mapping[str, str | bytes] = {
+    "a.py": b"\xef\xbb\xbfx = 1\r\ny = 2\r\n",
+    "old.py": "z = 1\n",
+    "src/m.py": "m = 1\n",
+    "logo.png": b"\x89PNG\x00",
+}
+ALL = patch(
+    "*** Update File: a.py\n@@\n-x = 1\n+x = 2\n y = 2\n"
+    "*** Add File: new/b.py\n+b = 1\n"
+    "*** Delete File: old.py\n"
+    "*** Update File: src/m.py\n*** Move to: lib/m.py\n-m = 1\n+m = 2\n"
+    "*** Delete File: logo.png\n"
+)
+
+
+def test_several_files_are_changed_together(bench: Bench) -> None:
+    bench.put(FILES)
+    (bench.root / "src/m.py").chmod(0o750)
+    output = bench.run(apply_patch, patch=ALL)
+    assert output.result.data == {
+        "files": [
+            {"path": "a.py", "action": "edited"},
+            {"path": "new/b.py", "action": "created"},
+            {"path": "old.py", "action": "deleted"},
+            {"path": "src/m.py", "target": "lib/m.py", "action": "moved"},
+            {"path": "logo.png", "action": "deleted"},
+        ]
+    }
+    after = {"a.py": b"\xef\xbb\xbfx = 2\r\ny = 2\r\n", "new/b.py": b"b = 1\n", "lib/m.py": b"m = 2\n"}
+    assert tree(bench) == after
+    assert stat.S_IMODE((bench.root / "lib/m.py").stat().st_mode) == 0o750
+    expected = [
+        ("a.py", ChangeKind.EDITED, "--- a/a.py\n+++ b/a.py\n@@ -1,2 +1,2 @@\n-x = 1\n+x = 2\n y = 2\n"),
+        ("new/b.py", ChangeKind.CREATED, "--- /dev/null\n+++ b/new/b.py\n@@ -0,0 +1 @@\n+b = 1\n"),
+        ("old.py", ChangeKind.DELETED, "--- a/old.py\n+++ /dev/null\n@@ -1 +0,0 @@\n-z = 1\n"),
+        ("src/m.py", ChangeKind.DELETED, "--- a/src/m.py\n+++ /dev/null\n@@ -1 +0,0 @@\n-m = 1\n"),
+        ("lib/m.py", ChangeKind.CREATED, "--- /dev/null\n+++ b/lib/m.py\n@@ -0,0 +1 @@\n+m = 2\n"),
+        ("logo.png", ChangeKind.DELETED, ""),
+    ]
+    old = {name: content.encode() if isinstance(content, str) else content for name, content in FILES.items()}
+    assert output.changes == tuple(
+        FileChange(
+            path=path,
+            kind=kind,
+            sha256_before=sha256(old[path]) if path in old else "",
+            sha256_after=sha256(after[path]) if path in after else "",
+            diff=diff,
+        )
+        for path, kind, diff in expected
+    )
+    assert output.files_read == {change.path: change.sha256_after for change in output.changes}
+
+
+def test_the_patch_names_all_that_it_changes(bench: Bench) -> None:
+    bench.put(FILES)
+    changes = bench.run(apply_patch, patch=ALL).changes
+    assert apply_patch.paths_of is not None
+    assert apply_patch.paths_of({"patch": ALL}) == patched_paths(ALL) == [change.path for change in changes]
+
+
+@pytest.mark.parametrize("arguments", [{}, {"patch": 1}, {"patch": "no patch"}])
+def test_what_is_no_patch_names_no_paths(arguments: JsonMap) -> None:
+    assert apply_patch.paths_of is not None
+    assert apply_patch.paths_of(arguments) == []
+
+
+def test_a_file_is_patched_through_a_link_and_a_move_alone_keeps_it(bench: Bench) -> None:
+    bench.put(FILES)
+    (bench.root / "link.py").symlink_to("old.py")
+    inode = (bench.root / "src/m.py").stat().st_ino
+    data = bench.data(
+        apply_patch,
+        patch=patch("*** Update File: link.py\n-z = 1\n+z = 2\n*** Update File: src/m.py\n*** Move to: m.py\n"),
+    )
+    assert data["files"][0] == {"path": "old.py", "action": "edited"}
+    assert (bench.bytes_of("old.py"), (bench.root / "m.py").stat().st_ino) == (b"z = 2\n", inode)
+
+
+def test_an_added_file_has_no_bom(bench: Bench) -> None:
+    [change] = bench.run(apply_patch, patch=patch("*** Add File: a.py\n+\ufeffx\n")).changes
+    assert (bench.bytes_of("a.py"), change.diff.splitlines()[-1]) == (b"x\n", "+x")
+
+
+def test_what_was_found_by_ignoring_spaces_is_said(bench: Bench) -> None:
+    bench.put({"a.py": "def f():\n    x = 1\n    y = 1\n"})
+    data = bench.data(
+        apply_patch, patch=patch("*** Update File: a.py\n def f():\n@@\n-  x = 1\n+  x = 2\n@@\n-    y = 1\n")
+    )
+    assert data == {"files": [{"path": "a.py", "action": "edited", "hunks_found_by_ignoring_spaces": 1}]}
+    assert bench.bytes_of("a.py") == b"def f():\n    x = 2\n"
+
+
+def test_a_change_since_reading_is_said(bench: Bench) -> None:
+    bench.put({"a.py": "old\n"})
+    bench.data(read_file, path="a.py")
+    bench.put({"a.py": "x\n"})
+    body = patch("*** Update File: a.py\n-x\n+y\n")
+    assert bench.data(apply_patch, patch=body) == {
+        "files": [{"path": "a.py", "action": "edited", "changed_since_read": True}]
+    }
+    assert bench.data(apply_patch, patch=patch("*** Update File: a.py\n-y\n+x\n")) == {
+        "files": [{"path": "a.py", "action": "edited"}]
+    }
+
+
+CHANGED = "*** Update File: a.py\n-x = 1\n+x = 2\n*** Add File: new/b.py\n+b\n*** Delete File: old.py\n"
+"""Lines 2 to 7 of a patch that could be applied."""
+
+INVALID, CONFLICT, DENIED = (
+    ToolErrorCode.INVALID_ARGUMENT,
+    ToolErrorCode.CONFLICT,
+    ToolErrorCode.PERMISSION_DENIED,
+)
+REFUSED: list[tuple[str, ToolErrorCode, str]] = [
+    ("*** Update File: src/m.py\n-n = 1\n+n = 2\n", INVALID, "Line 9 of the patch: the lines of this hunk do not"),
+    (
+        "*** Update File: src/m.py\n m = 1\n",
+        INVALID,
+        "Line 8 of the patch: the hunks change nothing in 'src/m.py'.",
+    ),
+    ("*** Update File: src/m.px\n-m\n", ToolErrorCode.NOT_FOUND, "Line 8 of the patch: No such file: 'src/m.px'. Did"),
+    ("*** Update File: logo.png\n-m\n", INVALID, "Line 8 of the patch: 'logo.png' is a binary file of 5 bytes"),
+    ("*** Delete File: nope.py\n", ToolErrorCode.NOT_FOUND, "Line 8 of the patch: No such file: 'nope.py'."),
+    ("*** Delete File: src\n", INVALID, "Line 8 of the patch: Cannot read 'src': it is a directory"),
+    ("*** Delete File: link.py\n", INVALID, "Cannot delete 'link.py': it is a symbolic link to 'src/m.py'."),
+    (
+        "*** Add File: src/m.py\n+x\n",
+        CONFLICT,
+        "Line 8 of the patch: 'src/m.py' exists already, so it cannot be added: update it instead.",
+    ),
+    ("*** Update File: src/m.py\n*** Move to: logo.png\n", CONFLICT, "Cannot move to 'logo.png': it exists already."),
+    ("*** Update File: src/m.py\n*** Move to: .env\n", DENIED, ".env is secret (for_write=True)."),
+    ("*** Add File: src/.env\n+x\n", DENIED, "src/.env is secret (for_write=True)."),
+    ("*** Delete File: .env\n", DENIED, "Line 8 of the patch: .env is secret (for_write=False)."),
+    ("*** Add File: ../b.py\n+x\n", DENIED, "The path '../b.py' leads out of the workspace"),
+    ("*** Delete File: ./old.py\n", INVALID, "Two of these changes concern 'old.py': make one of them."),
+    ("*** Add File: new\n+x\n", INVALID, "'new' cannot be a file here, because 'new/b.py' needs it as a directory."),
+    ("*** Rename File: x\n", INVALID, "Line 8 of the patch: here a file begins"),
+]
+
+
+@pytest.mark.parametrize(("body", "code", "message"), REFUSED)
+def test_one_file_that_cannot_be_changed_leaves_all_as_they_were(
+    bench: Bench, body: str, code: ToolErrorCode, message: str
+) -> None:
+    bench.put({**FILES, ".env": "KEY=1"})
+    (bench.root / "link.py").symlink_to("src/m.py")
+    before = tree(bench)
+    error = bench.error(apply_patch, patch=patch(CHANGED + body))
+    assert error.code is code
+    assert error.message.startswith(message), error.message
+    assert tree(bench) == before
+    assert not (bench.root / "new").exists()
+
+
+def test_a_miss_shows_the_nearest_lines(bench: Bench) -> None:
+    bench.put({"calc.py": "def add(a, b):\n    return a - b\n"})
+    error = bench.error(apply_patch, patch=patch("*** Update File: calc.py\n def add(a,b):\n-  return a-b\n"))
+    assert error.suggestions == ("def add(a, b):\n    return a - b",)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "Line 1 of the patch: a patch begins with '*** Begin Patch', and it is empty."),
+        ("x\x00", "patch holds the character U+0000 in line 1, which no text file can hold; leave it out."),
+    ],
+)
+def test_what_is_no_patch(bench: Bench, text: str, message: str) -> None:
+    error = bench.error(apply_patch, patch=text)
+    assert (error.code, error.message) == (INVALID, message)
+
+
+@pytest.mark.parametrize(("count", "fits"), [(200, True), (201, False)])
+def test_the_number_of_files_is_bounded(bench: Bench, count: int, fits: bool) -> None:
+    body = "".join(f"*** Add File: {number}\n+x\n" for number in range(count))
+    output = bench.run(apply_patch, patch=patch(body))
+    assert output.result.ok is fits
+    assert len(list(bench.root.iterdir())) == (count if fits else 0)

@@ -1,0 +1,122 @@
+import hashlib
+import stat
+
+import pytest
+
+from nodes.execute_tools.tools.edit_file import edit_file
+from nodes.execute_tools.tools.move_file import move_file
+from nodes.execute_tools.tools.write_file import write_file
+from nodes.records import ChangeKind, FileChange, ToolErrorCode
+from tests.nodes.execute_tools.tools.conftest import Bench
+
+
+def test_a_file_is_moved_with_its_mode_into_new_folders(bench: Bench) -> None:
+    bench.put({"a.py": b"\xef\xbb\xbfx = 1\r\n"})
+    (bench.root / "a.py").chmod(0o750)
+    output = bench.run(move_file, path="./a.py", target="src/deep/b.py")
+    assert output.result.data == {"path": "a.py", "target": "src/deep/b.py", "action": "moved"}
+    assert bench.bytes_of("src/deep/b.py") == b"\xef\xbb\xbfx = 1\r\n"
+    assert stat.S_IMODE((bench.root / "src/deep/b.py").stat().st_mode) == 0o750
+    assert not (bench.root / "a.py").exists()
+    sha256 = hashlib.sha256(b"\xef\xbb\xbfx = 1\r\n").hexdigest()
+    assert output.changes == (
+        FileChange(
+            path="a.py",
+            kind=ChangeKind.DELETED,
+            sha256_before=sha256,
+            sha256_after="",
+            diff="--- a/a.py\n+++ /dev/null\n@@ -1 +0,0 @@\n-x = 1\n",
+        ),
+        FileChange(
+            path="src/deep/b.py",
+            kind=ChangeKind.CREATED,
+            sha256_before="",
+            sha256_after=sha256,
+            diff="--- /dev/null\n+++ b/src/deep/b.py\n@@ -0,0 +1 @@\n+x = 1\n",
+        ),
+    )
+    assert output.files_read == {"a.py": "", "src/deep/b.py": sha256}
+
+
+def test_a_binary_file_is_moved_and_has_no_diff(bench: Bench) -> None:
+    bench.put({"logo.png": b"\x89PNG\x00"})
+    output = bench.run(move_file, path="logo.png", target="img/logo.png")
+    assert bench.bytes_of("img/logo.png") == b"\x89PNG\x00"
+    assert [(change.kind, change.diff) for change in output.changes] == [
+        (ChangeKind.DELETED, ""),
+        (ChangeKind.CREATED, ""),
+    ]
+
+
+def test_a_moved_file_can_be_edited_and_its_old_name_used_again(bench: Bench) -> None:
+    bench.put({"a.py": "x = 1\n"})
+    bench.data(move_file, path="a.py", target="b.py")
+    bench.data(edit_file, path="b.py", old_str="1", new_str="2")
+    bench.data(write_file, path="a.py", content="y = 1\n")
+    assert (bench.bytes_of("b.py"), bench.bytes_of("a.py")) == (b"x = 2\n", b"y = 1\n")
+
+
+@pytest.mark.parametrize(
+    ("target", "message", "suggestions"),
+    [
+        ("b.py", "Cannot move 'a.py' to 'b.py': that exists already. Give a path where nothing is.", ("b_3.py",)),
+        ("src/c", "Cannot move 'a.py' to 'src/c': that exists already. Give a path where nothing is.", ("src/c_2",)),
+        ("a.py", "Cannot move 'a.py' to 'a.py': that exists already. Give a path where nothing is.", ("a_2.py",)),
+        ("lib/", "Cannot move 'a.py' to 'lib/': that is a directory. Give a path where nothing is.", ("lib/a.py",)),
+        ("src", "Cannot move 'a.py' to 'src': that is a directory. Give a path where nothing is.", ()),
+    ],
+)
+def test_nothing_is_overwritten_and_a_free_name_is_suggested(
+    bench: Bench, target: str, message: str, suggestions: tuple[str, ...]
+) -> None:
+    files = {"a.py": "a", "b.py": "b", "b_2.py": "", "src/c": "c", "src/a.py": "", "lib/d": ""}
+    bench.put(files)
+    error = bench.error(move_file, path="a.py", target=target)
+    assert (error.code, error.message, error.suggestions) == (ToolErrorCode.CONFLICT, message, suggestions)
+    assert {name: bench.bytes_of(name).decode() for name in files} == files
+
+
+@pytest.mark.parametrize(
+    ("path", "target", "code", "message"),
+    [
+        ("a.yp", "b.py", ToolErrorCode.NOT_FOUND, "No such file: 'a.yp'. Did you mean 'a.py'?"),
+        ("src", "b", ToolErrorCode.INVALID_ARGUMENT, "Cannot read 'src': it is a directory, and a file is needed."),
+        (
+            "link.py",
+            "b.py",
+            ToolErrorCode.INVALID_ARGUMENT,
+            "Cannot move 'link.py': it is a symbolic link to 'a.py'. Name the file itself.",
+        ),
+        (
+            "a.py",
+            "new/",
+            ToolErrorCode.INVALID_ARGUMENT,
+            "The path 'new/' names a directory, and a file is needed.",
+        ),
+        (".env", "b.py", ToolErrorCode.PERMISSION_DENIED, ".env is secret (for_write=False)."),
+        ("a.py", "b.env", ToolErrorCode.PERMISSION_DENIED, "b.env is secret (for_write=True)."),
+        ("a.py", ".env", ToolErrorCode.PERMISSION_DENIED, ".env is secret (for_write=True)."),
+        (
+            "a.py",
+            "../b.py",
+            ToolErrorCode.PERMISSION_DENIED,
+            "The path '../b.py' leads out of the workspace: use a relative path under '.'.",
+        ),
+        ("a.py", "", ToolErrorCode.INVALID_ARGUMENT, "The path is empty: name a file or directory of the workspace."),
+    ],
+)
+def test_what_is_not_moved(bench: Bench, path: str, target: str, code: ToolErrorCode, message: str) -> None:
+    bench.put({"a.py": "x\n", ".env": "KEY=1", "src/b": ""})
+    (bench.root / "link.py").symlink_to("a.py")
+    before = sorted(str(each) for each in bench.root.rglob("*"))
+    error = bench.error(move_file, path=path, target=target)
+    assert (error.code, error.message) == (code, message)
+    assert sorted(str(each) for each in bench.root.rglob("*")) == before
+
+
+def test_a_file_that_is_too_large_to_compare_is_not_moved(bench: Bench) -> None:
+    with (bench.root / "large").open("wb") as large:
+        large.truncate(10_000_001)
+    assert bench.error(move_file, path="large", target="b").message == (
+        "'large' is too large to read at once: 10000001 bytes, and 10000000 are allowed."
+    )
