@@ -16,13 +16,18 @@ OWN_UV := $(filter .tools/%,$(UV))
 # Byte code makes our commands start twice as fast, and .venv is the one environment that they use.
 unexport PYTHONDONTWRITEBYTECODE PYTHONPATH VIRTUAL_ENV UV_PROJECT_ENVIRONMENT
 
-.PHONY: help setup demo test lint record studio bench clean
+.PHONY: help setup sandbox demo test lint record studio bench clean
 
 help: ## what you can make
 	@echo "usage: make <target> [ARGS='more arguments for the command behind it']"
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: .venv/.synced ## prepare .venv from uv.lock (the other targets do so by themselves)
+
+sandbox: ## install bubblewrap, in which run_command starts programs (all else works without it)
+	@command -v bwrap >/dev/null || { command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] \
+	  && apt-get install -y -q bubblewrap >/dev/null && command -v bwrap; } \
+	  || echo "bubblewrap is missing, so run_command is refused; all else works (Debian, Ubuntu: sudo apt install bubblewrap)"
 
 demo: setup ## a real bug, repaired by the local model before your eyes (the first time it fetches 1.1 GB)
 	@$(BIN)/python -P benchmarks/demo/demo.py $(ARGS)

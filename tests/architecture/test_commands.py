@@ -11,7 +11,7 @@ import pytest
 from tests.architecture.house import ROOT, text_of
 
 SUMMARY = "=== 2 passed, 1 skipped in 0.50s ==="
-TARGETS = ["help", "setup", "demo", "test", "lint", "record", "studio", "bench", "clean"]
+TARGETS = ["help", "setup", "sandbox", "demo", "test", "lint", "record", "studio", "bench", "clean"]
 
 
 def run(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -51,18 +51,31 @@ def test_a_python_that_will_not_do_is_told_in_one_line(tmp_path: Path, python: s
 
 
 @pytest.mark.parametrize(
+    ("program", "said"), [("bwrap", ""), ("ls", "bubblewrap is missing, so run_command is refused")]
+)
+def test_a_missing_sandbox_is_told_in_one_line_and_fails_nothing(tmp_path: Path, program: str, said: str) -> None:
+    for name in {"make", "sh", "id", "grep", program}:
+        (tmp_path / name).symlink_to(shutil.which(name) or "/bin/true")
+    command = ["env", f"PATH={tmp_path}", "make", "-s", "SHELL=/bin/sh", "sandbox"]
+    done = run(*command, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(said)
+    assert done.stdout.count("\n") == bool(said)
+
+
+@pytest.mark.parametrize(
     ("broken", "stages", "code"),
     [
-        ("nothing", ["setup", "lint", "test", "demo"], 0),
-        ("demo", ["setup", "lint", "test", "demo"], 2),
-        ("test", ["setup", "lint", "test"], 2),
+        ("nothing", ["setup", "sandbox", "lint", "test", "demo"], 0),
+        ("demo", ["setup", "sandbox", "lint", "test", "demo"], 2),
+        ("test", ["setup", "sandbox", "lint", "test"], 2),
     ],
 )
 def test_ci_ends_with_the_summary_of_the_tests(tmp_path: Path, broken: str, stages: list[str], code: int) -> None:
     (tmp_path / ".ci").mkdir()
     shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci")
     rules = [
-        f"setup lint test demo:\n\t@echo doing $@\n\t@test $@ != test || echo '{SUMMARY}'\n\t@test $@ != {broken}\n"
+        f"setup sandbox lint test demo:\n\t@echo doing $@\n\t@test $@ != test || echo '{SUMMARY}'\n\t@test $@ != {broken}\n"
     ]
     (tmp_path / "Makefile").write_text("".join(rules), encoding="utf-8")
     done = run(str(tmp_path / ".ci" / "run"), cwd=tmp_path)
@@ -74,7 +87,7 @@ def test_ci_ends_with_the_summary_of_the_tests(tmp_path: Path, broken: str, stag
 def test_ci_stops_at_the_first_failure_without_a_summary_of_its_own(tmp_path: Path) -> None:
     (tmp_path / ".ci").mkdir()
     shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci")
-    (tmp_path / "Makefile").write_text("setup lint:\n\t@test $@ != lint\n", encoding="utf-8")
+    (tmp_path / "Makefile").write_text("setup sandbox lint:\n\t@test $@ != lint\n", encoding="utf-8")
     done = run(str(tmp_path / ".ci" / "run"), cwd=tmp_path)
     assert (done.returncode, done.stdout.splitlines()[-1]) == (2, "--- make lint")
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -23,6 +23,9 @@ _CHUNK = 65_536
 _PATIENCE_S = 0.05
 """How long an ended program's output is waited for while a child of its own holds the pipe open."""
 
+Taker = Callable[[bytes], bool]
+"""Is given each piece of an output as it comes; False says that it has had enough."""
+
 
 @dataclass(frozen=True)
 class ProcessResult:
@@ -34,6 +37,47 @@ class ProcessResult:
     truncated: bool = False
 
 
+@dataclass(frozen=True)
+class Ends:
+    """The two ends of an output of `size` bytes. Without `left_out` bytes between them, they are all of it."""
+
+    head: bytes = b""
+    tail: bytes = b""
+    size: int = 0
+
+    @property
+    def left_out(self) -> int:
+        """Bytes between head and tail that nobody kept."""
+        return self.size - len(self.head) - len(self.tail)
+
+
+class EndsOfOutput:
+    """Keeps the first and the last bytes of what it is given, `most` in all, however much that is."""
+
+    def __init__(self, most: int) -> None:
+        self._most_tail = most // 2
+        self._most_head = most - self._most_tail
+        self._head, self._tail, self._size = bytearray(), bytearray(), 0
+
+    def take(self, chunk: bytes) -> bool:
+        """The next piece."""
+        self._size += len(chunk)
+        room = self._most_head - len(self._head)
+        self._head += chunk[:room]
+        self._tail += chunk[room:]
+        if len(self._tail) > self._most_tail + _CHUNK:
+            self._cut()
+        return True
+
+    def ends(self) -> Ends:
+        """What is kept by now."""
+        self._cut()
+        return Ends(bytes(self._head), bytes(self._tail), self._size)
+
+    def _cut(self) -> None:
+        del self._tail[: max(0, len(self._tail) - self._most_tail)]
+
+
 def run_process(
     argv: Sequence[str],
     *,
@@ -41,39 +85,88 @@ def run_process(
     timeout_s: float,
     max_output_bytes: int,
     env: Mapping[str, str] | None = None,
+    pass_fds: Sequence[int] = (),
 ) -> ProcessResult | ToolError:
     """Run `argv` (no shell, no input) and wait; it and its children are killed when this returns.
 
     `max_output_bytes` bounds both streams together. TIMEOUT after `timeout_s` seconds of wall time, IO_ERROR or
     NOT_FOUND where it cannot start. `env` replaces the inherited PATH, LANG and HOME.
     """
-    environment = clean_environment() if env is None else dict(env)
+    process = start_process(argv, cwd=cwd, env=clean_environment() if env is None else env, pass_fds=pass_fds)
+    if isinstance(process, ToolError):
+        return process
+    output = _Bounded(max_output_bytes)
+    with process:
+        try:
+            ended = read_until(process, output.takers(process), time.monotonic() + timeout_s)
+        finally:
+            kill_group(process)
+    if not ended:
+        message = f"{os.path.basename(argv[0])} was stopped after {timeout_s:g} s."
+        return ToolError(code=ToolErrorCode.TIMEOUT, message=message)
+    return ProcessResult(process.returncode, bytes(output.stdout), bytes(output.stderr), output.left < 0)
+
+
+def start_process(
+    argv: Sequence[str], *, cwd: str, env: Mapping[str, str], pass_fds: Sequence[int] = ()
+) -> subprocess.Popen[bytes] | ToolError:
+    """Start `argv` in a session of its own, without input and with its outputs in pipes; or why it cannot start."""
     try:
-        process = subprocess.Popen(  # noqa: S603 - argv comes from a tool, never from a shell line
+        return subprocess.Popen(  # noqa: S603 - argv comes from a tool, never from a shell line
             list(argv),
             cwd=cwd,
-            env=environment,
+            env=dict(env),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
+            pass_fds=tuple(pass_fds),
         )
     except OSError as error:
         return os_failure(error, "run", argv[0])
     except ValueError as error:
         message = f"Cannot run {quoted(argv[0])}: an argument is no text that a program can be given ({error})."
         return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
-    output = _Output(process, max_output_bytes)
-    with process:
-        try:
-            output.read_until(time.monotonic() + timeout_s)
-        except subprocess.TimeoutExpired:
-            message = f"{os.path.basename(argv[0])} was stopped after {timeout_s:g} s."
-            return ToolError(code=ToolErrorCode.TIMEOUT, message=message)
-        finally:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-    return ProcessResult(process.returncode, bytes(output.stdout), bytes(output.stderr), output.left < 0)
+
+
+def read_until(
+    process: subprocess.Popen[bytes],
+    takers: Mapping[int, Taker],
+    deadline: float,
+    check: Callable[[], object] = lambda: None,
+) -> bool:
+    """Hand over what comes from each handle until the process has ended, or a taker has had enough.
+
+    False where neither has happened at `deadline`, a time of the monotonic clock. `check` is called all the while,
+    and may raise.
+    """
+    with selectors.DefaultSelector() as selector:
+        for handle, taker in takers.items():
+            selector.register(handle, selectors.EVENT_READ, taker)
+        while selector.get_map():
+            check()
+            ready = selector.select(max(0.0, min(_PATIENCE_S, deadline - time.monotonic())))
+            for key, _ in ready:
+                chunk = os.read(key.fd, _CHUNK)
+                if not chunk:
+                    selector.unregister(key.fd)
+                elif not key.data(chunk):
+                    return True
+            if not ready and process.poll() is not None:
+                return True
+            if time.monotonic() >= deadline:
+                break
+    try:
+        process.wait(max(0.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def kill_group(process: subprocess.Popen[bytes]) -> None:
+    """Kill the process and all that is still in its group."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def clean_environment() -> dict[str, str]:
@@ -90,34 +183,28 @@ def ripgrep_path() -> str | None:
     return shutil.which("rg")
 
 
-class _Output:
-    """What a process prints, read as it comes. `left` is how many bytes it may still print; below 0 it was cut."""
+def outputs(process: subprocess.Popen[bytes]) -> tuple[int, int]:
+    """The handles of what it prints: standard output, then standard error."""
+    if process.stdout is None or process.stderr is None:
+        raise ValueError("the process was started without pipes")
+    return process.stdout.fileno(), process.stderr.fileno()
 
-    def __init__(self, process: subprocess.Popen[bytes], most: int) -> None:
-        self.process, self.left = process, most
+
+class _Bounded:
+    """All that a process prints. `left` is how many bytes it may still print; below 0 it was cut."""
+
+    def __init__(self, most: int) -> None:
+        self.left = most
         self.stdout, self.stderr = bytearray(), bytearray()
 
-    def read_until(self, deadline: float) -> None:
-        """Read until the process ends or has printed too much; TimeoutExpired where neither comes in time."""
-        with selectors.DefaultSelector() as selector:
-            for stream, buffer in ((self.process.stdout, self.stdout), (self.process.stderr, self.stderr)):
-                if stream is not None:
-                    selector.register(stream, selectors.EVENT_READ, buffer)
-            while selector.get_map():
-                ready = selector.select(max(0.0, min(_PATIENCE_S, deadline - time.monotonic())))
-                for key, _ in ready:
-                    self._take(key, selector)
-                if self.left < 0 or (not ready and self.process.poll() is not None):
-                    return
-                if time.monotonic() >= deadline:
-                    break
-        self.process.wait(max(0.0, deadline - time.monotonic()))
+    def takers(self, process: subprocess.Popen[bytes]) -> dict[int, Taker]:
+        stdout, stderr = outputs(process)
+        return {stdout: self._taker(self.stdout), stderr: self._taker(self.stderr)}
 
-    def _take(self, key: selectors.SelectorKey, selector: selectors.BaseSelector) -> None:
-        chunk = os.read(key.fd, _CHUNK)
-        if not chunk:
-            selector.unregister(key.fileobj)
-            return
-        buffer: bytearray = key.data
-        buffer += chunk[: max(self.left, 0)]
-        self.left -= len(chunk)
+    def _taker(self, buffer: bytearray) -> Taker:
+        def take(chunk: bytes) -> bool:
+            buffer.extend(chunk[: max(self.left, 0)])
+            self.left -= len(chunk)
+            return self.left >= 0
+
+        return take

@@ -7,8 +7,20 @@ import time
 from pathlib import Path
 
 import pytest
+from hypothesis import given, strategies as st
 
-from nodes.execute_tools.environment.processes import ProcessResult, clean_environment, ripgrep_path, run_process
+from nodes.execute_tools.environment.processes import (
+    Ends,
+    EndsOfOutput,
+    ProcessResult,
+    clean_environment,
+    kill_group,
+    outputs,
+    read_until,
+    ripgrep_path,
+    run_process,
+    start_process,
+)
 from nodes.records import ToolError, ToolErrorCode
 
 
@@ -150,3 +162,54 @@ def test_ripgrep_is_looked_for_on_the_path_last(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(os, "access", lambda *_: False)
     monkeypatch.setattr(shutil, "which", lambda _: None)
     assert ripgrep_path() is None
+
+
+@given(st.lists(st.binary(max_size=50)), st.integers(min_value=1, max_value=60))
+def test_the_ends_of_an_output_are_those_of_the_whole_however_it_came(chunks: list[bytes], most: int) -> None:
+    kept = EndsOfOutput(most)
+    assert [kept.take(chunk) for chunk in chunks] == [True] * len(chunks)
+    whole, tail = b"".join(chunks), most // 2
+    head = most - tail
+    rest = whole[head:]
+    assert kept.ends() == Ends(whole[:head], rest[max(0, len(rest) - tail) :], len(whole))
+    assert kept.ends().left_out == max(0, len(whole) - most)
+
+
+def test_an_output_of_a_gigabyte_is_not_kept_in_memory() -> None:
+    kept, chunk = EndsOfOutput(1_000), bytes(65_536)
+    for _ in range(16_384):
+        kept.take(chunk)
+        assert len(kept._tail) <= 1_000 + 2 * len(chunk)
+    assert kept.ends() == Ends(bytes(500), bytes(500), 1 << 30)
+
+
+def test_reading_stops_when_its_check_says_so_or_its_deadline_has_come(tmp_path: Path) -> None:
+    process = start_process(["sleep", "60"], cwd=str(tmp_path), env=clean_environment())
+    assert not isinstance(process, ToolError)
+    stdout, stderr = outputs(process)
+    with process:
+        assert not read_until(process, {stdout: lambda _: True, stderr: lambda _: True}, time.monotonic() + 0.1)
+        with pytest.raises(RuntimeError, match="enough"):
+            read_until(process, {stdout: lambda _: True}, time.monotonic() + 60, _refuse)
+        kill_group(process)
+        assert read_until(process, {stdout: lambda _: True}, time.monotonic() + 60)
+    assert process.returncode == -9
+
+
+def _refuse() -> None:
+    raise RuntimeError("enough")
+
+
+def test_only_handles_that_are_passed_are_open_in_the_program(tmp_path: Path) -> None:
+    with open(tmp_path / "a", "wb") as passed, open(tmp_path / "b", "wb"):
+        program = "import os; print([each for each in os.listdir('/dev/fd') if int(each) > 2])"
+        found = run_process(
+            [sys.executable, "-c", program],
+            cwd=str(tmp_path),
+            timeout_s=10,
+            max_output_bytes=1_000,
+            pass_fds=(passed.fileno(),),
+        )
+        assert isinstance(found, ProcessResult)
+        assert str(passed.fileno()) in found.stdout.decode()
+        assert found.stdout.count(b"'") <= 4  # the other one is that of the listing itself

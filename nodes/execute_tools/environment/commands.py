@@ -1,0 +1,256 @@
+"""Programs that a run may start, inside a sandbox that is safe by construction: there is no way around it."""
+
+import functools
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import Self
+
+from nodes.execute_tools.environment import bubblewrap
+from nodes.execute_tools.environment.command_rules import (
+    CommandRules,
+    command_environment,
+    find_program,
+    malformed_command,
+    readable_folders,
+)
+from nodes.execute_tools.environment.failures import os_failure, quoted
+from nodes.execute_tools.environment.handles import closing, open_beneath, open_root
+from nodes.execute_tools.environment.judged_paths import JudgedPaths
+from nodes.execute_tools.environment.lease import Lease, LeaseOverError
+from nodes.execute_tools.environment.processes import Ends, EndsOfOutput, read_until
+from nodes.execute_tools.environment.sandbox import PathAccess
+from nodes.execute_tools.environment.workspace_cover import (
+    Cover,
+    Denied,
+    find_cover,
+    git_placeholder,
+    linked_repository,
+    remove_git_placeholder,
+)
+from nodes.execute_tools.environment.workspace_root import check_workspace
+from nodes.records import ToolError, ToolErrorCode
+
+__all__ = ["CommandResult", "CommandRules", "Commands", "Ends", "open_commands"]
+
+_REMEMBERED = 200_000
+"""Names whose judgement is remembered: judging one takes about 16 us, and each command asks about all."""
+
+_LOOK_AGAIN_S = 0.2
+"""How long a workspace is looked through after a command, beyond the time of the command itself."""
+
+
+@dataclass(frozen=True)
+class CommandResult:
+    """What a command did. A failing exit code is a result as well.
+
+    `signal` is the one that ended it, 0 for none: as in a shell, `exit_code` is then 128 more. `timed_out` says that
+    it was ended after `limit_s` seconds. `made_denied` are names in the workspace that are denied, or where git keeps
+    its own, and that were not there before; None where there was no time to look.
+    """
+
+    exit_code: int
+    stdout: Ends
+    stderr: Ends
+    seconds: float
+    limit_s: float
+    timed_out: bool = False
+    made_denied: tuple[str, ...] | None = ()
+
+    @property
+    def signal(self) -> int:
+        """See above; a program may give such an exit code by itself."""
+        number = self.exit_code - 128
+        return number if number in signal.valid_signals() else 0
+
+
+def open_commands(root: str, rules: CommandRules, denied: Denied) -> "Commands | ToolError":
+    """The commands of a run in the workspace `root`; UNAVAILABLE, with reason and remedy, where no sandbox starts.
+
+    `denied` says which workspace-relative names no program may see.
+    """
+    refusal = bubblewrap.sandbox_refusal()
+    if refusal is not None:
+        return refusal
+    real = check_workspace(root)
+    if isinstance(real, ToolError):
+        return real
+    readable = readable_folders(rules)
+    return readable if isinstance(readable, ToolError) else Commands(real, rules, denied, readable)
+
+
+class Commands:
+    """Starts programs in one workspace, one at a time, each inside a sandbox of its own (see `bubblewrap`).
+
+    Made by `open_commands`. A program sees the workspace under its real name and may change it, but for `.git` and
+    denied files, which it cannot even open. There is no network, no other process, no home and no secret of ours.
+    """
+
+    def __init__(self, root: str, rules: CommandRules, denied: Denied, readable: tuple[str, ...]) -> None:
+        self.root, self.rules = root, rules
+        self._denied = functools.lru_cache(_REMEMBERED)(denied)
+        self._paths = JudgedPaths(root, self._judge)
+        self._readable = readable
+        self._env = command_environment(root, readable)
+        self._one_at_a_time = threading.Lock()
+        self._lease = Lease()
+
+    def leased(self, lease: Lease) -> Self:
+        """The same commands for one call: after `lease` is revoked none is started, and one that runs is killed."""
+        view = copy(self)
+        view._lease = lease  # noqa: SLF001 - its own kind
+        return view
+
+    def run(self, argv: Sequence[str], cwd: str = ".", timeout_s: float | None = None) -> CommandResult | ToolError:
+        """Run a program with its arguments, without a shell and without input, and wait until all of it is gone.
+
+        `cwd` is a folder of the workspace. `timeout_s` seconds of wall time can only be less than the rules allow.
+
+        Raises:
+            LeaseOverError: the call's time is over; nothing of the command is left.
+        """
+        limit = self.rules.soft_timeout_s if timeout_s is None else min(timeout_s, self.rules.soft_timeout_s)
+        started = time.monotonic()
+        program = malformed_command(argv) or find_program(argv[0], self.rules, self.root, self._env["PATH"])
+        if isinstance(program, ToolError):
+            return program
+        self._check_lease()
+        if limit <= 0:
+            return ToolError(code=ToolErrorCode.TIMEOUT, message="There is no time left for a command.")
+        if not self._one_at_a_time.acquire(timeout=limit):
+            message = f"Another command of this workspace did not end within {limit:g} s: run one at a time."
+            return ToolError(code=ToolErrorCode.TIMEOUT, message=message)
+        try:
+            with closing(open_root(self.root)) as root:
+                return self._run(root, [program, *argv[1:]], cwd, (started, limit))
+        except LeaseOverError:
+            raise
+        except OSError as error:
+            return os_failure(error, "run", argv[0])
+        finally:
+            self._one_at_a_time.release()
+
+    def _run(
+        self, root: int, command: Sequence[str], cwd: str, times: tuple[float, float]
+    ) -> CommandResult | ToolError:
+        folder = self._folder(root, cwd)
+        if isinstance(folder, ToolError):
+            return folder
+        started, limit = times
+        with self._protected_git(root) as problem:
+            before = problem or find_cover(root, self._denied, started + limit)
+            if isinstance(before, ToolError):
+                return before
+            with ExitStack() as handles:
+                view = self._view(root, folder, before, handles)
+                result = self._wait(view, command, started, limit)
+        if isinstance(result, ToolError):
+            return result
+        return self._looked_after(result, root, before)
+
+    def _wait(
+        self, view: bubblewrap.View, command: Sequence[str], started: float, limit: float
+    ) -> CommandResult | ToolError:
+        stdout, stderr = (EndsOfOutput(self.rules.max_output_bytes) for _ in range(2))
+        with ExitStack() as stack:
+            with self._lease.effect():
+                running = stack.enter_context(bubblewrap.started(view, command, self._env))
+            if isinstance(running, ToolError):
+                return running
+            takers = running.takers(stdout.take, stderr.take)
+            in_time = read_until(running.process, takers, started + limit, self._check_lease)
+            if not in_time:
+                running.terminate()
+                read_until(running.process, takers, started + limit + self.rules.grace_s, self._check_lease)
+            running.kill()
+            if in_time and not running.has_run() and running.process.returncode >= 0:
+                return _not_started(command[0], stderr.ends())
+            return CommandResult(
+                exit_code=_exit_code(running.process.returncode),
+                stdout=stdout.ends(),
+                stderr=stderr.ends(),
+                seconds=time.monotonic() - started,
+                limit_s=limit,
+                timed_out=not in_time,
+            )
+
+    def _check_lease(self) -> None:
+        with self._lease.effect():
+            pass
+
+    def _looked_after(self, result: CommandResult, root: int, before: Cover) -> CommandResult:
+        deadline = max(result.limit_s - result.seconds, 0.0) + time.monotonic() + _LOOK_AGAIN_S
+        after = find_cover(root, self._denied, deadline)
+        made = None if isinstance(after, ToolError) else tuple(sorted(after.names - before.names))
+        return replace(result, made_denied=made and tuple(_shown(name) for name in made))
+
+    def _view(self, root: int, folder: str, cover: Cover, handles: ExitStack) -> bubblewrap.View:
+        """What the program sees; the handles that it needs stay open until `handles` is closed."""
+        elsewhere = linked_repository(self.root)
+        read_only = [
+            (handles.enter_context(closing(open_beneath(root, name.split("/"), os.O_PATH))), self._absolute(name))
+            for name in cover.repositories
+        ]
+        return bubblewrap.View(
+            root=self.root,
+            root_fd=root,
+            cwd=self._absolute(folder),
+            readable=self._readable if elsewhere is None else (*self._readable, elsewhere),
+            read_only=tuple(read_only),
+            hidden_files=tuple(self._absolute(name) for name in cover.files),
+            hidden_folders=tuple(self._absolute(name) for name in cover.folders),
+        )
+
+    @contextmanager
+    def _protected_git(self, root: int) -> Iterator[ToolError | None]:
+        made = git_placeholder(root)
+        try:
+            yield made if isinstance(made, ToolError) else None
+        finally:
+            if made is True:
+                remove_git_placeholder(root)
+
+    def _folder(self, root: int, cwd: str) -> str | ToolError:
+        """The real name of a folder of the workspace, judged by name and by handle."""
+        place = self._paths.existing(cwd, PathAccess.LIST_DIR)
+        if isinstance(place, ToolError):
+            return place
+        try:
+            with closing(open_beneath(root, place.parts, os.O_RDONLY | os.O_DIRECTORY)) as handle:
+                return self._paths.opened_name(handle, root, place, for_write=False)
+        except NotADirectoryError:
+            message = f"{quoted(cwd)} is a file: a command runs in a directory."
+            return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+        except OSError as error:
+            return os_failure(error, "run in", cwd)
+
+    def _absolute(self, name: str) -> str:
+        return os.path.normpath(os.path.join(self.root, name))
+
+    def _judge(self, name: str, for_write: bool) -> ToolError | None:
+        if not self._denied(name):
+            return None
+        message = f"No command may {'change' if for_write else 'run in'} {quoted(name)}."
+        return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
+
+
+def _not_started(program: str, stderr: Ends) -> ToolError:
+    lines = stderr.tail.decode(errors="replace").strip() or stderr.head.decode(errors="replace").strip()
+    reason = (lines.splitlines() or ["bubblewrap gave no reason"])[-1].removeprefix("bwrap: ")
+    message = f"{quoted(program)} could not be started in the sandbox ({reason})."
+    return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
+
+
+def _shown(name: str) -> str:
+    """A name as text, whatever its bytes are."""
+    return name.encode(errors="backslashreplace").decode()
+
+
+def _exit_code(code: int) -> int:
+    """As a shell says it."""
+    return code if code >= 0 else 128 - code

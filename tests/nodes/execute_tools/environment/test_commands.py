@@ -1,0 +1,296 @@
+"""Real programs in the real sandbox; skipped, with the reason, where it cannot start."""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nodes.execute_tools.environment import bubblewrap, commands as module
+from nodes.execute_tools.environment.commands import CommandResult, CommandRules, Ends, open_commands
+from nodes.execute_tools.environment.lease import Lease, LeaseOverError
+from nodes.records import ToolError, ToolErrorCode
+from tests.architecture.house import ROOT
+from tests.nodes.execute_tools.environment.command_place import (
+    PROGRAMS,
+    Place,
+    alive,
+    command_place,
+    opened,
+    secret,
+    unique,
+)
+
+NOT_STARTED = (
+    "unavailable: '/no/such/program' could not be started in the sandbox (execvp /no/such/program: No such file or"
+    " directory)."
+)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    with command_place(tmp_path) as made:
+        yield made
+
+
+def test_both_outputs_and_the_exit_code(place: Place) -> None:
+    result = place.result("sh", "-c", "echo out; echo err >&2; exit 3")
+    assert (result.exit_code, result.signal, result.timed_out, result.made_denied) == (3, 0, False, ())
+    assert (result.stdout, result.stderr) == (Ends(b"out\n", b"", 4), Ends(b"err\n", b"", 4))
+    assert 0 < result.seconds < result.limit_s == 30.0
+
+
+def test_a_signal_is_told(place: Place) -> None:
+    result = place.result("sh", "-c", "kill -SEGV $$")
+    assert (result.exit_code, result.signal) == (139, 11)
+    assert place.result("sh", "-c", "exit 255").signal == 0
+
+
+def test_there_is_no_input(place: Place) -> None:
+    assert place.result("head", "-c", "1").stdout == Ends()
+
+
+def test_arguments_are_no_shell_line(place: Place) -> None:
+    words = ["a b", "$HOME", ";true", "*", "é\n", "--", ""]
+    result = place.result("python3", "-c", "import json,sys; print(json.dumps(sys.argv[1:]))", *words)
+    assert json.loads(result.stdout.head) == words
+
+
+def test_it_runs_in_the_folder_named(place: Place) -> None:
+    assert place.says("pwd") == f"{place.root}\n"
+    assert place.result("sh", "-c", "pwd", cwd="src").stdout.head.decode() == f"{place.root}/src\n"
+    assert place.result("sh", "-c", "pwd", cwd=f"{place.root}/src").stdout.head.decode() == f"{place.root}/src\n"
+
+
+def test_an_output_of_100_megabytes_keeps_its_ends_and_little_memory(place: Place) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    result = place.result("sh", "-c", "echo first; head -c 100000000 /dev/zero; echo last")
+    assert result.exit_code == 0
+    assert result.stdout == Ends(b"first\n" + bytes(7_994), bytes(7_995) + b"last\n", 100_000_011)
+    assert result.stdout.left_out == 99_984_011
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 30_000  # kilobytes
+
+
+def test_a_program_of_the_workspace_runs_where_exactly_its_path_is_allowed(place: Place) -> None:
+    (place.root / "tools").mkdir()
+    (place.root / "tools/own").write_text("#!/bin/sh\necho mine $1\n")
+    (place.root / "tools/own").chmod(0o700)
+    assert place.result("tools/own", "x", cwd="src").stdout.head == b"mine x\n"
+
+
+def test_a_program_of_the_workspace_does_not_stand_in_for_one_of_the_system(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place.root / "git").write_text("#!/bin/sh\necho false\n")
+    (place.root / "git").chmod(0o700)
+    monkeypatch.setenv("PATH", f"{place.root}:.::{os.environ['PATH']}")
+    result = opened(place.root).run(["git", "--version"])
+    assert isinstance(result, CommandResult)
+    assert result.stdout.head.startswith(b"git version")
+
+
+def test_the_longest_command_runs(place: Place) -> None:
+    assert place.result("true", "x" * (100_000 - len("true") - 2)).exit_code == 0
+    assert place.result("true", *("" for _ in range(999))).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("cwd", "error"),
+    [
+        ("..", "permission_denied: The path '..' leads out of the workspace: use a relative path under '.'."),
+        ("/etc", "permission_denied: The path '/etc' leads out of the workspace: use a relative path under '.'."),
+        ("out", "permission_denied: The path 'out' leads out of the workspace: use a relative path under '.'."),
+        (".git", "permission_denied: No command may run in '.git'."),
+        ("to-keys", "permission_denied: No command may run in 'src/keys'."),
+        ("src/a.py", "invalid_argument: 'src/a.py' is a file: a command runs in a directory."),
+        ("sr", "not_found: No such directory: 'sr'. Did you mean 'src'?"),
+        ("", "invalid_argument: The path is empty: name a file or directory of the workspace."),
+    ],
+)
+def test_where_no_command_runs(place: Place, cwd: str, error: str) -> None:
+    (place.root / "out").symlink_to("/etc")
+    (place.root / "to-keys").symlink_to("src/keys")
+    assert place.error("true", cwd=cwd) == error
+
+
+def test_a_timeout_comes_back_at_once_and_leaves_nothing(place: Place) -> None:
+    seconds = []
+    for _ in range(3):  # a machine that is busy with other things may take longer once
+        mark, started = unique(), time.monotonic()
+        result = place.result("sleep", mark, timeout_s=0.2)
+        seconds.append(time.monotonic() - started)
+        assert not alive(mark)
+        assert (result.timed_out, result.exit_code, result.signal, result.limit_s) == (True, 143, 15, 0.2)
+    assert 0.2 <= min(seconds) < 0.5
+
+
+def test_a_program_may_use_its_grace_to_say_why_it_ends(place: Place) -> None:
+    result = place.result("sh", "-c", "trap 'echo bye; exit 5' TERM; while :; do sleep 0.01; done", timeout_s=0.3)
+    assert (result.timed_out, result.exit_code, result.stdout.head) == (True, 5, b"bye\n")
+
+
+def test_a_program_that_will_not_end_is_killed(place: Place) -> None:
+    mark = unique()
+    started = time.monotonic()
+    result = place.result("sh", "-c", f"trap '' TERM; echo up; while :; do sleep {mark}; done", timeout_s=0.3)
+    assert (result.timed_out, result.exit_code, result.signal, result.stdout.head) == (True, 137, 9, b"up\n")
+    assert not alive(mark)
+    assert time.monotonic() - started < 10
+
+
+ORPHANS = {
+    "setsid": "setsid sleep {mark} & sleep 0.1",
+    "double fork": "(setsid sh -c 'sleep {mark} & exit 0' &); sleep 0.1",
+    "own group, deaf": "setsid sh -c 'trap \"\" TERM HUP INT; sleep {mark}' > /dev/null 2>&1 < /dev/null & sleep 0.1",
+}
+
+
+@pytest.mark.parametrize("script", ORPHANS.values(), ids=ORPHANS)
+@pytest.mark.parametrize("ending", ["exit 0", "sleep 60"])
+def test_what_a_program_leaves_behind_dies_with_it(place: Place, script: str, ending: str) -> None:
+    mark = unique()
+    place.says(f"{script.format(mark=mark)}; ps -eo args > seen || cat /proc/[0-9]*/cmdline > seen; true")
+    assert mark in (place.root / "seen").read_text()  # it was alive
+    result = place.result("sh", "-c", f"{script.format(mark=mark)}; {ending}", timeout_s=0.5)
+    assert result.timed_out == (ending == "sleep 60")
+    assert not alive(mark)
+
+
+def test_a_call_that_was_given_up_starts_nothing_and_its_program_is_killed(place: Place) -> None:
+    lease, mark = Lease(), unique()
+    leased = place.commands.leased(lease)
+    threading.Timer(0.3, lease.revoke).start()
+    with pytest.raises(LeaseOverError):
+        leased.run(["sh", "-c", f"echo > started; sleep {mark}"])
+    assert not alive(mark)
+    assert (place.root / "started").exists()
+    with pytest.raises(LeaseOverError):
+        leased.run(["sh", "-c", "echo > again"])
+    assert not (place.root / "again").exists()
+    assert place.result("true").exit_code == 0  # another call may
+
+
+def test_one_command_runs_at_a_time(place: Place) -> None:
+    first = threading.Thread(target=place.commands.run, args=(["sh", "-c", "echo > up; sleep 60"], ".", 1.0))
+    first.start()
+    while not (place.root / "up").exists():
+        time.sleep(0.01)
+    found = place.commands.run(["true"], ".", 0.1)
+    message = "Another command of this workspace did not end within 0.1 s: run one at a time."
+    assert found == ToolError(code=ToolErrorCode.TIMEOUT, message=message)
+    assert place.result("true", timeout_s=20).exit_code == 0
+    first.join()
+
+
+def test_the_rules_bound_the_time_that_a_call_asks_for(tmp_path: Path) -> None:
+    result = opened(tmp_path, soft_timeout_s=0.2).run(["sleep", "60"], ".", 50)
+    assert isinstance(result, CommandResult)
+    assert (result.timed_out, result.limit_s) == (True, 0.2)
+
+
+@pytest.mark.parametrize("seconds", [0, -1])
+def test_no_time_at_all_is_a_timeout(place: Place, seconds: float) -> None:
+    refused = ToolError(code=ToolErrorCode.TIMEOUT, message="There is no time left for a command.")
+    assert place.commands.run(["true"], ".", seconds) == refused
+
+
+@pytest.mark.parametrize(
+    ("argv", "error"),
+    [
+        (["ls"], f"permission_denied: 'ls' may not be run: allowed are {', '.join(PROGRAMS)}."),
+        (["sh", "a\0b"], "invalid_argument: An argument of the command contains a NUL character."),
+        (["/no/such/program"], NOT_STARTED),
+    ],
+)
+def test_what_cannot_be_run_is_a_typed_error(place: Place, argv: list[str], error: str) -> None:
+    assert place.error(*argv) == error
+
+
+def test_denied_names_that_a_program_made_are_told(place: Place) -> None:
+    result = place.result("sh", "-c", "echo x > new; mkdir -p a/keys b/.git; touch b/.env; rm -f .env", cwd="src")
+    assert result.made_denied == ("src/a/keys", "src/b/.env", "src/b/.git")
+    assert place.result("true").made_denied == ()
+
+
+def test_it_is_told_when_there_was_no_time_to_look(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_LOOK_AGAIN_S", -60)
+    assert place.result("true").made_denied is None
+
+
+def test_a_machine_without_bubblewrap_refuses_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bubblewrap, "bubblewrap_path", lambda: None)
+    found = open_commands(str(tmp_path), CommandRules(("true",)), secret)
+    reason = bubblewrap.NOT_INSTALLED if sys.platform == "linux" else bubblewrap.sandbox_problem()
+    message = f"Commands cannot be run on this machine, as their sandbox does not start: {reason}."
+    assert found == ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
+
+
+def test_a_sandbox_that_is_lost_on_the_way_is_never_gone_without(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bubblewrap, "bubblewrap_path", lambda: None)
+    message = "Commands cannot be run on this machine, as their sandbox does not start"
+    assert place.error("sh", "-c", "echo x > made") == f"unavailable: {message}: {bubblewrap.NOT_INSTALLED}."
+    assert not (place.root / "made").exists()
+
+
+def test_a_workspace_whose_git_is_a_link_is_refused(place: Place) -> None:
+    (place.root / ".git").rename(place.root / "git")
+    (place.root / ".git").symlink_to("git")
+    message = "'.git' is a symbolic link, which cannot be made read-only, so no command is run in this workspace."
+    assert place.error("true") == f"unavailable: {message}"
+
+
+def test_a_system_directory_is_no_workspace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bubblewrap, "sandbox_problem", lambda: None)
+    found = open_commands("/usr", CommandRules(), secret)
+    message = "The workspace '/usr' is a system directory: choose a project folder."
+    assert found == ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
+
+
+def test_a_name_is_judged_once_however_many_commands_are_run(tmp_path: Path) -> None:
+    asked: list[str] = []
+    opened(tmp_path)  # skips where no sandbox starts
+    (tmp_path / "a").touch()
+
+    def judge(name: str) -> bool:
+        asked.append(name)
+        return False
+
+    made = open_commands(str(tmp_path), CommandRules(("true",)), judge)
+    assert not isinstance(made, ToolError)
+    for _ in range(3):
+        made.run(["true"])
+    assert sorted(asked) == [".", "a"]
+
+
+def test_a_program_dies_with_an_agent_that_is_killed(place: Place) -> None:
+    mark = unique()
+    program = (
+        "from nodes.execute_tools.environment.commands import CommandRules, open_commands\n"
+        f"made = open_commands({str(place.root)!r}, CommandRules(('sh',)), lambda name: False)\n"
+        f"made.run(['sh', '-c', 'echo > up; setsid sleep {mark}'])"
+    )
+    environment = {**os.environ, "PYTHONPATH": ":".join(sys.path)}
+    with subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, env=environment) as agent:
+        while not ((place.root / "up").exists() and alive(f"sleep {mark}")):
+            assert agent.poll() is None
+            time.sleep(0.01)
+        agent.kill()
+    deadline = time.monotonic() + 10
+    while alive(f"sleep {mark}") and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not alive(f"sleep {mark}")
+
+
+def test_a_sandbox_that_is_killed_from_outside_is_a_signal(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    (place.root / "bwrap").write_text("#!/bin/sh\nkill -KILL $$\n")
+    (place.root / "bwrap").chmod(0o700)
+    monkeypatch.setattr(bubblewrap, "bubblewrap_path", lambda: str(place.root / "bwrap"))
+    monkeypatch.setattr(bubblewrap, "sandbox_problem", lambda: None)
+    result = place.result("true")
+    assert (result.exit_code, result.signal, result.timed_out) == (137, 9, False)
