@@ -1,6 +1,8 @@
-"""How a pydantic model of arguments looks to a model: a plain JSON schema, and plain sentences for errors."""
+"""How the arguments of a tool look to a model: a plain JSON schema, and plain sentences for errors."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import unquote
 
 import orjson
 from pydantic import BaseModel, ValidationError
@@ -11,16 +13,52 @@ from nodes.records import JsonMap
 MOST_ERRORS = 10
 """More sentences than this do not help anybody to repair a call."""
 
+MOST_NODES = 5_000
+"""Places of a schema after its references are written out: what refers to itself twice doubles with each level."""
+
+DEEPEST = 32
+"""Levels of a schema."""
+
+_OPEN: Final = ("additionalProperties", "unevaluatedProperties", "unevaluatedItems")
+"""Keywords whose value may stay a plain true or false."""
+
+_MAPS: Final = ("properties", "patternProperties", "dependentSchemas")
+"""Keywords whose value has a name for each schema."""
+
+_DATA: Final = ("default", "const", "enum", "examples", "required", "dependentRequired")
+"""Keywords whose value is no schema."""
+
+_SILENT: Final = frozenset({
+    "title", "$defs", "definitions", "$schema", "$id", "$anchor", "$comment", "$vocabulary",
+    "$dynamicRef", "$dynamicAnchor", "$recursiveRef", "$recursiveAnchor",
+})  # fmt: skip
+"""Keywords that say nothing once references are written out."""
+
+_NOTES: Final = frozenset({"description", "default", "examples", "deprecated", "readOnly", "writeOnly"})
+"""Keywords beside a reference that take the place of those of what is referred to."""
+
+
+class UnusableSchemaError(ValueError):
+    """A JSON schema that no tool can have; its text says why."""
+
 
 def argument_schema(model: type[BaseModel]) -> JsonMap:
     """The JSON schema of the arguments, without titles and references, closed unless the model allows extras."""
-    raw = model.model_json_schema(by_alias=False)
-    definitions: dict[str, Any] = raw.pop("$defs", {})
-    raw.pop("description", None)
-    schema: JsonMap = _clean(raw, definitions, ())
+    schema = plain_schema(model.model_json_schema(by_alias=False))
+    schema.pop("description", None)
     schema.setdefault("properties", {})
     schema.setdefault("additionalProperties", model.model_config.get("extra") == "allow")
     return schema
+
+
+def plain_schema(schema: Mapping[str, Any]) -> JsonMap:
+    """A copy without titles, and with what a reference names in its place; a recursive one is cut.
+
+    Raises:
+        UnusableSchemaError: a reference leads out of the schema or nowhere, or the schema is too large or too deep.
+    """
+    plain = _Plain(schema).at(schema, (), 0)
+    return plain if isinstance(plain, dict) else {}
 
 
 def describe_errors(error: ValidationError, model: type[BaseModel]) -> list[str]:
@@ -28,6 +66,11 @@ def describe_errors(error: ValidationError, model: type[BaseModel]) -> list[str]
     names = tuple(model.model_fields)
     found = error.errors(include_url=False, include_context=False, include_input=False)
     return [_sentence(each["type"], each["loc"], each["msg"], names) for each in found[:MOST_ERRORS]]
+
+
+def unknown_argument(location: tuple[int | str, ...], names: tuple[str, ...]) -> str:
+    """The sentence about an argument that is none of `names`."""
+    return f"{'.'.join(map(str, location))}: unknown argument{_remedy(location, names)}"
 
 
 def values_without_json_form(arguments: JsonMap) -> list[str]:
@@ -47,7 +90,7 @@ def _sentence(kind: str, location: tuple[int | str, ...], message: str, names: t
     if kind == "missing":
         return f"{where}: field required"
     if kind == "extra_forbidden":
-        return f"{where}: unknown argument{_remedy(location, names)}"
+        return unknown_argument(location, names)
     return f"{where}: {message[:1].lower()}{message[1:]}"
 
 
@@ -58,25 +101,74 @@ def _remedy(location: tuple[int | str, ...], names: tuple[str, ...]) -> str:
     return f", did you mean {meant[0]!r}?" if meant else f" (known: {', '.join(names) or 'none'})"
 
 
-def _clean(node: Any, definitions: dict[str, Any], seen: tuple[str, ...]) -> Any:
-    """A schema node without titles, references replaced by what they name; a recursive one is cut to an object."""
-    if isinstance(node, list):
-        return [_clean(each, definitions, seen) for each in node]
-    if not isinstance(node, dict):
-        return node
-    reference = node.get("$ref")
-    if isinstance(reference, str):
-        name = reference.rpartition("/")[2]
-        if name in seen:
-            return {"type": "object"}
+class _Plain:
+    """One schema on its way to being plain."""
+
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self._root, self._left = root, MOST_NODES
+
+    def at(self, node: Any, seen: tuple[str, ...], depth: int) -> Any:
+        """The plain form of what stands at one place. `seen` are the references that lead here."""
+        self._left -= 1
+        if self._left < 0 or depth > DEEPEST:
+            raise UnusableSchemaError(
+                f"written out it has more than {MOST_NODES} places, or more than {DEEPEST} levels"
+            )
+        if isinstance(node, list):
+            return [self.at(each, seen, depth + 1) for each in node]
+        if not isinstance(node, dict):
+            return node
+        if "$ref" in node:
+            return self._referred(node, seen, depth)
+        return {key: self._value(key, value, seen, depth + 1) for key, value in node.items() if key not in _SILENT}
+
+    def _value(self, key: str, value: Any, seen: tuple[str, ...], depth: int) -> Any:
+        if key in _DATA:
+            return value
+        if key in _MAPS and isinstance(value, dict):
+            return {name: self._schema(each, seen, depth) for name, each in value.items()}
+        if key in {"allOf", "anyOf", "oneOf", "prefixItems"} and isinstance(value, list):
+            return [self._schema(each, seen, depth) for each in value]
+        return self.at(value, seen, depth) if key in _OPEN or not isinstance(value, bool) else _spelt(key, value)
+
+    def _schema(self, node: Any, seen: tuple[str, ...], depth: int) -> Any:
+        """The same where a schema stands: true and false become maps, which is what readers expect."""
+        plain = self.at(node, seen, depth)
+        return _SPELT[plain] if isinstance(plain, bool) else plain
+
+    def _referred(self, node: dict[str, Any], seen: tuple[str, ...], depth: int) -> Any:
+        reference = node["$ref"]
+        target = self._target(reference)
         rest = {key: value for key, value in node.items() if key != "$ref"}
-        return _clean({**definitions[name], **rest}, definitions, (*seen, name))
-    return {key: _clean_value(key, value, definitions, seen) for key, value in node.items() if key != "title"}
+        if reference in seen:
+            kind = target.get("type") if isinstance(target, dict) else None
+            return {"type": kind} if kind else {}
+        seen = (*seen, reference)
+        if not isinstance(target, dict):
+            return self._schema(target, seen, depth)
+        if rest.keys() & target.keys() <= _NOTES:
+            return self.at({**target, **rest}, seen, depth)
+        return self.at({**rest, "allOf": [*rest.get("allOf", []), target]}, seen, depth)
+
+    def _target(self, reference: Any) -> Any:
+        """What a reference of the form `#/$defs/Name` names (RFC 6901)."""
+        if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
+            raise UnusableSchemaError(f"its reference {str(reference)[:100]!r} leads out of it; use '#/$defs/...'")
+        found: Any = self._root
+        for part in unquote(reference).split("/")[1:]:
+            name = part.replace("~1", "/").replace("~0", "~")
+            if isinstance(found, list) and name.isdecimal() and int(name) < len(found):
+                found = found[int(name)]
+            elif isinstance(found, dict) and name in found:
+                found = found[name]
+            else:
+                raise UnusableSchemaError(f"its reference {reference[:100]!r} leads nowhere")
+        return found
 
 
-def _clean_value(key: str, value: Any, definitions: dict[str, Any], seen: tuple[str, ...]) -> Any:
-    if key == "properties":
-        return {name: _clean(each, definitions, seen) for name, each in value.items()}
-    if key in {"default", "const", "enum", "examples"}:
-        return value
-    return _clean(value, definitions, seen)
+_SPELT: Final[dict[bool, JsonMap]] = {True: {}, False: {"not": {}}}
+_SCHEMAS: Final = ("items", "contains", "propertyNames", "not", "if", "then", "else")
+
+
+def _spelt(key: str, value: bool) -> Any:
+    return _SPELT[value] if key in _SCHEMAS else value

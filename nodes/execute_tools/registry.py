@@ -2,16 +2,26 @@
 
 import asyncio
 import inspect
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
-from typing import Any, Literal, TypeVar, cast, get_type_hints
+from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 from pydantic import BaseModel, ValidationError
 
-from nodes.execute_tools.argument_schema import argument_schema, describe_errors, values_without_json_form
+from nodes.execute_tools.argument_schema import (
+    UnusableSchemaError,
+    argument_schema,
+    describe_errors,
+    values_without_json_form,
+)
+from nodes.execute_tools.environment.commands import Commands
+from nodes.execute_tools.environment.kept_results import KeptResults
+from nodes.execute_tools.environment.network import Network
 from nodes.execute_tools.environment.workspace import Workspace
+from nodes.execute_tools.schema_arguments import SchemaArguments
+from nodes.execute_tools.signature_arguments import read_signature
 from nodes.language.closest import closest_names
 from nodes.records import Effect, FileChange, JsonMap, Plan, ToolError, ToolResult, ToolSpec
 
@@ -24,6 +34,8 @@ class ToolContext:
 
     `files_read` maps workspace-relative paths to the SHA-256 that this thread last read or wrote there. `timeout_s`
     is the wall time in seconds that one call may take, `seconds_left` what the turn has for all that are to come.
+    `commands` and `network` are None where the run may use none; `commands` may say why. `idempotency_key` is the same
+    whenever the same call of the same step is made again.
     """
 
     workspace: Workspace
@@ -31,6 +43,10 @@ class ToolContext:
     plan: Plan = field(default_factory=Plan)
     timeout_s: float = 30.0
     seconds_left: float = inf
+    kept: KeptResults | None = None
+    commands: Commands | ToolError | None = None
+    network: Network | None = None
+    idempotency_key: str = ""
 
 
 @dataclass(frozen=True)
@@ -59,24 +75,44 @@ class ToolOutput:
 
 @dataclass(frozen=True)
 class Tool:
-    """A tool as the engine runs it. `cacheable` results may be given again while the workspace is unchanged."""
+    """A tool as the engine runs it. `cacheable` results may be given again while the workspace is unchanged.
+
+    `run` gives back a ToolOutput, or what `normalise.plain_output` makes one of. `self_timed` tools keep their time by
+    themselves; the engine steps in only where they fail to. `isolated` ones run in a process of their own, which is
+    killed when their time is over. `paths_of` names the workspace paths that stand inside an argument, such as a patch,
+    for guard. Where there is a `schema`, it describes and checks the arguments, and the model may be open.
+
+    Raises:
+        ValueError: the schema cannot be used.
+    """
 
     name: str
     description: str
     arguments: type[BaseModel]
     effect: Effect
-    run: Callable[[ToolContext, Any], ToolOutput]
+    run: Callable[[ToolContext, Any], Any]
     path_fields: tuple[str, ...] = ()
     terminal: bool = False
     cacheable: bool = False
+    self_timed: bool = False
+    isolated: bool = False
+    paths_of: Callable[[JsonMap], list[str]] | None = None
+    schema: JsonMap | None = field(default=None, hash=False)
+
+    def __post_init__(self) -> None:
+        try:
+            _ = self._by_schema
+        except UnusableSchemaError as error:
+            raise ValueError(f"The tool {self.name!r} has a schema that cannot be used: {error}.") from error
 
     @cached_property
     def spec(self) -> ToolSpec:
         """What the other rooms know of this tool."""
+        by_schema = self._by_schema
         return ToolSpec(
             name=self.name,
             description=self.description,
-            parameters=argument_schema(self.arguments),
+            parameters=argument_schema(self.arguments) if by_schema is None else by_schema.parameters,
             effect=self.effect,
             path_fields=self.path_fields,
             terminal=self.terminal,
@@ -93,6 +129,8 @@ class Tool:
         Unknown arguments are errors unless the schema allows extras. Source: specs 3 and 5, reconciled.
         """
         try:
+            if self._by_schema is not None:
+                return self._by_schema.checked(arguments)
             canonical = self._parse(arguments).model_dump(mode="json")
         except ValidationError as error:
             return describe_errors(error, self.arguments)
@@ -100,20 +138,24 @@ class Tool:
             return [f"the arguments could not be checked ({type(error).__name__}: {error})"]
         return values_without_json_form(canonical) or canonical
 
-    def s(self, context: ToolContext, **arguments: Any) -> ToolOutput:
+    def s(self, context: ToolContext, **arguments: Any) -> Any:
         """Run in this thread. A coroutine function gets a loop of its own, so it fails inside a running one."""
         output: object = self.run(context, self._parse(arguments))
         if not inspect.iscoroutine(output):
-            return cast("ToolOutput", output)
+            return output
         try:
-            return cast("ToolOutput", asyncio.run(output))
+            return asyncio.run(output)
         finally:
             output.close()
 
-    async def a(self, context: ToolContext, **arguments: Any) -> ToolOutput:
+    async def a(self, context: ToolContext, **arguments: Any) -> Any:
         """Run in the caller's event loop."""
         output: object = self.run(context, self._parse(arguments))
-        return cast("ToolOutput", await output if inspect.isawaitable(output) else output)
+        return await output if inspect.isawaitable(output) else output
+
+    @cached_property
+    def _by_schema(self) -> SchemaArguments | None:
+        return None if self.schema is None else SchemaArguments(self.schema)
 
     def _parse(self, arguments: JsonMap) -> BaseModel:
         open_ended = self.arguments.model_config.get("extra") == "allow"
@@ -121,36 +163,73 @@ class Tool:
         return self.arguments.model_validate(arguments, by_alias=True, by_name=True, extra=extra)
 
 
+class ToolOptions(TypedDict, total=False):
+    """What may be said of a tool beside its effect: see `Tool`. Its name is the function's unless it is given."""
+
+    path_fields: tuple[str, ...]
+    terminal: bool
+    name: str | None
+    cacheable: bool | None
+    self_timed: bool
+    isolated: bool
+    paths_of: Callable[[JsonMap], list[str]] | None
+
+
+@overload
+def tool(*, effect: Effect, **options: Unpack[ToolOptions]) -> Callable[[Callable[..., Any]], Tool]: ...
+
+
+@overload
+def tool(function: Callable[..., Any], /, *, effect: Effect, **options: Unpack[ToolOptions]) -> Tool: ...
+
+
 def tool(
-    *,
-    effect: Effect,
-    path_fields: tuple[str, ...] = (),
-    terminal: bool = False,
-    name: str | None = None,
-    cacheable: bool | None = None,
-) -> Callable[
-    [Callable[[ToolContext, Arguments], ToolOutput | Coroutine[Any, Any, ToolOutput]]],
-    Tool,
-]:
-    """Make a tool of `def tool_name(context: ToolContext, arguments: SomeModel) -> ToolOutput`, sync or async.
+    function: Callable[..., Any] | None = None, /, *, effect: Effect | None = None, **options: Unpack[ToolOptions]
+) -> Tool | Callable[[Callable[..., Any]], Tool]:
+    """Make a tool of a typed function, sync or async: `@tool(effect=Effect.READ)`, or `tool(function, effect=...)`.
 
-    The name is the function's, the description the first paragraph of its docstring, the schema that of its second
-    parameter. Tools that only read the workspace are cacheable unless told otherwise.
+    Each parameter is an argument; `Annotated[str, "what it is"]` describes it to the model, and `**extras: Any` takes
+    unknown ones. A parameter of type ToolContext, wherever it stands, gets the context. A single parameter of a
+    pydantic model's type stands for all arguments. The name is the function's, the description the first paragraph of
+    its docstring. Tools that only read the workspace are cacheable unless told otherwise.
+
+    Raises:
+        TypeError: no effect is given (it is never guessed), or the signature says too little.
+        ValueError: there is no docstring.
     """
+    if not isinstance(effect, Effect):
+        raise TypeError(f"A tool has to say its effect, as in @tool(effect=Effect.READ); there are {_EFFECTS}.")
+    if function is not None:
+        return _tool_of(function, effect, options)
+    return lambda decorated: _tool_of(decorated, effect, options)
 
-    def register(function: Callable[[ToolContext, Arguments], Any]) -> Tool:
-        return Tool(
-            name=name or function.__name__,
-            description=_first_paragraph(function),
-            arguments=_arguments_of(function),
-            effect=effect,
-            run=function,
-            path_fields=path_fields,
-            terminal=terminal,
-            cacheable=effect is Effect.READ if cacheable is None else cacheable,
+
+_EFFECTS = ", ".join(f"Effect.{each.name}" for each in Effect)
+
+
+def _tool_of(function: Callable[..., Any], effect: Effect, options: ToolOptions) -> Tool:
+    rest = {key: value for key, value in options.items() if key not in {"name", "cacheable", "path_fields"}}
+    path_fields = options.get("path_fields", ())
+    description = _first_paragraph(function)
+    signature = read_signature(function, ToolContext, path_fields)
+    known = signature.arguments.model_fields
+    unknown = [each for each in path_fields if each not in known]
+    if unknown:
+        raise TypeError(
+            f"The tool {function.__name__!r} has no argument {unknown[0]!r}, which its path_fields name: it has"
+            f" {', '.join(known) or 'none'}."
         )
-
-    return register
+    cacheable = options.get("cacheable")
+    return Tool(
+        name=options.get("name") or function.__name__,
+        description=description,
+        arguments=signature.arguments,
+        effect=effect,
+        run=signature.run,
+        path_fields=path_fields,
+        cacheable=effect is Effect.READ if cacheable is None else cacheable,
+        **rest,  # type: ignore[arg-type]  # the options of the same names
+    )
 
 
 class ActionRegistry:
@@ -190,12 +269,3 @@ def _first_paragraph(function: Callable[..., Any]) -> str:
     if not lines:
         raise ValueError(f"The tool {function.__name__!r} has no docstring: the model reads it as the description.")
     return " ".join(lines.split())
-
-
-def _arguments_of(function: Callable[..., Any]) -> type[BaseModel]:
-    parameters = list(inspect.signature(function).parameters)
-    hints = get_type_hints(function)
-    model = hints.get(parameters[1]) if len(parameters) == 2 else None
-    if isinstance(model, type) and issubclass(model, BaseModel):
-        return model
-    raise TypeError(f"The tool {function.__name__!r} needs two parameters: the context and a pydantic model.")

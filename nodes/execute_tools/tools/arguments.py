@@ -4,7 +4,9 @@ from typing import Annotated, TypeAlias
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
-_NAMES = AliasChoices("path", "filename", "file_name")
+from nodes.execute_tools.signature_arguments import PATH_NAMES
+
+_NAMES = AliasChoices(*PATH_NAMES)
 """Models call it by all three. Source: specs 1 and 4."""
 
 

@@ -1,14 +1,30 @@
 from collections import OrderedDict
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from pydantic import BaseModel, SecretStr
 
 from nodes.execute_tools.normalise import is_usable, plain_output
 from nodes.execute_tools.registry import ToolOutput
 from nodes.records import ToolError, ToolErrorCode, ToolResult
 
 ERROR = ToolError(code=ToolErrorCode.NOT_FOUND, message="m")
+
+
+class Found(BaseModel):
+    at: datetime = datetime(2026, 1, 2, tzinfo=UTC)
+    key: SecretStr = SecretStr("s3cret")
+
+
+@dataclass
+class Counted:
+    lines: int
+    found: tuple[Found, ...] = ()
+
+
+PLAIN_FOUND = {"at": "2026-01-02T00:00:00Z", "key": "**********"}
 
 
 @pytest.mark.parametrize(
@@ -28,13 +44,18 @@ ERROR = ToolError(code=ToolErrorCode.NOT_FOUND, message="m")
         ("text", ToolOutput.ok(value="text")),
         ([1, None], ToolOutput.ok(value=[1, None])),
         (float("nan"), ToolOutput.ok(value=None)),
+        (7, ToolOutput.ok(value=7)),
+        (Found(), ToolOutput.ok(**PLAIN_FOUND)),
+        ([Found()], ToolOutput.ok(value=[PLAIN_FOUND])),
+        (Counted(3, (Found(),)), ToolOutput.ok(lines=3, found=[PLAIN_FOUND])),
+        ({"a": Counted(3)}, ToolOutput.ok(a={"lines": 3, "found": []})),
     ],
 )
 def test_every_shape_becomes_one(value: object, expected: ToolOutput) -> None:
     assert plain_output(value) == expected
 
 
-@pytest.mark.parametrize("value", [object(), {"a": {1: 2}}, "\ud800", 2**64, {"a": object()}])
+@pytest.mark.parametrize("value", [object(), {"a": {1: 2}}, "\ud800", 2**64, {"a": object()}, Counted])
 def test_what_is_not_json_is_an_error(value: Any) -> None:
     with pytest.raises(TypeError):
         plain_output(value)

@@ -1,18 +1,22 @@
 import asyncio
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import pytest
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator
 
 from nodes.execute_tools.environment.workspace import Workspace
 from nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput, tool
-from nodes.records import Effect, Plan, ToolError, ToolErrorCode, ToolResult, ToolSpec
+from nodes.records import Effect, JsonMap, Plan, ToolError, ToolErrorCode, ToolResult, ToolSpec
 
 
 class PathArguments(BaseModel):
     path: str = Field(validation_alias=AliasChoices("path", "filename", "file_name"))
     limit: int = 5
+
+
+class AnyArguments(BaseModel):
+    model_config = ConfigDict(extra="allow")
 
 
 class OpenArguments(BaseModel):
@@ -150,15 +154,6 @@ def test_a_tool_without_a_docstring_is_a_programming_error() -> None:
         tool(effect=Effect.NONE)(mute)
 
 
-def test_a_tool_without_a_model_is_a_programming_error() -> None:
-    def vague(context: ToolContext, arguments: Any) -> ToolOutput:
-        """Is vague."""
-        raise NotImplementedError
-
-    with pytest.raises(TypeError, match="'vague' needs two parameters"):
-        tool(effect=Effect.NONE)(vague)
-
-
 def test_a_tool_can_be_made_without_the_decorator() -> None:
     made = Tool("t", "d", OpenArguments, Effect.READ, lambda *_: ToolOutput.ok())
     assert (made.spec.name, made.cacheable, made.asynchronous) == ("t", False, False)
@@ -184,3 +179,132 @@ def moody(_: ToolContext, arguments: Moody) -> ToolOutput:
 
 def test_a_validator_that_breaks_refuses_the_arguments() -> None:
     assert moody.validate({"x": 1}) == ["the arguments could not be checked (KeyError: 1)"]
+
+
+# --- Functions with a signature of their own
+
+
+@tool(effect=Effect.READ, path_fields=("path",))
+def count_lines(
+    context: ToolContext, path: str, encoding: Annotated[Literal["utf-8", "latin-1"], "How it is written."] = "utf-8"
+) -> dict[str, int] | ToolError:
+    """Count the lines of a file."""
+    found = context.workspace.read_file(path)
+    return found if isinstance(found, ToolError) else {"lines": len(found.data.decode(encoding).splitlines())}
+
+
+@tool(effect=Effect.NONE)
+async def add(a: int, b: int = 2, **rest: Any) -> int:
+    """Add two numbers."""
+    await asyncio.sleep(0)
+    return a + b + len(rest)
+
+
+def test_a_function_with_arguments_of_its_own_is_a_tool(context: ToolContext, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("1\n2\n", encoding="utf-8")
+    assert count_lines.spec == ToolSpec(
+        name="count_lines",
+        description="Count the lines of a file.",
+        parameters={
+            "type": "object",
+            "properties": {
+                "path": {"type": "string"},
+                "encoding": {
+                    "type": "string",
+                    "enum": ["utf-8", "latin-1"],
+                    "default": "utf-8",
+                    "description": "How it is written.",
+                },
+            },
+            "required": ["path"],
+            "additionalProperties": False,
+        },
+        effect=Effect.READ,
+        path_fields=("path",),
+    )
+    assert count_lines.validate({"file_name": "a.txt"}) == {"path": "a.txt", "encoding": "utf-8"}
+    assert count_lines.s(context, path="a.txt") == asyncio.run(count_lines.a(context, filename="a.txt")) == {"lines": 2}
+
+
+def test_unknown_arguments_are_passed_to_a_tool_that_takes_them(context: ToolContext) -> None:
+    assert add.asynchronous
+    assert add.validate({"a": 1, "c": 7}) == {"a": 1, "b": 2, "c": 7}
+    assert add.s(context, a=1, c=7) == asyncio.run(add.a(context, a=1, c=7)) == 4
+
+
+def test_a_function_becomes_a_tool_by_a_call_too() -> None:
+    def double(a: int) -> int:
+        """Double it."""
+        return 2 * a
+
+    made = tool(double, effect=Effect.NONE, name="twice", self_timed=True, isolated=True, paths_of=_paths)
+    assert (made.name, made.self_timed, made.isolated, made.paths_of) == ("twice", True, True, _paths)
+    assert (count_lines.self_timed, count_lines.isolated, count_lines.paths_of) == (False, False, None)
+
+
+def _paths(arguments: JsonMap) -> list[str]:
+    """The paths that stand in an argument."""
+    return [str(arguments["a"])]
+
+
+@pytest.mark.parametrize("effect", [None, "read"])
+def test_an_effect_is_never_guessed(effect: Any) -> None:
+    message = r"A tool has to say its effect, as in @tool\(effect=Effect.READ\); there are Effect.NONE, Effect.READ,"
+    with pytest.raises(TypeError, match=message):
+        tool(_paths, effect=effect)
+
+
+def test_a_bare_decorator_is_refused() -> None:
+    with pytest.raises(TypeError, match="A tool has to say its effect"):
+
+        @tool  # type: ignore[call-overload]  # the mistake, which mypy sees too
+        def bare(a: int) -> int:
+            """Does nothing."""
+            return a
+
+
+def test_path_fields_that_no_argument_has_are_refused() -> None:
+    message = "'_paths' has no argument 'pth', which its path_fields name: it has arguments"
+    with pytest.raises(TypeError, match=message):
+        tool(effect=Effect.READ, path_fields=("pth",))(_paths)
+
+
+# --- Tools with a JSON schema
+
+SCHEMA: JsonMap = {
+    "type": "object",
+    "title": "Add",
+    "properties": {"a": {"$ref": "#/$defs/Number"}, "b": {"type": "integer", "default": 2}},
+    "required": ["a"],
+    "$defs": {"Number": {"type": "integer", "title": "Number"}},
+}
+
+
+def by_schema(schema: JsonMap) -> Tool:
+    return Tool("add", "Adds.", AnyArguments, Effect.NONE, lambda _, given: given.model_extra, schema=schema)
+
+
+def test_a_tool_may_have_a_schema_instead_of_a_model(context: ToolContext) -> None:
+    made = by_schema(SCHEMA)
+    assert made.spec.parameters == {
+        "type": "object",
+        "properties": {"a": {"type": "integer"}, "b": {"type": "integer", "default": 2}},
+        "required": ["a"],
+        "additionalProperties": False,
+    }
+    assert made.validate({"a": 1}) == {"a": 1, "b": 2}
+    assert made.validate({"a": "1", "c": 3}) == [
+        "c: unknown argument (known: a, b)",
+        "a: input should be a valid integer",
+    ]
+    assert made.s(context, a=1, b=2) == {"a": 1, "b": 2}
+    assert {made: "found"}[made] == "found"
+
+
+def test_a_broken_schema_is_refused_when_the_tool_is_made() -> None:
+    with pytest.raises(
+        ValueError, match="The tool 'add' has a schema that cannot be used: its reference 'x' leads out"
+    ):
+        by_schema({"properties": {"a": {"$ref": "x"}}})
+    with pytest.raises(ValueError, match=r"The tool 'add' has a schema that cannot be used: at \$\.properties"):
+        by_schema({"properties": 7})

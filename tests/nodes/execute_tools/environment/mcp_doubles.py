@@ -1,0 +1,173 @@
+"""MCP servers for tests: a program that misbehaves as it is told to, and one over loopback HTTP."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+
+PROGRAM = r"""
+import json, os, signal, subprocess, sys, time
+
+pids, tools, behaviour = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3]
+apart = "apart" in behaviour
+children = [subprocess.Popen(["sleep", "60"], start_new_session=apart)] if "child" in behaviour else []
+with open(pids, "a") as file:
+    file.write("".join(f"{pid}\n" for pid in (os.getpid(), *(child.pid for child in children))))
+if "stubborn" in behaviour:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if "tidy" in behaviour:
+    signal.signal(signal.SIGTERM, lambda *_: (open(pids + ".tidied", "w").close(), os._exit(0)))
+
+
+def say(message):
+    print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+
+
+print("a line for people \x1b[31m", file=sys.stderr, flush=True)
+if "banner" in behaviour:
+    print("Server ready", flush=True)
+if "dead" in behaviour:
+    sys.exit(3)
+while "flood" in behaviour:
+    print("x" * 100)
+while "pings" in behaviour:
+    say({"id": 1, "method": "ping"})
+while "notes" in behaviour:
+    say({"method": "notifications/message", "params": {"level": "info", "data": "hello"}})
+for line in sys.stdin:
+    asked = json.loads(line)
+    method = asked.get("method")
+    if "id" not in asked or method is None:
+        continue
+    if method == "initialize":
+        info = {"name": "double", "version": "1"}
+        answer = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": info}
+    elif method == "tools/list":
+        answer = {"tools": tools}
+        if "endless" in behaviour:
+            answer["nextCursor"] = "more"
+    elif "hang" in behaviour:
+        time.sleep(60)
+    elif "dies" in behaviour:
+        print("out of memory", file=sys.stderr, flush=True)
+        os._exit(1)
+    elif "refuses" in behaviour:
+        say({"id": asked["id"], "error": {"code": -32602, "message": "no such \x1b tool"}})
+        continue
+    elif "giant" in behaviour:
+        sys.stdout.write("x" * (9 * 1024 * 1024))
+        sys.stdout.flush()
+        continue
+    elif "nonsense" in behaviour:
+        say({"id": asked["id"], "result": {"content": 7}})
+        continue
+    else:
+        if "chatty" in behaviour:
+            say({"id": 900, "method": "roots/list"})
+            say({"id": 901, "method": "nonsense"})
+            say({"method": "notifications/message", "params": {"level": "info", "data": "hello"}})
+            say({"method": "notifications/nonsense", "params": {}})
+            say({"id": "odd", "result": {}})
+        answer = {"content": [{"type": "text", "text": json.dumps(asked["params"])}]}
+    say({"id": asked["id"], "result": answer})
+if "stubborn" in behaviour:
+    time.sleep(60)
+"""
+
+ECHO = {"name": "echo", "description": "Echoes.", "inputSchema": {"type": "object", "properties": {"a": {}}}}
+
+
+def program(folder: Path, behaviour: str = "", *tools: dict[str, Any]) -> dict[str, object]:
+    """The connection to a program that offers `tools` (or `echo`) and notes its process ids in `folder`."""
+    arguments = ["-c", PROGRAM, str(folder / "pids"), json.dumps(tools or [ECHO]), behaviour]
+    return {"transport": "stdio", "command": sys.executable, "args": ["-S", "-E", *arguments]}
+
+
+def running(folder: Path) -> list[int]:
+    """Which of the noted processes still run, after a moment of patience. There has to be one that was noted."""
+    noted = [int(line) for line in (folder / "pids").read_text(encoding="utf-8").split()]
+    assert noted
+    for _ in range(100):
+        left = [pid for pid in noted if not _gone(pid)]
+        if not left:
+            break
+        time.sleep(0.01)
+    return left
+
+
+def _gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    stat = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
+    return stat.strip().startswith("Z")
+
+
+class _Handler(BaseHTTPRequestHandler):
+    behaviour: ClassVar[str]
+    release: ClassVar[threading.Event]
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if "id" not in asked:
+            self._answer(202, b"")
+        elif self.behaviour == "garbage":
+            self._answer(200, b"<html>\x1b")
+        elif self.behaviour == "hang" and asked["method"] == "tools/call":
+            self.release.wait(30)
+        else:
+            said = {"jsonrpc": "2.0", "id": asked["id"], "result": _http_result(asked)}
+            self._answer(200, json.dumps(said).encode())
+
+    def do_GET(self) -> None:
+        self._answer(405, b"")
+
+    def do_DELETE(self) -> None:
+        if self.behaviour == "hang":
+            self.release.wait(30)
+        self._answer(200, b"")
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name that it overrides
+        pass
+
+    def _answer(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Mcp-Session-Id", "1")
+        self.end_headers()
+        self.wfile.write(body)
+
+
+def _http_result(asked: dict[str, Any]) -> dict[str, Any]:
+    if asked["method"] == "initialize":
+        info = {"name": "double", "version": "1"}
+        return {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": info}
+    if asked["method"] == "tools/list":
+        return {"tools": [ECHO]}
+    return {"content": [{"type": "text", "text": json.dumps(asked["params"]["arguments"])}]}
+
+
+@contextmanager
+def http_server(behaviour: str = "") -> Iterator[str]:
+    """The address of a streamable-HTTP server that offers `echo`."""
+    release = threading.Event()
+    handler = type("Handler", (_Handler,), {"behaviour": behaviour, "release": release})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/mcp"
+    finally:
+        release.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()
