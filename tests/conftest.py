@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 import hypothesis
 import pytest
 
-from tests import network
+from tests import network, workspace_watch
 
 FOREIGN_SETTINGS = ("OPENAI_", "LANGCHAIN_", "LANGSMITH_", "LANGGRAPH_", "HF_", "MENDGRAPH_", "OTEL_")
 TERMINAL_SETTINGS = ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "PYTHONPATH", "CLICOLOR_FORCE")
@@ -41,6 +41,13 @@ def own_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def only_loopback() -> Iterator[None]:
     """No test reaches beyond this machine."""
     with network.loopback_only():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def by_handle_only() -> Iterator[None]:
+    """No test reaches a workspace's files but through the environment, by handle."""
+    with workspace_watch.watched():
         yield
 
 

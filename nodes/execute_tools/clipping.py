@@ -1,10 +1,12 @@
-"""A result that is too large for a model's window loses its middle, and says what it lost."""
+"""A result that is too large for a model's window loses its middle, and says what it lost and where all of it is."""
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import orjson
 
+from nodes.language.kept_reference import LARGEST_NUMBER, reference_of
 from nodes.records import JsonMap, ToolError, ToolResult
 
 LARGEST_RESULT: Final = 65_536
@@ -13,27 +15,114 @@ LARGEST_RESULT: Final = 65_536
 LONGEST_MESSAGE: Final = 4_000
 MOST_SUGGESTIONS: Final = 20
 
+LONGEST_LINE: Final = 2_000
+"""Characters after which a line of a kept text is folded: what stands behind them no page of it would show."""
+
 _STEPS: Final = ((16_384, 1_000), (4_096, 200), (1_024, 50), (256, 20))
 """The most characters of a string and items of a list, tried in this order until the result fits."""
 
+Keep = Callable[[str], str | None]
+"""(text) -> the reference under which `read_file` gives it from now on, or None where it could not be kept."""
 
-def clip(result: ToolResult, largest: int = LARGEST_RESULT) -> ToolResult:
+
+def clip(result: ToolResult, largest: int = LARGEST_RESULT, keep: Keep | None = None) -> ToolResult:
     """The result itself if its data is at most `largest` bytes of JSON, else one that is.
 
-    Strings and lists keep their head and tail; `clipped` names what was left out, and where.
+    Strings and lists keep their head and tail; `clipped` names what was left out, and where. With `keep`, each of them
+    is kept whole, a list with one item on a line, and `clipped` says how to read it.
     """
     if result.error is not None:
         return ToolResult(ok=False, error=_clip_error(result.error))
     if _size(result.data) <= largest:
         return result
     for characters, items in _STEPS:
-        notes: list[str] = []
-        data = _clip(result.data, "", characters, items, notes.append)
-        clipped = {**data, "clipped": notes[:MOST_SUGGESTIONS]}
-        if _size(clipped) <= largest:
-            return ToolResult(ok=True, data=clipped)
-    note = f"the whole result ({_size(result.data)} bytes of JSON) was left out; ask for less at a time"
+        clipping = _Clipping(characters, items)
+        data = clipping.clip(result.data, "")
+        cuts = clipping.cuts[:MOST_SUGGESTIONS]
+        # Nothing is kept before it is clear that the notes fit, too.
+        if _size({**data, "clipped": [cut.longest_note if keep else cut.message for cut in cuts]}) <= largest:
+            return ToolResult(ok=True, data={**data, "clipped": [cut.note(keep) for cut in cuts]})
+    message = f"the whole result ({_size(result.data)} bytes of JSON) was left out"
+    note = _Cut(message, result.data).note(keep) if keep else f"{message}; ask for less at a time"
     return ToolResult(ok=True, data={"clipped": [note]})
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """What lost its middle, and what to say of it; `whole` is None where it is kept as a part of something else."""
+
+    message: str
+    whole: str | list[Any] | JsonMap | None
+
+    @property
+    def longest_note(self) -> str:
+        return self.message if self.whole is None else _with_reference(self.message, _LONGEST_REFERENCE, folded=True)
+
+    def note(self, keep: Keep | None) -> str:
+        if keep is None or self.whole is None:
+            return self.message
+        whole = _as_text(self.whole)
+        text = _folded(whole)
+        reference = keep(text)
+        if reference is None:
+            return f"{self.message}, and it could not be kept"
+        return _with_reference(self.message, reference, folded=text != whole)
+
+
+_LONGEST_REFERENCE: Final = reference_of(LARGEST_NUMBER)
+
+
+def _with_reference(message: str, reference: str, *, folded: bool) -> str:
+    how = ", long lines folded" if folded else ""
+    return f'{message}; all of it{how}: read_file path="{reference}"'
+
+
+def _as_text(value: str | list[Any] | JsonMap) -> str:
+    """A text as it is, a list with one item on a line, the fields of a result below each other."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return "".join(f"{orjson.dumps(item).decode()}\n" for item in value)
+    return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+
+
+def _folded(text: str) -> str:
+    lines = text.split("\n")
+    if max(map(len, lines)) <= LONGEST_LINE:
+        return text
+    starts = ((line, range(0, max(1, len(line)), LONGEST_LINE)) for line in lines)
+    return "\n".join(line[start : start + LONGEST_LINE] for line, each in starts for start in each)
+
+
+@dataclass
+class _Clipping:
+    """One try to make a value smaller: strings of at most `characters`, lists of at most `items`."""
+
+    characters: int
+    items: int
+    cuts: list[_Cut] = field(default_factory=list)
+
+    def clip(self, value: Any, where: str, *, kept: bool = False) -> Any:
+        """The smaller value. `kept` says that it is in a list that lost items, and so is kept with it."""
+        if isinstance(value, str) and len(value) > self.characters:
+            left_out = f"{len(value) - self.characters} of {len(value)} characters left out"
+            self.cuts.append(_Cut(f"{where}: {left_out}", None if kept else value))
+            return _head_and_tail(value, self.characters)
+        if isinstance(value, list):
+            return self._clip_list(value, where, kept=kept)
+        if isinstance(value, dict):
+            return {key: self.clip(each, f"{where}.{key}" if where else key, kept=kept) for key, each in value.items()}
+        return value
+
+    def _clip_list(self, value: list[Any], where: str, *, kept: bool) -> list[Any]:
+        shown = value
+        if len(value) > self.items:
+            tail = self.items // 2
+            head = self.items - tail
+            left_out = f"{len(value) - self.items} of {len(value)} items left out after item {head}"
+            self.cuts.append(_Cut(f"{where}: {left_out}", None if kept else value))
+            shown, kept = [*value[:head], *value[-tail:]], True
+        return [self.clip(each, f"{where}[{index}]", kept=kept) for index, each in enumerate(shown)]
 
 
 def _size(data: JsonMap) -> int:
@@ -43,22 +132,6 @@ def _size(data: JsonMap) -> int:
 def _clip_error(error: ToolError) -> ToolError:
     message = _head_and_tail(error.message, LONGEST_MESSAGE)
     return error.model_copy(update={"message": message, "suggestions": error.suggestions[:MOST_SUGGESTIONS]})
-
-
-def _clip(value: Any, where: str, characters: int, items: int, note: Callable[[str], None]) -> Any:
-    if isinstance(value, str) and len(value) > characters:
-        note(f"{where}: {len(value) - characters} of {len(value)} characters left out")
-        return _head_and_tail(value, characters)
-    if isinstance(value, list):
-        kept = value if len(value) <= items else [*value[: items - items // 2], *value[-(items // 2) :]]
-        if len(value) > items:
-            note(f"{where}: {len(value) - items} of {len(value)} items left out after item {items - items // 2}")
-        return [_clip(each, f"{where}[{index}]", characters, items, note) for index, each in enumerate(kept)]
-    if isinstance(value, dict):
-        return {
-            key: _clip(each, f"{where}.{key}" if where else key, characters, items, note) for key, each in value.items()
-        }
-    return value
 
 
 def _head_and_tail(text: str, characters: int) -> str:

@@ -12,6 +12,7 @@ from nodes.execute_tools.tools.arguments import FolderPath, ToolArguments
 from nodes.execute_tools.tools.path_globs import MAX_PATTERN_CHARACTERS, PathGlob, parse_glob
 from nodes.execute_tools.tools.saving import invalid
 from nodes.execute_tools.tools.search_matches import MORE_MATCHES, NO_MATCHES
+from nodes.language.kept_reference import is_reference, only_read
 from nodes.records import Effect, ToolError
 
 MAX_PATHS = 200
@@ -33,6 +34,8 @@ def glob_files(context: ToolContext, arguments: GlobFilesArguments) -> ToolOutpu
     if glob is None:
         message = f"The pattern is too long or has too many alternatives; at most {MAX_PATTERN_CHARACTERS} characters."
         return ToolOutput.failed(invalid(message))
+    if is_reference(arguments.path):
+        return ToolOutput.failed(invalid(only_read(arguments.path)))
     listed = context.workspace.list_directory(arguments.path)
     if isinstance(listed, ToolError):
         return ToolOutput.failed(listed)

@@ -5,6 +5,8 @@ from collections import Counter
 from nodes.execute_tools.environment.workspace import Entry
 from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from nodes.execute_tools.tools.arguments import FolderPath, ToolArguments
+from nodes.execute_tools.tools.saving import invalid
+from nodes.language.kept_reference import is_reference, only_read
 from nodes.records import Effect, ToolError
 
 MAX_ENTRIES = 500
@@ -19,6 +21,8 @@ class ListFilesArguments(ToolArguments):
 @tool(effect=Effect.READ, path_fields=("path",))
 def list_files(context: ToolContext, arguments: ListFilesArguments) -> ToolOutput:
     """List a directory."""
+    if is_reference(arguments.path):
+        return ToolOutput.failed(invalid(only_read(arguments.path)))
     entries = context.workspace.list_directory(arguments.path)
     if isinstance(entries, ToolError):
         return ToolOutput.failed(entries)

@@ -5,10 +5,12 @@ from dataclasses import replace
 from pydantic import Field
 
 from nodes.execute_tools.environment.failures import os_failure, quoted
+from nodes.execute_tools.environment.workspace import OpenedFile
 from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from nodes.execute_tools.tools.arguments import FilePath, ToolArguments
 from nodes.execute_tools.tools.saving import invalid
 from nodes.execute_tools.tools.text_pages import MAX_LINES, TextPage, read_page
+from nodes.language.kept_reference import is_reference, unknown_reference
 from nodes.records import Effect, JsonMap, ToolError
 
 
@@ -26,7 +28,8 @@ def read_file(context: ToolContext, arguments: ReadFileArguments) -> ToolOutput:
 
     The whole file is streamed once, for its hash and its number of lines, in constant memory.
     """
-    opened = context.workspace.open_file(arguments.path)
+    kept = is_reference(arguments.path)
+    opened = _open_kept(context, arguments.path) if kept else context.workspace.open_file(arguments.path)
     if isinstance(opened, ToolError):
         return ToolOutput.failed(opened)
     with opened:
@@ -42,7 +45,13 @@ def read_file(context: ToolContext, arguments: ReadFileArguments) -> ToolOutput:
     if arguments.start_line > max(1, page.total_lines):
         message = f"{name} has {page.total_lines} lines, so there is nothing at start_line {arguments.start_line}."
         return ToolOutput.failed(invalid(message))
-    return replace(ToolOutput.ok(**_shown(opened.path, page)), files_read={opened.path: page.sha256})
+    output = ToolOutput.ok(**_shown(opened.path, page))
+    return output if kept else replace(output, files_read={opened.path: page.sha256})
+
+
+def _open_kept(context: ToolContext, reference: str) -> OpenedFile | ToolError:
+    """A result that was kept because it was too large to show; it is no file of the workspace."""
+    return context.kept.open(reference) if context.kept else unknown_reference(reference, ())
 
 
 def _shown(path: str, page: TextPage) -> JsonMap:

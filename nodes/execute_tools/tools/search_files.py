@@ -1,13 +1,24 @@
-"""The tool that searches in files, with ripgrep where there is one."""
+"""The tool that searches in files, with ripgrep where there is one.
+
+Ripgrep runs twice. Walking the tree by names, which may mean something else a moment later, it only says which files
+to look at. These are then opened and judged like any other, and it is handed the handles: no byte is shown that was
+not read through one.
+"""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from functools import partial
 from posixpath import dirname
 from typing import NamedTuple
 
 from pydantic import Field
 
+from nodes.execute_tools.environment.deadline import monotonic_ms
 from nodes.execute_tools.environment.processes import ProcessResult, ripgrep_path, run_process
+from nodes.execute_tools.environment.search_program import handle_path, search_handles
+from nodes.execute_tools.environment.workspace import OpenedFile
 from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from nodes.execute_tools.tools.arguments import FolderPath, ToolArguments
 from nodes.execute_tools.tools.path_globs import PathGlob, parse_glob
@@ -21,12 +32,17 @@ from nodes.execute_tools.tools.search_matches import (
     select,
 )
 from nodes.execute_tools.tools.text_files import decode_text, unstorable
+from nodes.language.kept_reference import is_reference, only_read
 from nodes.records import Effect, ToolError, ToolErrorCode
 
 MAX_SECONDS = 10.0
 MAX_RESULTS = 100
 MAX_FILE_BYTES = 10_000_000
 MAX_OUTPUT_BYTES = 8_000_000
+FIRST_NAMES_BYTES = 50_000
+"""Names of files after which the walk is stopped at first: as a rule there are matches enough in these."""
+MAX_HANDLES = 100
+"""Files that are open at once; macOS gives a process 256 handles."""
 MAX_SCANNED_BYTES = 100_000_000
 """What a search without ripgrep looks at: about a second of work."""
 
@@ -51,6 +67,10 @@ class _Found(NamedTuple):
     cut: bool = False
 
 
+Wanted = Callable[[str], bool]
+"""Whether a file of this name is to be searched."""
+
+
 @tool(effect=Effect.READ, path_fields=("path",))
 def search_files(context: ToolContext, arguments: SearchFilesArguments) -> ToolOutput:
     """Search the text of files; what .gitignore names is left out."""
@@ -58,17 +78,16 @@ def search_files(context: ToolContext, arguments: SearchFilesArguments) -> ToolO
     problem = _problem(arguments, glob)
     if problem or glob is None:
         return ToolOutput.failed(invalid(problem))
+    if is_reference(arguments.path):
+        return ToolOutput.failed(invalid(only_read(arguments.path)))
     target = _target(context, arguments.path)
     if isinstance(target, ToolError):
         return ToolOutput.failed(target)
-    found = _find(context, arguments, target)
+    fits = partial(_fits, glob, target)
+    found = _find(context, arguments, target, fits)
     if isinstance(found, ToolError):
         return ToolOutput.failed(found)
-
-    def may_show(path: str) -> bool:
-        return _fits(glob, path, target) and context.workspace.denied(path) is None
-
-    selection = select(found.files, may_show, context_lines=arguments.context_lines, limit=arguments.max_results)
+    selection = select(found.files, fits, context_lines=arguments.context_lines, limit=arguments.max_results)
     has_more = selection.has_more or found.cut
     guidance = MORE_MATCHES if has_more else "" if selection.matches else NO_MATCHES
     hint = {"guidance": guidance} if guidance else {}
@@ -95,37 +114,125 @@ def _target(context: ToolContext, path: str) -> str | ToolError:
         return opened.path
 
 
-def _fits(glob: PathGlob, path: str, target: str) -> bool:
+def _fits(glob: PathGlob, target: str, path: str) -> bool:
     """Whether the name fits, below the target or below the workspace: models write both."""
     return glob.matches(path) or glob.matches(path.removeprefix(f"{target}/"))
 
 
-def _find(context: ToolContext, arguments: SearchFilesArguments, target: str) -> _Found | ToolError:
+def _find(context: ToolContext, arguments: SearchFilesArguments, target: str, wanted: Wanted) -> _Found | ToolError:
     program = ripgrep_path()
     if not target:
         return _Found([])
-    return _by_program(context, arguments, program, target) if program else _by_hand(context, arguments, target)
-
-
-def _by_program(context: ToolContext, arguments: SearchFilesArguments, program: str, target: str) -> _Found | ToolError:
+    if not program:
+        return _by_hand(context, arguments, target, wanted)
     seconds = min(MAX_SECONDS, context.timeout_s)
-    result = run_process(
-        [program, *_options(context, arguments, target), "--", "./" if target == "." else f"./{target}"],
-        cwd=context.workspace.root,
-        timeout_s=seconds,
-        max_output_bytes=MAX_OUTPUT_BYTES,
-    )
-    if isinstance(result, ProcessResult):
-        return _refused(result) or _Found(read_ripgrep(result.stdout), result.truncated)
-    if result.code is not ToolErrorCode.TIMEOUT:
-        return result
+    search = _Search(context, arguments, program, wanted, monotonic_ms() + int(seconds * 1_000))
+    found = search.run(target)
+    if not isinstance(found, ToolError) or found.code is not ToolErrorCode.TIMEOUT:
+        return found
     message = f"The search took longer than {seconds:g} s: narrow it with path or glob."
     return ToolError(code=ToolErrorCode.TIMEOUT, message=message)
 
 
-def _options(context: ToolContext, arguments: SearchFilesArguments, target: str) -> Iterator[str]:
+@dataclass
+class _Search:
+    """One search with ripgrep, until `deadline` (in `monotonic_ms`)."""
+
+    context: ToolContext
+    arguments: SearchFilesArguments
+    program: str
+    wanted: Wanted
+    deadline: int
+    files: list[FileMatches] = field(default_factory=list)
+    bytes_left: int = field(default_factory=lambda: MAX_OUTPUT_BYTES)
+
+    def run(self, target: str) -> _Found | ToolError:
+        """What is found; walks the tree again where the names of its first part were not enough."""
+        seen: set[str] = set()
+        for most in (FIRST_NAMES_BYTES, MAX_OUTPUT_BYTES):
+            listed = self._list(target, most)
+            if isinstance(listed, ToolError):
+                return listed
+            names = [name for name in _names(listed.stdout) if name not in seen and self.wanted(name)]
+            seen.update(names)
+            failed = self._search(names)
+            if failed is not None:
+                return failed
+            if self._enough() or not listed.truncated:
+                return _Found(self.files, cut=self.bytes_left <= 0)
+        return _Found(self.files, cut=True)
+
+    def _list(self, target: str, most: int) -> ProcessResult | ToolError:
+        """The names of the files with a match, each with a NUL behind it."""
+        result = run_process(
+            [
+                self.program,
+                *_walk_options(self.context, self.arguments, target),
+                "--",
+                "./" if target == "." else f"./{target}",
+            ],
+            cwd=self.context.workspace.root,
+            timeout_s=self._seconds_left(),
+            max_output_bytes=most,
+        )
+        return result if isinstance(result, ToolError) else _refused(result) or result
+
+    def _search(self, names: Sequence[str]) -> ToolError | None:
+        """Look for matches in these files, in this order, until there are enough; those that may not be read are not.
+
+        Each name stood for a match a moment ago, so that no more files are opened than matches are wanted.
+        """
+        rest = iter(names)
+        while not self._enough() and self.bytes_left > 0:
+            with ExitStack() as handles:
+                files = self._opened(rest, self.arguments.max_results + 1 - self._count(), handles)
+                failed = self._look_into(files) if files else None
+            if self._seconds_left() <= 0:
+                return ToolError(code=ToolErrorCode.TIMEOUT, message="The time of the search is over.")
+            if failed is not None or not files:
+                return failed
+        return None
+
+    def _opened(self, names: Iterator[str], most: int, handles: ExitStack) -> list[OpenedFile]:
+        files: list[OpenedFile] = []
+        for name in names:
+            opened = self.context.workspace.open_file(name)
+            if isinstance(opened, OpenedFile) and handles.enter_context(opened).size <= MAX_FILE_BYTES:
+                files.append(opened)
+            if len(files) == min(most, MAX_HANDLES) or self._seconds_left() <= 0:
+                break
+        return files
+
+    def _look_into(self, files: Sequence[OpenedFile]) -> ToolError | None:
+        argv = [self.program, *_reading_options(self.arguments), "--"]
+        result = search_handles(argv, files, timeout_s=self._seconds_left(), max_output_bytes=max(1, self.bytes_left))
+        if isinstance(result, ToolError):
+            return result
+        self.bytes_left -= MAX_OUTPUT_BYTES if result.truncated else len(result.stdout)
+        self.files += read_ripgrep(result.stdout, {handle_path(file): file.path for file in files})
+        return None
+
+    def _count(self) -> int:
+        return sum(len(file.matches) for file in self.files if self.wanted(file.path))
+
+    def _enough(self) -> bool:
+        return self._count() > self.arguments.max_results
+
+    def _seconds_left(self) -> float:
+        return max(0, self.deadline - monotonic_ms()) / 1_000
+
+
+def _names(listed: bytes) -> Iterator[str]:
+    """The names that are complete and text."""
+    for name in listed.split(b"\0")[:-1]:
+        with suppress(UnicodeDecodeError):
+            yield name.decode().removeprefix("./")
+
+
+def _walk_options(context: ToolContext, arguments: SearchFilesArguments, target: str) -> Iterator[str]:
     """The same rules for everyone: no configuration, no links followed, and of ignore files only .gitignore."""
-    yield from ("--json", "--no-config", "--no-messages", "--no-follow", "--sort=path", "--hidden", "--iglob=!.git")
+    yield from ("--files-with-matches", "--null", "--no-config", "--no-messages", "--no-follow", "--sort=path")
+    yield from ("--hidden", "--iglob=!.git")
     yield from ("--no-require-git", "--no-ignore-parent", "--no-ignore-global", "--no-ignore-dot")
     if target != "." and context.workspace.exists(".gitignore"):
         yield "--ignore-file=.gitignore"
@@ -133,8 +240,18 @@ def _options(context: ToolContext, arguments: SearchFilesArguments, target: str)
     if _PLAIN_NAME.fullmatch(name) and "**" not in name:  # a --glob would bring back what .gitignore leaves out
         yield from (f"--type-add=wanted:{name}", "--type=wanted")
     yield f"--max-filesize={MAX_FILE_BYTES}"
+    yield from _pattern_options(arguments)
+
+
+def _reading_options(arguments: SearchFilesArguments) -> Iterator[str]:
+    """In the order in which the files are given; not mapped into memory, as they may shrink meanwhile."""
+    yield from ("--json", "--no-config", "--no-messages", "--no-mmap", "--threads=1")
     yield f"--max-count={arguments.max_results + 1}"
     yield f"--context={arguments.context_lines}"
+    yield from _pattern_options(arguments)
+
+
+def _pattern_options(arguments: SearchFilesArguments) -> Iterator[str]:
     if arguments.literal:
         yield "--fixed-strings"
     if arguments.ignore_case:
@@ -153,13 +270,13 @@ def _refused(result: ProcessResult) -> ToolError | None:
     )
 
 
-def _by_hand(context: ToolContext, arguments: SearchFilesArguments, target: str) -> _Found | ToolError:
+def _by_hand(context: ToolContext, arguments: SearchFilesArguments, target: str, wanted: Wanted) -> _Found | ToolError:
     """A plain search, file by file. Python's own expressions can run for ever, so only plain text is looked for."""
     if not arguments.literal and _REGEX_SIGNS.search(arguments.pattern):
         return invalid("Regular expressions need ripgrep, which is not installed: set literal to true.")
     files: list[FileMatches] = []
     left = MAX_SCANNED_BYTES
-    for path in _paths(context, target):
+    for path in filter(wanted, _paths(context, target)):
         content = context.workspace.read_file(path, MAX_FILE_BYTES)
         file = None if isinstance(content, ToolError) else decode_text(content.data)
         if isinstance(content, ToolError) or file is None:
@@ -169,7 +286,7 @@ def _by_hand(context: ToolContext, arguments: SearchFilesArguments, target: str)
             return _Found(files, cut=True)
         files.append(
             find_text(
-                path,
+                content.path,
                 file.text,
                 arguments.pattern,
                 ignore_case=arguments.ignore_case,

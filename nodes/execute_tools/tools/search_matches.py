@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -16,6 +16,11 @@ MAX_SHOWN_BYTES = 40_000
 LINE_CHARACTERS = 300
 _LEAD = 100
 """Characters shown before the match in a line that is cut."""
+_BLOCK = 65_536
+"""Bytes that ripgrep looks at together; where it finds a NUL, the block and all after it are binary.
+
+Source: grep-searcher's DEFAULT_BUFFER_CAPACITY, and what `rg` does with files that it finds by itself.
+"""
 
 
 @dataclass
@@ -25,6 +30,8 @@ class FileMatches:
     path: str
     matches: dict[int, str] = field(default_factory=dict)
     context: dict[int, str] = field(default_factory=dict)
+    offsets: dict[int, int] = field(default_factory=dict, compare=False, repr=False)
+    """Where the lines start in the file, in bytes, as far as that is known."""
 
 
 class Selection(NamedTuple):
@@ -34,23 +41,32 @@ class Selection(NamedTuple):
     has_more: bool
 
 
-def read_ripgrep(output: bytes) -> list[FileMatches]:
-    """The files in `rg --json` output, in its order, but for names outside UTF-8 and a line that was cut off."""
+def read_ripgrep(output: bytes, names: Mapping[str, str]) -> list[FileMatches]:
+    """The files in `rg --json` output, in its order, but for a line that was cut off.
+
+    `names` are the real names of the files that the program was given, by those under which it was given them; what
+    has none here is left out. What is binary is left out as well: ripgrep searches it in files that it is handed.
+    """
     files: dict[str, FileMatches] = {}
     for line in output.split(b"\n"):
         event = _event(line)
         data = event.get("data", {})
-        path = data.get("path", {}).get("text", "").removeprefix("./")
-        if not path or event["type"] not in {"match", "context"}:
+        name = names.get(data.get("path", {}).get("text", ""))
+        if name is None:
+            continue
+        found = files.setdefault(name, FileMatches(name))
+        if event["type"] == "end":
+            _leave_out_binary(found, data.get("binary_offset"))
+        if event["type"] not in {"match", "context"}:
             continue
         text = _line(data["lines"])
-        found = files.setdefault(path, FileMatches(path))
+        found.offsets[data["line_number"]] = data["absolute_offset"]
         if event["type"] == "context":
             found.context[data["line_number"]] = clip(text)
             continue
         start = data["submatches"][0]["start"] if data["submatches"] else 0
         found.matches[data["line_number"]] = clip(text, len(text.encode()[:start].decode(errors="ignore")))
-    return list(files.values())
+    return [file for file in files.values() if file.matches]
 
 
 def find_text(path: str, text: str, wanted: str, *, ignore_case: bool, context_lines: int) -> FileMatches:
@@ -104,6 +120,15 @@ def _flat(files: Iterable[FileMatches], may_show: Callable[[str], bool], context
                     lines[near] for near in range(number + 1, number + context_lines + 1) if near in lines
                 ]
             yield match
+
+
+def _leave_out_binary(file: FileMatches, first_nul: int | None) -> None:
+    if first_nul is None:
+        return
+    text_ends = first_nul - first_nul % _BLOCK
+    for number in [number for number, offset in file.offsets.items() if offset >= text_ends]:
+        file.matches.pop(number, None)
+        file.context.pop(number, None)
 
 
 def _event(line: bytes) -> JsonMap:

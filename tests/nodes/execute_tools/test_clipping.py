@@ -4,7 +4,8 @@ import orjson
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from nodes.execute_tools.clipping import LARGEST_RESULT, LONGEST_MESSAGE, clip
+from nodes.execute_tools.clipping import LARGEST_RESULT, LONGEST_LINE, LONGEST_MESSAGE, clip
+from nodes.execute_tools.tools.text_pages import MAX_LINE_CHARACTERS
 from nodes.records import ToolErrorCode, ToolResult
 
 
@@ -56,10 +57,114 @@ JSON = st.recursive(
 )
 
 
+class Kept:
+    """Keeps texts in memory, under the longest reference that there is."""
+
+    def __init__(self, most: int = 1_000) -> None:
+        self.texts: list[str] = []
+        self._most = most
+
+    def keep(self, text: str) -> str | None:
+        if len(self.texts) == self._most:
+            return None
+        self.texts.append(text)
+        return f"@result/{999_000 + len(self.texts)}"
+
+
+def test_what_fits_is_not_kept() -> None:
+    kept = Kept()
+    result = ToolResult(ok=True, data={"text": "x" * 60_000})
+    assert clip(result, keep=kept.keep) is result
+    assert kept.texts == []
+
+
+def test_a_long_string_is_kept_whole() -> None:
+    kept, text = Kept(), "line\n" * 40_000
+    clipped = clip(ToolResult(ok=True, data={"stdout": text, "stderr": "e" * 100}), keep=kept.keep)
+    assert clipped.data["clipped"] == [
+        'stdout: 183616 of 200000 characters left out; all of it: read_file path="@result/999001"'
+    ]
+    assert (kept.texts, clipped.data["stderr"]) == ([text], "e" * 100)
+
+
+def test_long_lines_are_folded_so_that_each_page_shows_them() -> None:
+    kept = Kept()
+    clipped = clip(ToolResult(ok=True, data={"text": "a" * 4_001 + "\n\n" + "b" * 100_000}), keep=kept.keep)
+    lines = ["a" * 2_000, "a" * 2_000, "a", "", *["b" * 2_000] * 50]
+    assert kept.texts == ["\n".join(lines)]
+    assert clipped.data["clipped"][0].endswith('; all of it, long lines folded: read_file path="@result/999001"')
+    assert LONGEST_LINE == MAX_LINE_CHARACTERS
+
+
+def test_a_long_list_is_kept_with_one_item_on_a_line() -> None:
+    kept, items = Kept(), [{"n": number, "text": "é" * 50} for number in range(5_000)]
+    clipped = clip(ToolResult(ok=True, data={"deep": {"hits": items}}), keep=kept.keep)
+    assert clipped.data["clipped"] == [
+        'deep.hits: 4800 of 5000 items left out after item 100; all of it: read_file path="@result/999001"'
+    ]
+    assert [orjson.loads(line) for line in kept.texts[0].splitlines()] == items
+
+
+def test_what_is_in_a_kept_list_is_not_kept_once_more() -> None:
+    kept, items = Kept(), [["x" * 1_500, [str(number)] * 30] for number in range(100)]
+    clipped = clip(ToolResult(ok=True, data={"items": items}), 12_500, keep=kept.keep)
+    notes = clipped.data["clipped"]
+    assert notes[1:3] == [
+        "items[0][0]: 1244 of 1500 characters left out",
+        "items[0][1]: 10 of 30 items left out after item 10",
+    ]
+    assert (len(notes), len(kept.texts)) == (20, 1)
+
+
+def test_several_texts_are_kept_one_by_one_and_only_where_a_note_says_so() -> None:
+    kept, texts = Kept(), {f"key{number}": f"{number:02}\n" * 1_000 for number in range(30)}
+    clipped = clip(ToolResult(ok=True, data=texts), keep=kept.keep)
+    assert len(clipped.data["clipped"]) == 20
+    assert kept.texts == list(texts.values())[:20]
+
+
+def test_the_notes_have_to_fit_as_well_before_anything_is_kept() -> None:
+    kept, result = Kept(), ToolResult(ok=True, data=dict.fromkeys("abc", "x\n" * 9_000))
+    just_enough = size(clip(result, 53_000))
+    clipped = clip(result, just_enough, keep=kept.keep)
+    assert size(clipped) <= just_enough
+    assert kept.texts == ["x\n" * 9_000] * 3
+
+
+def test_what_cannot_be_kept_is_clipped_and_said() -> None:
+    kept = Kept(most=1)
+    clipped = clip(ToolResult(ok=True, data={"a": "a\n" * 40_000, "b": "b\n" * 40_000}), keep=kept.keep)
+    assert clipped.data["clipped"] == [
+        'a: 63616 of 80000 characters left out; all of it: read_file path="@result/999001"',
+        "b: 63616 of 80000 characters left out, and it could not be kept",
+    ]
+
+
+def test_a_result_of_many_small_parts_is_kept_as_a_whole() -> None:
+    kept, data = Kept(), {f"key{number}": "x" * 100 for number in range(10_000)}
+    clipped = clip(ToolResult(ok=True, data=data), keep=kept.keep)
+    left_out = "the whole result (1128891 bytes of JSON) was left out"
+    assert clipped.data == {"clipped": [f'{left_out}; all of it: read_file path="@result/999001"']}
+    assert (orjson.loads(kept.texts[0]), len(kept.texts[0].splitlines())) == (data, 10_002)
+
+
+def test_an_error_is_not_kept() -> None:
+    kept = Kept()
+    clip(ToolResult.failure(ToolErrorCode.IO_ERROR, "m" * 100_000), keep=kept.keep)
+    assert kept.texts == []
+
+
 @settings(max_examples=50, deadline=None)
-@given(data=st.dictionaries(st.text(max_size=5), JSON, max_size=10), largest=st.integers(200, 2_000))
-def test_the_result_always_fits(data: dict[str, Any], largest: int) -> None:
-    clipped = clip(ToolResult(ok=True, data=data), largest)
+@given(
+    data=st.dictionaries(st.text(max_size=5), JSON, max_size=10),
+    largest=st.integers(200, 2_000),
+    most=st.sampled_from([None, 0, 1, 1_000]),
+)
+def test_the_result_always_fits(data: dict[str, Any], largest: int, most: int | None) -> None:
+    kept = Kept(most or 0)
+    clipped = clip(ToolResult(ok=True, data=data), largest, None if most is None else kept.keep)
     assert size(clipped) <= largest
     assert ("clipped" in clipped.data) is (len(orjson.dumps(data)) > largest or "clipped" in data)
     assert largest <= LARGEST_RESULT
+    if len(orjson.dumps(data)) > largest:
+        assert sum("@result/" in note for note in clipped.data["clipped"]) == len(kept.texts)

@@ -36,7 +36,7 @@ class Bench:
         return (self.root / name).read_bytes()
 
     def run(self, tool: Tool, **arguments: Any) -> ToolOutput:
-        output = tool.s(ToolContext(self.workspace, dict(self.files_read)), **arguments)
+        output: ToolOutput = tool.s(ToolContext(self.workspace, dict(self.files_read)), **arguments)
         self.files_read.update(output.files_read)
         return output
 

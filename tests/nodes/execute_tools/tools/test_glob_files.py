@@ -76,3 +76,9 @@ def test_a_very_large_workspace_is_not_walked_to_its_end(bench: Bench, monkeypat
 def test_what_cannot_be_searched(bench: Bench, pattern: str, path: str, code: ToolErrorCode) -> None:
     bench.put(FILES)
     assert bench.error(glob_files, pattern=pattern, path=path).code is code
+
+
+def test_a_kept_result_is_no_directory(bench: Bench) -> None:
+    error = bench.error(glob_files, pattern="*", path="@result/1")
+    assert error.code is ToolErrorCode.INVALID_ARGUMENT
+    assert error.message == '@result/1 is a kept result, not a directory: read_file path="@result/1" reads it.'

@@ -8,8 +8,15 @@ EFFECTS = {
     "glob_files": Effect.READ,
     "search_files": Effect.READ,
     "edit_file": Effect.WRITE,
+    "multi_edit": Effect.WRITE,
     "write_file": Effect.WRITE,
+    "append_file": Effect.WRITE,
+    "move_file": Effect.WRITE,
+    "delete_file": Effect.WRITE,
     "edit_blocks": Effect.WRITE,
+    "apply_patch": Effect.WRITE,
+    "run_command": Effect.EXECUTE,
+    "http_get": Effect.NETWORK,
     "update_plan": Effect.NONE,
     "final_answer": Effect.NONE,
 }
@@ -20,8 +27,10 @@ def test_the_tools_and_what_guard_must_know_of_them() -> None:
     specs = ActionRegistry(default_tools()).specs()
     assert {spec.name: spec.effect for spec in specs} == EFFECTS
     assert [spec.name for spec in specs if spec.terminal] == ["final_answer"]
+    path_names = {"path", "target", "cwd"}
     for spec in specs:
-        assert spec.path_fields == (("path",) if "path" in spec.parameters["properties"] else ())
+        assert spec.path_fields == tuple(name for name in spec.parameters["properties"] if name in path_names)
+    assert [tool.name for tool in default_tools() if tool.paths_of is not None] == ["apply_patch"]
 
 
 def test_descriptions_are_short_and_every_argument_has_one() -> None:

@@ -1,10 +1,13 @@
 import hashlib
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
+from nodes.execute_tools.environment.kept_results import KeptResults
+from nodes.execute_tools.registry import ToolContext, ToolOutput
 from nodes.execute_tools.tools.read_file import read_file
 from nodes.records import ToolErrorCode
 from tests.nodes.execute_tools.tools.conftest import Bench
@@ -106,3 +109,46 @@ def test_pages_together_give_the_file(bench: Bench, text: str, limit: int) -> No
         contents.append(data["content"])
         start = data["next_start_line"]
     assert "".join(contents) == text.replace("\r\n", "\n")
+
+
+# --- Kept results ----------------------------------------------------------------------------------------------
+
+
+def read_kept(bench: Bench, kept: KeptResults | None, **arguments: Any) -> ToolOutput:
+    output: ToolOutput = read_file.s(ToolContext(bench.workspace, kept=kept), **arguments)
+    return output
+
+
+def test_a_kept_result_is_read_page_by_page_and_is_no_file_that_was_read(bench: Bench, tmp_path: Path) -> None:
+    bench.put({"@result/1": "a file that is really called so\n"})
+    kept = KeptResults(str(tmp_path / "kept"))
+    assert kept.keep("".join(f"{number}\n" for number in range(1, 1_202))) == "@result/1"
+    output = read_kept(bench, kept, path="@result/1", start_line=1_200, limit=1)
+    assert output == ToolOutput.ok(
+        path="@result/1",
+        content="1200\n",
+        start_line=1_200,
+        lines_shown=1,
+        lines_remaining=1,
+        has_more=True,
+        next_start_line=1_201,
+    )
+    assert read_kept(bench, kept, path="./@result/1").result.data["content"] == "a file that is really called so\n"
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_an_unknown_reference_is_no_path(bench: Bench, tmp_path: Path, there: bool) -> None:
+    bench.put({"@result/2": "a file"})
+    kept = KeptResults(str(tmp_path / "kept"))
+    kept.keep("x")
+    error = read_kept(bench, kept if there else None, path="@result/2").result.error
+    assert error is not None
+    assert (error.code, error.suggestions) == (ToolErrorCode.NOT_FOUND, ("@result/1",) if there else ())
+
+
+def test_beyond_the_end_of_a_kept_result(bench: Bench, tmp_path: Path) -> None:
+    kept = KeptResults(str(tmp_path / "kept"))
+    kept.keep("x\n")
+    error = read_kept(bench, kept, path="@result/1", start_line=2).result.error
+    assert error is not None
+    assert error.message == "'@result/1' has 1 lines, so there is nothing at start_line 2."

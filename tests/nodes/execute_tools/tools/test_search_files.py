@@ -1,12 +1,16 @@
+import os
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nodes.execute_tools.environment.processes import ProcessResult
+from nodes.execute_tools.environment.workspace import OpenedFile, Workspace
 from nodes.execute_tools.tools.search_files import search_files
 from nodes.records import ToolError, ToolErrorCode
-from tests.nodes.execute_tools.tools.conftest import Bench
+from tests.nodes.execute_tools.tools.conftest import Bench, deny_env
 
 MODULE = sys.modules[search_files.run.__module__]
 FILES: dict[str, str | bytes] = {
@@ -119,6 +123,11 @@ def test_regular_expressions(bench: Bench) -> None:
         ({"pattern": "a", "path": ".."}, ToolErrorCode.PERMISSION_DENIED, "leads out of the workspace"),
         ({"pattern": "a", "path": "outside"}, ToolErrorCode.PERMISSION_DENIED, "leads out of the workspace"),
         ({"pattern": "a", "path": ".env"}, ToolErrorCode.PERMISSION_DENIED, ".env is secret"),
+        (
+            {"pattern": "a", "path": "@result/1"},
+            ToolErrorCode.INVALID_ARGUMENT,
+            '@result/1 is a kept result, not a directory: read_file path="@result/1" reads it.',
+        ),
     ],
 )
 def test_what_cannot_be_searched(bench: Bench, arguments: dict[str, Any], code: ToolErrorCode, message: str) -> None:
@@ -169,3 +178,160 @@ def test_output_that_was_cut_means_more(bench: Bench, monkeypatch: pytest.Monkey
     cut = ProcessResult(-9, b'{"type":"begi', b"", truncated=True)
     monkeypatch.setattr(MODULE, "run_process", lambda *_, **__: cut)
     assert bench.data(search_files, pattern="a")["has_more"] is True
+
+
+# --- Two steps: which files, then what is in them --------------------------------------------------------------
+
+
+class Opening:
+    """Remembers which files are opened for a search, and lets something happen before the first of them."""
+
+    def __init__(self, bench: Bench, monkeypatch: pytest.MonkeyPatch, before: Callable[[], object] = int) -> None:
+        self.names: list[str] = []
+        self._before, self._open = before, Workspace.open_file
+        bench.workspace = Workspace(str(bench.root), deny_env)
+        monkeypatch.setattr(bench.workspace, "open_file", self._remember)
+        self._workspace = bench.workspace
+
+    def _remember(self, path: str) -> OpenedFile | ToolError:
+        if not self.names:
+            self._before()
+        self.names.append(path)
+        return self._open(self._workspace, path)
+
+
+def replaced_by_link(path: Path, target: str) -> Callable[[], None]:
+    def swap() -> None:
+        path.unlink()
+        path.symlink_to(target)
+
+    return swap
+
+
+@pytest.mark.parametrize("target", ["../outside.txt", "/etc/hostname", ".env", "gone"])
+def test_a_file_that_was_swapped_for_a_link_is_not_shown(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
+    bench.put({"a.txt": "add\n", "b.txt": "add\n", ".env": "add=secret\n", "../outside.txt": "add secret\n"})
+    Opening(bench, monkeypatch, replaced_by_link(bench.root / "a.txt", target))
+    assert places(bench, pattern="add") == ["b.txt:1:add"]
+
+
+def test_a_file_that_was_swapped_for_a_link_to_another_is_shown_as_that_one(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.put({"a.txt": "add\n", "real.md": "add this\n"})
+    Opening(bench, monkeypatch, replaced_by_link(bench.root / "a.txt", "real.md"))
+    assert places(bench, pattern="add") == ["real.md:1:add this"]
+    bench.put({"a.txt": "add\n"})
+    (bench.root / "a.txt").unlink()
+    (bench.root / "a.txt").write_text("add\n")
+    Opening(bench, monkeypatch, replaced_by_link(bench.root / "a.txt", "real.md"))
+    assert places(bench, pattern="add", glob="*.txt") == []
+
+
+def test_a_file_is_searched_as_it_was_opened(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name leads outside by the time when the file is read; the handle does not."""
+    bench.put({"a.txt": "add\n", "../outside.txt": "add secret\n"})
+    search = MODULE.search_handles
+
+    def late(argv: list[str], files: list[OpenedFile], **named: Any) -> object:
+        replaced_by_link(bench.root / "a.txt", "../outside.txt")()
+        return search(argv, files, **named)
+
+    monkeypatch.setattr(MODULE, "search_handles", late)
+    assert places(bench, pattern="add") == ["a.txt:1:add"]
+
+
+def test_no_more_files_are_opened_than_matches_are_wanted(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.put({f"{number:03}": "add\nadd\n" for number in range(50)} | {"00/.env": "add\n", "0.md": "add\n"})
+    opening = Opening(bench, monkeypatch)
+    data = bench.data(search_files, pattern="add", max_results=3, glob="0*")
+    assert [(match["path"], match["line"]) for match in data["matches"]] == [("0.md", 1), ("000", 1), ("000", 2)]
+    assert (data["has_more"], opening.names) == (True, ["0.md", "000", "001", "002"])
+
+
+def test_more_files_than_can_be_open_at_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MODULE, "MAX_HANDLES", 3)
+    bench.put({f"{number:02}": "add\n" for number in range(11)})
+    before = os.listdir("/dev/fd")
+    assert places(bench, pattern="add") == [f"{number:02}:1:add" for number in range(11)]
+    assert os.listdir("/dev/fd") == before
+
+
+def test_the_walk_goes_on_where_its_first_names_are_not_enough(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MODULE, "FIRST_NAMES_BYTES", 20)
+    bench.put({f"{number:02}": "add\n" for number in range(30)})
+    opening = Opening(bench, monkeypatch)
+    assert places(bench, pattern="add") == [f"{number:02}:1:add" for number in range(30)]
+    assert len(opening.names) == 30
+    assert bench.data(search_files, pattern="add", max_results=2)["has_more"] is True
+
+
+def test_names_that_are_cut_for_good_mean_more(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MODULE, "FIRST_NAMES_BYTES", 20)
+    monkeypatch.setattr(MODULE, "MAX_OUTPUT_BYTES", 2_000)
+    bench.put({f"{number:03}": "add\n" for number in range(501)})
+    data = bench.data(search_files, pattern="add", glob="[05]00")
+    assert ([match["path"] for match in data["matches"]], data["has_more"]) == (["000"], True)
+
+
+def test_results_that_are_cut_mean_more(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MODULE, "MAX_OUTPUT_BYTES", 1_000)
+    bench.put({f"{number:02}": "add\n" for number in range(20)})
+    data = bench.data(search_files, pattern="add")
+    paths = [match["path"] for match in data["matches"]]
+    assert (paths, data["has_more"]) == ([f"{number:02}" for number in range(len(paths))], True)
+    assert 0 < len(paths) < 20
+
+
+@pytest.mark.parametrize("part", ["run_process", "search_handles"])
+def test_both_steps_share_the_time(bench: Bench, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
+    bench.put({f"{number:02}": "add\n" for number in range(5)})
+    now, given, real = [1_000], [], getattr(MODULE, part)
+
+    def slow(*arguments: Any, **named: Any) -> object:
+        given.append(named["timeout_s"])
+        now[0] += 6_000
+        return real(*arguments, **named)
+
+    monkeypatch.setattr(MODULE, "monotonic_ms", lambda: now[0])
+    monkeypatch.setattr(MODULE, "MAX_HANDLES", 2)
+    monkeypatch.setattr(MODULE, part, slow)
+    if part == "run_process":
+        assert len(places(bench, pattern="add")) == 5
+    else:
+        error = bench.error(search_files, pattern="add")
+        assert error.message == "The search took longer than 10 s: narrow it with path or glob."
+    assert given == [10.0, 4.0][: len(given)]
+
+
+def test_opening_files_takes_time_as_well(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.put({"a/.env": "add\n", "b/.env": "add\n", "c": "add\n"})
+    now = [1_000]
+    opening = Opening(bench, monkeypatch, lambda: now.__setitem__(0, 99_000))
+    monkeypatch.setattr(MODULE, "monotonic_ms", lambda: now[0])
+    assert bench.error(search_files, pattern="add").code is ToolErrorCode.TIMEOUT
+    assert opening.names == ["a/.env"]  # the others were not even tried
+
+
+@pytest.mark.usefixtures("finder")
+def test_binary_files_and_large_ones_are_passed_over(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MODULE, "MAX_FILE_BYTES", 1_000)
+    bench.put({"binary": b"add\nadd\x00add\n", "large": "add\n" * 300, "small": "add\n"})
+    assert places(bench, pattern="add") == ["small:1:add"]
+    assert places(bench, pattern="add", path="binary") == []
+
+
+def test_a_file_that_grew_too_large_meanwhile_is_passed_over(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MODULE, "MAX_FILE_BYTES", 1_000)
+    bench.put({"a": "add\n", "b": "add\n"})
+    Opening(bench, monkeypatch, lambda: bench.put({"a": "add\n" * 300}))
+    assert places(bench, pattern="add") == ["b:1:add"]
+
+
+def test_names_may_hold_anything_but_what_is_no_text(bench: Bench) -> None:
+    bench.put({"line\nbreak": "add\n", "-x": "add\n", "é": "add\n"})
+    with open(os.fsencode(bench.root) + b"/\xff", "wb") as file:
+        file.write(b"add\n")
+    assert places(bench, pattern="add") == ["-x:1:add", "line\nbreak:1:add", "é:1:add"]

@@ -14,34 +14,64 @@ from nodes.execute_tools.tools.search_matches import (
 )
 
 
-def event(kind: str, path: dict[str, str], line: int, lines: dict[str, str], start: int | None = None) -> bytes:
+def event(
+    kind: str, path: dict[str, str], line: int, lines: dict[str, str], start: int | None = None, offset: int = 0
+) -> bytes:
     submatches: list[dict[str, Any]] = [] if start is None else [{"start": start, "end": start + 1}]
-    data = {"path": path, "lines": lines, "line_number": line, "submatches": submatches}
+    data = {"path": path, "lines": lines, "line_number": line, "absolute_offset": offset, "submatches": submatches}
     return json.dumps({"type": kind, "data": data}).encode() + b"\n"
 
 
-def test_ripgrep_is_read_file_by_file() -> None:
+def end(path: str, binary_offset: int | None) -> bytes:
+    return (
+        json.dumps({"type": "end", "data": {"path": {"text": path}, "binary_offset": binary_offset}}).encode() + b"\n"
+    )
+
+
+NAMES = {"/dev/fd/4": "a.py", "/dev/fd/7": "src/b.py"}
+FOUR, SEVEN = {"text": "/dev/fd/4"}, {"text": "/dev/fd/7"}
+
+
+def test_ripgrep_is_read_file_by_file_under_the_real_names() -> None:
     output = b"".join(
         [
-            b'{"type":"begin","data":{"path":{"text":"./a.py"}}}\n',
-            event("context", {"text": "./a.py"}, 1, {"text": "before\r\n"}),
-            event("match", {"text": "./a.py"}, 2, {"text": "hit\n"}, 0),
-            event("match", {"text": "src/b.py"}, 5, {"bytes": "/yBhbHBoYQo="}, 2),
-            event("match", {"text": "src/b.py"}, 6, {"text": "empty\n"}),
+            b'{"type":"begin","data":{"path":{"text":"/dev/fd/4"}}}\n',
+            event("context", FOUR, 1, {"text": "before\r\n"}),
+            event("match", FOUR, 2, {"text": "hit\n"}, 0),
+            end("/dev/fd/4", None),
+            event("match", SEVEN, 5, {"bytes": "/yBhbHBoYQo="}, 2),
+            event("match", SEVEN, 6, {"text": "empty\n"}),
             event("match", {"bytes": "Li9i/w=="}, 1, {"text": "no name\n"}, 0),
+            event("match", {"text": "/dev/fd/5"}, 1, {"text": "not given\n"}, 0),
+            event("match", {"text": "a.py"}, 1, {"text": "not asked for by this name\n"}, 0),
             b'{"type":"summary","data":{}}\n',
-            event("match", {"text": "src/b.py"}, 7, {"text": "cut off"}, 0)[:50],
+            event("match", SEVEN, 7, {"text": "cut off"}, 0)[:50],
         ]
     )
-    assert read_ripgrep(output) == [
+    assert read_ripgrep(output, NAMES) == [
         FileMatches("a.py", {2: "hit"}, {1: "before"}),
         FileMatches("src/b.py", {5: "\ufffd alpha", 6: "empty"}),
     ]
 
 
+@pytest.mark.parametrize(
+    ("first_nul", "lines"),
+    [(None, [1, 2]), (0, []), (65_535, []), (65_536, [1]), (131_071, [1]), (131_072, [1, 2])],
+)
+def test_what_is_binary_is_left_out(first_nul: int | None, lines: list[int]) -> None:
+    output = b"".join(
+        [
+            event("match", FOUR, 1, {"text": "one\n"}, 0, offset=10),
+            event("match", FOUR, 2, {"text": "two\n"}, 0, offset=65_536),
+            end("/dev/fd/4", first_nul),
+        ]
+    )
+    assert [number for file in read_ripgrep(output, NAMES) for number in file.matches] == lines
+
+
 def test_a_long_line_is_cut_around_its_match() -> None:
     line = "é" * 1000 + "X" + "é" * 1000
-    [found] = read_ripgrep(event("match", {"text": "a"}, 1, {"text": line}, len(("é" * 1000).encode())))
+    [found] = read_ripgrep(event("match", FOUR, 1, {"text": line}, len(("é" * 1000).encode())), NAMES)
     assert found.matches == {1: "[...]" + "é" * 100 + "X" + "é" * 199 + "[...]"}
 
 
