@@ -250,14 +250,14 @@ class FileChange(Record):
 
 
 class CallResult(Record):
-    """What one call came to, in the place of the call. `ms` is wall time in milliseconds."""
+    """What one call came to, in the place of the call. `ms` is wall time in milliseconds; 0 attempts: it never ran."""
 
     call_id: str
     tool: str
     result: ToolResult
     changes: tuple[FileChange, ...] = ()
     ms: int = 0
-    attempts: int = 1
+    attempts: int = 0
 
 
 class PlanStatus(StrEnum):

@@ -1,14 +1,17 @@
 """One way for every call, sync and async alike. Source: spec 5.
 
-tool.resolve -> args.parse -> cache -> guard.input -> tool.invoke -> normalise -> guard.output -> clip -> cache.store
+tool.resolve -> args.parse -> cache -> guard.input -> tool.invoke -> normalise -> guard.output -> redact -> clip
+-> cache.store
 
 Each phase emits its own trace events: `tool.resolve.{start,ok,fail}`, `args.parse.{start,ok,fail}`,
 `cache.{hit,miss,store}`, `guard.{input,output}.{start,ok,block}` and
 `tool.invoke.{start,ok,fail,retryable,user_error,timeout}`. A phase gives its value, or a Failure that ends the call.
+What is allowed beside the guardrails, for how long and how often, is decided by the environment's policy.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -17,9 +20,13 @@ import orjson
 
 from nodes.execute_tools.cache import ToolCache
 from nodes.execute_tools.clipping import clip
-from nodes.execute_tools.environment.deadline import monotonic_ms
+from nodes.execute_tools.environment.deadline import monotonic_ms, monotonic_s, pause
 from nodes.execute_tools.invocation import await_tool, call_tool
 from nodes.execute_tools.normalise import is_usable, plain_output
+from nodes.execute_tools.policy.call_policy import NO_BACKOFF, CallPolicy, CallRules, PolicyMemory
+from nodes.execute_tools.policy.circuit_breaker import BreakerConfig
+from nodes.execute_tools.redact import Redactor
+from nodes.execute_tools.redacted_output import redacted
 from nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput
 from nodes.execute_tools.tool_run import (
     Failure,
@@ -32,9 +39,13 @@ from nodes.execute_tools.tool_run import (
     unknown_tool,
 )
 from nodes.execute_tools.trace import TraceSink
-from nodes.records import Effect, JsonMap, ToolCall
+from nodes.language.json_arguments import ArgumentProblem, decode_arguments
+from nodes.records import CHANGING, JsonMap, RawCall, ToolCall
 
 __all__ = ["Engine", "EngineConfig", "GuardrailError", "InputGuard", "OutputGuard", "RetryableToolError", "ToolRun"]
+
+Call = ToolCall | RawCall
+"""A call whose arguments were read and judged, or one with their raw text."""
 
 InputGuard = Callable[[ToolContext, str, JsonMap], None]
 """(context, tool name, arguments); raises GuardrailError to block."""
@@ -73,6 +84,13 @@ class _Invoked:
     failure: Failure | None = None
 
 
+@dataclass
+class _Settled:
+    """How a call that the policy has taken ended; None while it runs."""
+
+    run: ToolRun | None = None
+
+
 class Engine:
     """Runs calls of registered tools. Whatever a tool does, the caller gets a ToolRun; only an interrupt passes."""
 
@@ -84,43 +102,64 @@ class Engine:
         input_guards: Iterable[InputGuard] = (),
         output_guards: Iterable[OutputGuard] = (),
         cache: ToolCache | None = None,
+        policy: CallPolicy | None = None,
+        redactor: Redactor | None = None,
     ) -> None:
+        """Without a policy nothing is refused, and only spec 5's own rule decides on retries."""
         self._registry, self._sink, self._config = registry, sink, config
         self._input_guards, self._output_guards = tuple(input_guards), tuple(output_guards)
         self._cache = (ToolCache() if cache is None else cache) if config.enable_cache else None
+        self._policy = policy or _open_policy(config)
+        self._redactor = redactor or Redactor()
 
-    def run_sync(self, call: ToolCall, context: ToolContext) -> ToolRun:
+    def run_sync(self, call: Call, context: ToolContext) -> ToolRun:
         """Run the call and wait for it."""
         started = monotonic_ms()
         state = self._before(call, context)
         if isinstance(state, _Ready):
-            state = self._after(call, context, state, self._invoke_sync(state, context))
-        return replace(state, ms=monotonic_ms() - started)
+            with self._settling(state.tool) as settled:
+                settled.run = state = self._after(call, context, state, self._invoke_sync(state, context))
+        return self._ended(state, started)
 
-    async def run_async(self, call: ToolCall, context: ToolContext) -> ToolRun:
+    async def run_async(self, call: Call, context: ToolContext) -> ToolRun:
         """The same in an event loop, which stays free meanwhile."""
         started = monotonic_ms()
         state = self._before(call, context)
         if isinstance(state, _Ready):
-            state = self._after(call, context, state, await self._invoke_async(state, context))
-        return replace(state, ms=monotonic_ms() - started)
+            with self._settling(state.tool) as settled:
+                settled.run = state = self._after(call, context, state, await self._invoke_async(state, context))
+        return self._ended(state, started)
+
+    def _ended(self, run: ToolRun, started: int) -> ToolRun:
+        output = redacted(run.output, self._redactor) if run.error else run.output
+        return replace(run, output=output, error=self._redactor.text(run.error), ms=monotonic_ms() - started)
+
+    @contextmanager
+    def _settling(self, tool: Tool) -> Iterator["_Settled"]:
+        """Whatever happens in between, the policy learns how the call ended."""
+        settled = _Settled()
+        try:
+            yield settled
+        finally:
+            self._policy.settle(tool, settled.run)
 
     # --- Before the invocation ---------------------------------------------------------------------------------
 
-    def _before(self, call: ToolCall, context: ToolContext) -> _Ready | ToolRun:
+    def _before(self, call: Call, context: ToolContext) -> _Ready | ToolRun:
         tool = self._resolve(call.tool)
         if isinstance(tool, Failure):
             return ToolRun.ended(call, tool)
         arguments = self._parse_and_coerce(tool, call.arguments)
         if isinstance(arguments, Failure):
             return ToolRun.ended(call, arguments)
+        raw = call.arguments if isinstance(call, RawCall) else call.raw_arguments
         # A call that a repair has put together has no text of its own, and must not share a key with others.
-        raw = call.raw_arguments or orjson.dumps(arguments).decode()
+        raw = raw or orjson.dumps(arguments).decode()
         stored = self._check_cache(tool, raw)
         if stored is not None:
             return ToolRun(call.call_id, call.tool, stored, cached=True)
-        failure = self._run_input_guardrails(tool, context, arguments)
-        return _Ready(tool, arguments, raw) if failure is None else ToolRun.ended(call, failure)
+        admitted = self._run_input_guardrails(tool, context, arguments)
+        return ToolRun.ended(call, admitted) if isinstance(admitted, Failure) else _Ready(tool, admitted, raw)
 
     def _resolve(self, name: str) -> Tool | Failure:
         self._sink.emit("tool.resolve.start", {"tool_name": name})
@@ -130,10 +169,11 @@ class Engine:
             return tool
         return unknown_tool(name, self._registry.closest(name), tuple(sorted(self._registry.names())))
 
-    def _parse_and_coerce(self, tool: Tool, arguments: JsonMap) -> JsonMap | Failure:
-        """Types, aliases and defaults of the values that guard has judged; the raw text is not read once more."""
+    def _parse_and_coerce(self, tool: Tool, arguments: JsonMap | str) -> JsonMap | Failure:
+        """Types, aliases and defaults. Values that guard has judged are taken as they are, a raw text is read here."""
         self._emit("args.parse.start", tool)
-        parsed = tool.validate(arguments)
+        values = decode_arguments(arguments or "{}") if isinstance(arguments, str) else arguments
+        parsed = [values.details] if isinstance(values, ArgumentProblem) else tool.validate(values)
         if isinstance(parsed, dict):
             self._emit("args.parse.ok", tool, keys=sorted(parsed))
             return parsed
@@ -147,32 +187,29 @@ class Engine:
         self._emit("cache.miss" if stored is None else "cache.hit", tool)
         return stored
 
-    def _run_input_guardrails(self, tool: Tool, context: ToolContext, arguments: JsonMap) -> Failure | None:
-        checks = [partial(guard, context, tool.name, arguments) for guard in self._input_guards]
-        return self._guarded("guard.input", tool, checks, attempts=0)
-
-    def _guarded(self, phase: str, tool: Tool, checks: Sequence[Callable[[], None]], attempts: int) -> Failure | None:
-        """Run the checks; whatever one of them raises blocks."""
-        self._emit(f"{phase}.start", tool)
-        try:
-            for check in checks:
-                check()
-        except Exception as error:  # noqa: BLE001 - a guardrail that breaks must not open the way
-            failure = blocked(error, attempts)
-            self._emit(f"{phase}.block", tool, reason=failure.told.message)
-            return failure
-        self._emit(f"{phase}.ok", tool)
-        return None
+    def _run_input_guardrails(self, tool: Tool, context: ToolContext, arguments: JsonMap) -> JsonMap | Failure:
+        """The environment's permission, its validators, the guardrails, and last what is counted."""
+        self._emit("guard.input.start", tool)
+        checked = self._policy.permit(tool, arguments) or self._policy.normalise(tool, arguments)
+        if not isinstance(checked, Failure):
+            checks = [partial(guard, context, tool.name, checked) for guard in self._input_guards]
+            checked = _first_refusal(checks, attempts=0) or self._policy.take(tool) or checked
+        if isinstance(checked, Failure):
+            self._emit("guard.input.block", tool, reason=checked.told.message)
+        else:
+            self._emit("guard.input.ok", tool)
+        return checked
 
     # --- The invocation ----------------------------------------------------------------------------------------
 
     def _invoke_sync(self, ready: _Ready, context: ToolContext) -> _Invoked:
         self._emit("tool.invoke.start", ready.tool)
-        attempt = 0
+        attempt, started = 0, monotonic_s()
         while True:
             attempt += 1
+            seconds = self._seconds(ready.tool, context, started)
             try:
-                value = call_tool(ready.tool, context, ready.arguments)
+                value = call_tool(ready.tool, context, ready.arguments, seconds)
             except KeyboardInterrupt:
                 raise
             except BaseException as error:  # noqa: BLE001 - not even SystemExit may end a run
@@ -181,16 +218,18 @@ class Engine:
                 ended = self._returned(ready.tool, value, attempt)
             finally:
                 self._forget(ready.tool)
-            if ended is not None:
+            if isinstance(ended, _Invoked):
                 return ended
+            pause(ended)
 
     async def _invoke_async(self, ready: _Ready, context: ToolContext) -> _Invoked:
         self._emit("tool.invoke.start", ready.tool)
-        attempt = 0
+        attempt, started = 0, monotonic_s()
         while True:
             attempt += 1
+            seconds = min(self._seconds(ready.tool, context, started), self._config.async_timeout_s)
             try:
-                value = await await_tool(ready.tool, context, ready.arguments, self._config.async_timeout_s)
+                value = await await_tool(ready.tool, context, ready.arguments, seconds)
             except (KeyboardInterrupt, asyncio.CancelledError):
                 raise
             except BaseException as error:  # noqa: BLE001 - not even SystemExit may end a run
@@ -199,27 +238,34 @@ class Engine:
                 ended = self._returned(ready.tool, value, attempt)
             finally:
                 self._forget(ready.tool)
-            if ended is not None:
+            if isinstance(ended, _Invoked):
                 return ended
+            await asyncio.sleep(ended)
+
+    def _seconds(self, tool: Tool, context: ToolContext, started: float) -> float:
+        """How long the next attempt may take: all of them share what the turn has left."""
+        left = context.seconds_left - (monotonic_s() - started)
+        return max(0.001, min(self._policy.timeout_s(tool, context.timeout_s), left))
 
     def _returned(self, tool: Tool, value: object, attempt: int) -> _Invoked:
         self._emit("tool.invoke.ok", tool, attempts=attempt)
         return _Invoked(attempt, value)
 
-    def _raised(self, tool: Tool, error: BaseException, attempt: int) -> _Invoked | None:
-        """How spec 5's table reads this error; None means: once more."""
+    def _raised(self, tool: Tool, error: BaseException, attempt: int) -> _Invoked | float:
+        """How spec 5's table reads this error; a number means: once more, after so many seconds."""
         failure = raised(tool.name, error, attempt)
-        retryable = isinstance(error, RetryableToolError)
         if isinstance(error, TimeoutError):
             self._emit("tool.invoke.timeout", tool, attempt=attempt)
         else:
+            retryable = isinstance(error, RetryableToolError)
             kind = "retryable" if retryable else "user_error" if isinstance(error, ValueError) else "fail"
             self._emit(f"tool.invoke.{kind}", tool, attempt=attempt, err=failure.reason)
-        return None if retryable and attempt <= self._config.max_retries else _Invoked(attempt, failure=failure)
+        wait = self._policy.wait_before_retry(tool, error, attempt)
+        return _Invoked(attempt, failure=failure) if wait is None else wait
 
     # --- After the invocation ----------------------------------------------------------------------------------
 
-    def _after(self, call: ToolCall, context: ToolContext, ready: _Ready, invoked: _Invoked) -> ToolRun:
+    def _after(self, call: Call, context: ToolContext, ready: _Ready, invoked: _Invoked) -> ToolRun:
         if invoked.failure is not None:
             return ToolRun.ended(call, invoked.failure)
         output = self._normalise(ready.tool, invoked)
@@ -229,7 +275,8 @@ class Engine:
         failure = self._run_output_guardrails(ready.tool, context, output, invoked.attempts)
         if failure is not None:
             return ToolRun.ended(call, failure, output)
-        output = replace(output, result=clip(output.result))
+        output = redacted(output, self._redactor)
+        output = replace(output, result=clip(output.result, keep=context.kept.keep if context.kept else None))
         self._store_cache(ready.tool, ready.raw, output)
         return ToolRun(call.call_id, call.tool, output, attempts=invoked.attempts)
 
@@ -242,8 +289,14 @@ class Engine:
     def _run_output_guardrails(
         self, tool: Tool, context: ToolContext, output: ToolOutput, attempts: int
     ) -> Failure | None:
+        self._emit("guard.output.start", tool)
         checks = [partial(guard, context, tool.name, output) for guard in self._output_guards]
-        return self._guarded("guard.output", tool, checks, attempts)
+        failure = _first_refusal(checks, attempts)
+        if failure is None:
+            self._emit("guard.output.ok", tool)
+        else:
+            self._emit("guard.output.block", tool, reason=failure.told.message)
+        return failure
 
     def _store_cache(self, tool: Tool, raw: str, output: ToolOutput) -> None:
         if self._cache is not None and self._cache.store(tool, raw, output):
@@ -251,8 +304,24 @@ class Engine:
 
     def _forget(self, tool: Tool) -> None:
         """After an attempt to change the workspace nothing that was read is known to hold."""
-        if self._cache is not None and tool.effect is Effect.WRITE:
+        if self._cache is not None and tool.effect in CHANGING:
             self._cache.clear()
 
     def _emit(self, name: str, tool: Tool, **payload: Any) -> None:
         self._sink.emit(name, {"tool_name": tool.name, **payload})
+
+
+def _first_refusal(checks: Sequence[Callable[[], None]], attempts: int) -> Failure | None:
+    """Run the checks; whatever one of them raises blocks."""
+    try:
+        for check in checks:
+            check()
+    except Exception as error:  # noqa: BLE001 - a guardrail that breaks must not open the way
+        return blocked(error, attempts)
+    return None
+
+
+def _open_policy(config: EngineConfig) -> CallPolicy:
+    retries = replace(NO_BACKOFF, max_retries=config.max_retries)
+    never_opens = BreakerConfig(failures=2**63)
+    return CallPolicy(CallRules(retries=retries), PolicyMemory(monotonic_s, never_opens))

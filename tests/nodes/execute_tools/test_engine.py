@@ -287,7 +287,12 @@ def test_an_output_guardrail_blocks_the_result_but_the_change_stays_on_record(
     done = run(engine(sink, make(lambda *_: output, Effect.WRITE), output_guards=[guard]), call(), context)
     told = ToolError(code=ToolErrorCode.PERMISSION_DENIED, message="not {'a': 1}")
     assert replace(done, ms=0) == ToolRun(
-        "c", "t", ToolOutput(ToolResult(ok=False, error=told), (CHANGE,), {"a": "x"}), "guardrail:not {'a': 1}", 1
+        call_id="c",
+        tool="t",
+        output=ToolOutput(ToolResult(ok=False, error=told), (CHANGE,), {"a": "x"}),
+        error="guardrail:not {'a': 1}",
+        attempts=1,
+        error_type="GuardrailError",
     )
     assert names(sink.events).endswith("tool.invoke.ok guard.output.start guard.output.block")
 

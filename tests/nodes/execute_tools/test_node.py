@@ -62,7 +62,7 @@ def test_what_is_allowed_runs_and_is_added_to_what_was_known() -> None:
     assert executed(state) == {
         "results": [
             CallResult(call_id="x", tool="edit", result=FAILED),
-            CallResult(call_id="y", tool="edit", result=OUTPUT.result, changes=(AFTER,)),
+            CallResult(call_id="y", tool="edit", result=OUTPUT.result, changes=(AFTER,), attempts=1),
             CallResult(call_id="z", tool="final_answer", result=refused),
         ],
         "files_read": {"z.py": "1", "a.py": "2"},
@@ -73,7 +73,7 @@ def test_what_is_allowed_runs_and_is_added_to_what_was_known() -> None:
 
 def test_the_first_step_of_a_thread_has_nothing_to_add_to() -> None:
     assert executed(ExecuteToolsState(items=[call("x")], verdicts=[ALLOW])) == {
-        "results": [CallResult(call_id="x", tool="edit", result=OUTPUT.result, changes=(AFTER,))],
+        "results": [CallResult(call_id="x", tool="edit", result=OUTPUT.result, changes=(AFTER,), attempts=1)],
         "files_read": {"a.py": "2"},
         "changes": [AFTER],
         "plan": PLAN,

@@ -1,0 +1,320 @@
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodes.execute_tools.environment import Environment, ExecResult
+from nodes.execute_tools.environment.audit_log import AuditLog
+from nodes.execute_tools.policy.call_policy import CallRules
+from nodes.execute_tools.policy.circuit_breaker import BreakerConfig
+from nodes.execute_tools.policy.rate_limits import RateLimit
+from nodes.records import Effect, JsonMap
+
+
+class Do:
+    """An action made of a function; `calls` are the arguments that reached it."""
+
+    def __init__(self, name: str, function: Callable[..., Any], effect: Effect | None = None) -> None:
+        self.name, self._function, self.calls = name, function, list[JsonMap]()
+        if effect is not None:
+            self.effect = effect
+
+    def execute(self, **arguments: Any) -> Any:
+        self.calls.append(arguments)
+        return self._function(**arguments)
+
+
+def fail(error: BaseException) -> Callable[..., Any]:
+    def function(**_: Any) -> Any:
+        raise error
+
+    return function
+
+
+def echo(**arguments: Any) -> JsonMap:
+    return arguments
+
+
+def plain(result: JsonMap) -> JsonMap:
+    assert isinstance(result["ms"], int)
+    assert result["ms"] >= 0
+    return {**result, "ms": 0}
+
+
+@pytest.mark.parametrize(
+    ("value", "data"),
+    [({"sum": 3}, {"sum": 3}), ("text", "text"), (3, 3), ([1, 2], [1, 2]), (True, True), ({"value": 1}, {"value": 1})],
+)
+def test_an_action_that_works(value: Any, data: Any) -> None:
+    result = Environment().execute_action(Do("add", lambda **_: value), {"a": 1, "b": 2})
+    assert plain(result) == {
+        "ok": True,
+        "action": "add",
+        "args": {"a": 1, "b": 2},
+        "data": data,
+        "error": None,
+        "error_type": None,
+        "ms": 0,
+        "retries": 0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "kind"),
+    [
+        (ValueError("b must not be 0"), "b must not be 0", "ValueError"),
+        (RuntimeError("boom"), "boom", "RuntimeError"),
+        (OSError(28, "No space left"), "[Errno 28] No space left", "OSError"),
+        (SystemExit(3), "3", "SystemExit"),
+    ],
+)
+def test_an_action_that_fails_has_the_same_shape(error: BaseException, message: str, kind: str) -> None:
+    result = Environment().execute(Do("div", fail(error)), {"b": 0})
+    assert result == ExecResult(False, "div", {"b": 0}, error=message, error_type=kind, ms=result.ms)
+
+
+def test_an_interrupt_passes() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        Environment().execute_action(Do("wait", fail(KeyboardInterrupt())), {})
+
+
+def test_what_is_no_action_is_an_error_and_no_crash() -> None:
+    result = Environment().execute(object(), {"a": 1})  # type: ignore[arg-type] # this is what must not crash
+    assert (result.ok, result.action, result.error_type) == (False, "<unknown>", "AttributeError")
+
+
+def test_the_callers_arguments_stay_as_they_are(tmp_path: Path) -> None:
+    given = {"file_name": "a.txt"}
+    Environment(base_dir=str(tmp_path)).execute_action(Do("read_file", echo), given)
+    assert given == {"file_name": "a.txt"}
+
+
+# --- Files -----------------------------------------------------------------------------------------------------
+
+
+def test_paths_become_real_paths_in_the_base_folder(tmp_path: Path) -> None:
+    action = Do("read_file", echo)
+    result = Environment(base_dir=str(tmp_path)).execute(action, {"file_name": "notes/../a.txt"})
+    assert result.ok
+    assert action.calls == [{"file_name": str(tmp_path.resolve() / "a.txt")}]
+
+
+@pytest.mark.parametrize("field", ["file_name", "path", "filename"])
+@pytest.mark.parametrize("action", ["read_file", "write_file", "search_in_file", "append_file"])
+@pytest.mark.parametrize("path", ["../a.txt", "/etc/a.txt", "x/../../a.txt", "link.txt", "~/a.txt"])
+def test_paths_that_lead_out_are_blocked(tmp_path: Path, action: str, field: str, path: str) -> None:
+    base = tmp_path / "base"
+    base.mkdir()
+    (tmp_path / "base-evil").mkdir()
+    (tmp_path / "outside.txt").write_text("x")
+    (base / "link.txt").symlink_to(tmp_path / "outside.txt")
+    run = Do(action, echo)
+    result = Environment(base_dir=str(base)).execute(run, {field: path, "content": "c"})
+    assert (result.ok, result.error, result.error_type, run.calls) == (
+        False,
+        "Path traversal blocked.",
+        "PermissionError",
+        [],
+    )
+
+
+def test_a_prefix_is_not_a_parent(tmp_path: Path) -> None:
+    base = tmp_path / "root"
+    base.mkdir()
+    (tmp_path / "root-evil").mkdir()
+    result = Environment(base_dir=str(base)).execute(Do("read_file", echo), {"file_name": "../root-evil/a.txt"})
+    assert result.error == "Path traversal blocked."
+
+
+@pytest.mark.parametrize(
+    ("exts", "name", "error"),
+    [
+        ((".txt", ".md"), "a.py", "Extension '.py' not allowed."),
+        ((".txt",), "a.TXT", None),
+        (None, "a.py", None),
+        ((), "a.exe", None),
+    ],
+)
+def test_kinds_of_files(tmp_path: Path, exts: tuple[str, ...] | None, name: str, error: str | None) -> None:
+    environment = Environment(base_dir=str(tmp_path), allowed_exts=exts)
+    assert environment.execute(Do("read_file", echo), {"file_name": name}).error == error
+
+
+def test_the_default_kinds_are_text_and_markdown(tmp_path: Path) -> None:
+    environment = Environment(base_dir=str(tmp_path))
+    results = [
+        environment.execute(Do("read_file", echo), {"file_name": f"a{ext}"}).ok for ext in (".txt", ".md", ".py")
+    ]
+    assert results == [True, True, False]
+
+
+def test_writers_supply_content(tmp_path: Path) -> None:
+    result = Environment(base_dir=str(tmp_path)).execute(Do("write_file", echo), {"file_name": "a.txt"})
+    assert result.error == "Missing or invalid 'content' for write/append operation."
+    assert result.error_type == "ValueError"
+
+
+# --- Network ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "url", "error"),
+    [
+        ({}, "https://api.example.com", "Network access is disabled in this Environment."),
+        ({"allow_net": True}, "https://anything.example", None),
+        ({"allow_net": True, "allowed_domains": {"API.example.com"}}, "https://api.example.com/x", None),
+        (
+            {"allow_net": True, "allowed_domains": {"api.example.com"}},
+            "https://evil.com",
+            "Domain 'evil.com' not allowed.",
+        ),
+        ({"allow_net": True}, "", "A non-empty 'url' is required."),
+    ],
+)
+def test_the_network(options: JsonMap, url: str, error: str | None) -> None:
+    assert Environment(**options).execute(Do("http_get", echo), {"url": url}).error == error
+
+
+# --- Time and retries ------------------------------------------------------------------------------------------
+
+
+def test_a_timeout_returns_at_once() -> None:
+    started = time.monotonic()
+    result = Environment(timeout_s=0.2, max_retries=3).execute(Do("sleepy", lambda: time.sleep(30)), {})
+    assert time.monotonic() - started < 0.5
+    assert (result.error, result.error_type, result.retries) == (
+        "Action 'sleepy' timed out after 0.2s",
+        "TimeoutError",
+        0,
+    )
+
+
+def test_a_timeout_is_retried_only_where_nothing_changes() -> None:
+    environment = Environment(timeout_s=0.05, max_retries=1, retry_backoff_s=0)
+    results = [
+        environment.execute(Do("sleepy", lambda: time.sleep(30), effect), {}).retries
+        for effect in (Effect.READ, Effect.NONE, Effect.WRITE, None)
+    ]
+    assert results == [1, 1, 0, 0]
+
+
+@pytest.mark.parametrize(("failures", "retries", "ok"), [(0, 0, True), (1, 1, True), (2, 2, True), (3, 2, False)])
+def test_listed_exceptions_are_retried_and_counted_truly(failures: int, retries: int, ok: bool) -> None:
+    left = [ConnectionError("reset")] * failures
+
+    def function() -> str:
+        if left:
+            raise left.pop()
+        return "done"
+
+    environment = Environment(max_retries=2, retry_backoff_s=0, retry_exceptions=(ConnectionError,))
+    result = environment.execute(Do("fetch", function), {})
+    assert (result.ok, result.retries) == (ok, retries)
+
+
+def test_other_exceptions_are_not_retried() -> None:
+    action = Do("x", fail(KeyError("k")))
+    assert Environment(retry_backoff_s=0, max_retries=5).execute(action, {}).retries == 0
+    assert len(action.calls) == 1
+
+
+def test_each_tool_may_have_its_own_timeout() -> None:
+    environment = Environment(timeout_s=20, rules=CallRules(timeouts={"sleepy": 0.05}))
+    started = time.monotonic()
+    assert environment.execute(Do("sleepy", lambda: time.sleep(10)), {}).error_type == "TimeoutError"
+    assert time.monotonic() - started < 5
+
+
+def test_async_actions_run_as_well() -> None:
+    class Later:
+        name = "later"
+
+        async def execute(self, **arguments: Any) -> JsonMap:
+            await asyncio.sleep(0)
+            return arguments
+
+    assert Environment().execute(Later(), {"a": 1}).data == {"a": 1}
+
+
+# --- Policy ----------------------------------------------------------------------------------------------------
+
+
+def test_validators_check_and_normalise() -> None:
+    def divide(args: JsonMap) -> JsonMap:
+        if args["b"] == 0:
+            raise ValueError("b must not be 0")
+        return {**args, "a": float(args["a"])}
+
+    environment = Environment(arg_validators={"divide": divide})
+    assert environment.execute(Do("divide", echo), {"a": 1, "b": 0}).error == "b must not be 0"
+    result = environment.execute(Do("divide", echo), {"a": 1, "b": 2})
+    assert (result.data, result.args) == ({"a": 1.0, "b": 2}, {"a": 1.0, "b": 2})
+
+
+def test_read_only_roles_quotas_and_rates() -> None:
+    write, read = Do("write_it", echo), Do("read_file", echo)
+    assert Environment(rules=CallRules(read_only=True)).execute(write, {}).error_type == "PermissionError"
+    assert Environment(rules=CallRules(read_only=True)).execute(read, {}).ok
+    assert not Environment(rules=CallRules(allowed=frozenset({"write_it"}))).execute(read, {}).ok
+    limited = Environment(rules=CallRules(quotas={"read_file": 1}))
+    assert [limited.execute(read, {}).error_type for _ in range(2)] == [None, "QuotaError"]
+    rated = Environment(rules=CallRules(rate_limits={"read_file": RateLimit(1, 60)}), clock=lambda: 5.0)
+    assert [rated.execute(read, {}).error_type for _ in range(2)] == [None, "RateLimitError"]
+    assert len(read.calls) == 3
+
+
+def test_an_action_that_keeps_failing_rests() -> None:
+    now = [0.0]
+    environment = Environment(breaker=BreakerConfig(failures=2, open_s=30), clock=lambda: now[0])
+    broken = Do("x", fail(RuntimeError("boom")))
+    kinds = [environment.execute(broken, {}).error_type for _ in range(3)]
+    assert kinds == ["RuntimeError", "RuntimeError", "CircuitOpenError"]
+    now[0] = 30.0
+    assert environment.execute(Do("x", echo), {}).ok
+
+
+def test_the_same_key_has_its_effect_once() -> None:
+    environment, action = Environment(), Do("pay", lambda **_: "paid")
+    first = environment.execute_action(action, {"cents": 5}, idempotency_key="k")
+    assert environment.execute_action(action, {"cents": 5}, idempotency_key="k") == first
+    assert environment.execute_action(action, {"cents": 6}, idempotency_key="k")["error_type"] == "IdempotencyError"
+    assert environment.execute_action(action, {"cents": 5}, idempotency_key="other")["ok"]
+    assert action.calls == [{"cents": 5}, {"cents": 5}]
+
+
+# --- What is told ----------------------------------------------------------------------------------------------
+
+
+def test_every_action_is_logged_without_secrets(tmp_path: Path) -> None:
+    records: list[JsonMap] = []
+    known = "xyzzy-" + "plugh-4711"
+    environment = Environment(logger=records.append, secrets=[known], audit=AuditLog(str(tmp_path)))
+    action = Do("login", lambda note, **_: {"note": note, "session_token": "tr0ub4dor" + "-Xk29"})
+    good = environment.execute_action(action, {"password": "hunter2-hunter2", "note": f"it is {known}"})
+    environment.execute_action(Do("login", fail(RuntimeError(f"no {known}"))), {})
+    assert [record["event"] for record in records] == ["action_ok", "action_error"]
+    assert good["args"] == {"password": "***", "note": "it is ***"}
+    written = (tmp_path / "audit.jsonl").read_text("utf-8")
+    for text in (json.dumps(records), json.dumps(good), written):
+        assert known not in text
+        assert "hunter2" not in text
+        assert "tr0ub4dor" not in text
+    assert [json.loads(line)["event"] for line in written.splitlines()] == ["action_ok", "action_error"]
+
+
+def test_a_logger_that_breaks_breaks_nothing() -> None:
+    environment = Environment(logger=fail(RuntimeError("disk full")))  # a logger takes one argument: worse still
+    assert environment.execute_action(Do("add", lambda: 3), {})["data"] == 3
+
+
+def test_an_alert_is_logged_when_the_error_rate_jumps() -> None:
+    records: list[JsonMap] = []
+    environment = Environment(logger=records.append, breaker=BreakerConfig(failures=100))
+    for _ in range(8):
+        environment.execute_action(Do("x", fail(RuntimeError("boom"))), {})
+    alerts = [record for record in records if record["event"] == "alert"]
+    assert [alert["kind"] for alert in alerts] == ["error_rate"]
