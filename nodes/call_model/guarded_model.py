@@ -1,0 +1,126 @@
+"""A model behind a circuit breaker, whose words are freed of secrets before anybody sees or stores them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil
+from typing import Protocol
+
+from nodes.call_model.model import Call, Model
+from nodes.call_model.retry import TRANSIENT
+from nodes.records import ModelReply, ProviderErrorKind, ProviderFailure, RawCall
+
+
+class Breaker(Protocol):
+    """A circuit breaker of one provider. Whoever is admitted reports once how it ended."""
+
+    def admit(self) -> float:
+        """0.0 where a call may go on, otherwise the seconds until one may be tried."""
+        ...
+
+    def succeeded(self) -> None:
+        """The provider answered."""
+        ...
+
+    def failed(self) -> None:
+        """It failed for a reason of its own."""
+        ...
+
+    def abandoned(self) -> None:
+        """The call was cut off, or the fault was ours."""
+        ...
+
+
+class Stream(Protocol):
+    """Text that comes in pieces, freed of secrets that span them."""
+
+    def feed(self, piece: str) -> str:
+        """What may be shown now."""
+        ...
+
+    def close(self) -> str:
+        """The rest."""
+        ...
+
+
+@dataclass(frozen=True)
+class Scrubber:
+    """How text is freed of secrets: whole, or as it comes."""
+
+    text: Callable[[str], str]
+    stream: Callable[[], Stream]
+
+
+@dataclass(frozen=True)
+class GuardedModel:
+    """Does what its model does, unless the circuit is open; then it says when to try again."""
+
+    model: Model
+    breaker: Breaker
+    scrubber: Scrubber
+
+    def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
+        """Make one try, if the circuit allows it."""
+        if wait := self.breaker.admit():
+            return _open_circuit(wait)
+        stream, reported = self.scrubber.stream(), False
+        try:
+            result = self.model.complete(call, lambda piece: _tell(on_text, stream.feed(piece)))
+            reported = self._report(result)
+        finally:
+            _tell(on_text, stream.close())  # also of a reply that is cut off
+            if not reported:
+                self.breaker.abandoned()
+        return self._scrubbed(result)
+
+    async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
+        """Do the same without blocking the event loop."""
+        if wait := self.breaker.admit():
+            return _open_circuit(wait)
+        stream, reported = self.scrubber.stream(), False
+        try:
+            result = await self.model.acomplete(call, lambda piece: _tell(on_text, stream.feed(piece)))
+            reported = self._report(result)
+        finally:
+            _tell(on_text, stream.close())  # also of a reply that is cut off
+            if not reported:
+                self.breaker.abandoned()
+        return self._scrubbed(result)
+
+    def _report(self, result: ModelReply | ProviderFailure) -> bool:
+        if isinstance(result, ModelReply):
+            self.breaker.succeeded()
+        elif isinstance(result, ProviderFailure) and result.kind in TRANSIENT:
+            self.breaker.failed()
+        else:
+            return False
+        return True
+
+    def _scrubbed(self, result: ModelReply | ProviderFailure) -> ModelReply | ProviderFailure:
+        text = self.scrubber.text
+        if isinstance(result, ProviderFailure):
+            return result.model_copy(update={"message": text(result.message)})
+        if not isinstance(result, ModelReply):
+            return result  # a model of the user's own that breaks its contract; the driver says so
+        calls = tuple(self._scrubbed_call(call, number) for number, call in enumerate(result.calls, start=1))
+        words = {"text": text(result.text), "refusal": text(result.refusal), "model": text(result.model)}
+        return result.model_copy(update={**words, "calls": calls})
+
+    def _scrubbed_call(self, call: RawCall, number: int) -> RawCall:
+        """A name or an id that holds a secret is replaced whole: endpoints take only letters and digits in them."""
+        text = self.scrubber.text
+        return RawCall(
+            call_id=call.call_id if text(call.call_id) == call.call_id else f"redacted_{number}",
+            tool=call.tool if text(call.tool) == call.tool else "redacted",
+            arguments=text(call.arguments),
+        )
+
+
+def _tell(on_text: Callable[[str], None], text: str) -> None:
+    if text:
+        on_text(text)
+
+
+def _open_circuit(wait: float) -> ProviderFailure:
+    """A failure that may pass, with the time after which it may: the retries and their limits do the rest."""
+    message = f"The endpoint failed too often in a row, so it is left alone for {ceil(wait)} s."
+    return ProviderFailure(kind=ProviderErrorKind.CONNECTION, message=message, retry_after_s=wait)

@@ -1,0 +1,140 @@
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from nodes.call_model.guarded_model import GuardedModel, Scrubber
+from nodes.call_model.model import Call
+from nodes.call_model.prompt import Prompt
+from nodes.records import ModelReply, ProviderErrorKind, ProviderFailure, RawCall
+
+CALL = Call(prompt=Prompt(messages=()), max_output_tokens=10, timeout_s=5.0)
+Ask = Callable[[GuardedModel, Callable[[str], None]], Any]
+
+
+class Breaker:
+    """Notes what it is told; `wait` is what it answers."""
+
+    def __init__(self, wait: float = 0.0) -> None:
+        self.wait, self.told = wait, list[str]()
+
+    def admit(self) -> float:
+        self.told.append("admit")
+        return self.wait
+
+    def succeeded(self) -> None:
+        self.told.append("succeeded")
+
+    def failed(self) -> None:
+        self.told.append("failed")
+
+    def abandoned(self) -> None:
+        self.told.append("abandoned")
+
+
+class Stream:
+    """Holds back the last character."""
+
+    def __init__(self) -> None:
+        self.held = ""
+
+    def feed(self, piece: str) -> str:
+        text = self.held + piece
+        self.held = text[-1:]
+        return text[:-1]
+
+    def close(self) -> str:
+        return f"{self.held}."
+
+
+class Model:
+    def __init__(self, result: Any) -> None:
+        self.result = result
+
+    def complete(self, call: Call, on_text: Callable[[str], None]) -> Any:
+        assert call is CALL
+        for piece in ("ab", "cd"):
+            on_text(piece)
+        if isinstance(self.result, BaseException):
+            raise self.result
+        return self.result
+
+    async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> Any:
+        return self.complete(call, on_text)
+
+
+def now(model: GuardedModel, on_text: Callable[[str], None]) -> Any:
+    return model.complete(CALL, on_text)
+
+
+def later(model: GuardedModel, on_text: Callable[[str], None]) -> Any:
+    return asyncio.run(model.acomplete(CALL, on_text))
+
+
+@pytest.fixture(params=[now, later])
+def ask(request: pytest.FixtureRequest) -> Ask:
+    way: Ask = request.param
+    return way
+
+
+def guarded(result: Any, breaker: Breaker) -> GuardedModel:
+    return GuardedModel(Model(result), breaker, Scrubber(lambda text: text.replace("swordfish", "***"), Stream))
+
+
+def test_a_reply_closes_the_circuit_and_is_freed_of_secrets(ask: Ask) -> None:
+    breaker, seen = Breaker(), list[str]()
+    reply = ModelReply(
+        text="it is swordfish",
+        refusal="swordfish",
+        calls=(RawCall(call_id="1", tool="t", arguments='{"a": "swordfish"}'),),
+    )
+    clean = ModelReply(
+        text="it is ***", refusal="***", calls=(RawCall(call_id="1", tool="t", arguments='{"a": "***"}'),)
+    )
+    assert ask(guarded(reply, breaker), seen.append) == clean
+    assert breaker.told == ["admit", "succeeded"]
+    assert seen == ["a", "bc", "d."]
+
+
+def test_an_open_circuit_asks_nobody(ask: Ask) -> None:
+    breaker = Breaker(wait=12.3)
+    assert ask(guarded(AssertionError("asked"), breaker), pytest.fail) == ProviderFailure(
+        kind=ProviderErrorKind.CONNECTION,
+        message="The endpoint failed too often in a row, so it is left alone for 13 s.",
+        retry_after_s=12.3,
+    )
+    assert breaker.told == ["admit"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        (ProviderErrorKind.RATE_LIMITED, "failed"),
+        (ProviderErrorKind.TIMEOUT, "failed"),
+        (ProviderErrorKind.CONNECTION, "failed"),
+        (ProviderErrorKind.SERVER_ERROR, "failed"),
+        (ProviderErrorKind.INCOMPLETE_STREAM, "failed"),
+        (ProviderErrorKind.AUTHENTICATION, "abandoned"),
+        (ProviderErrorKind.BAD_REQUEST, "abandoned"),
+        (ProviderErrorKind.CONTEXT_OVERFLOW, "abandoned"),
+        (ProviderErrorKind.MODEL_UNAVAILABLE, "abandoned"),
+    ],
+)
+def test_only_what_may_pass_counts_against_the_provider(ask: Ask, kind: ProviderErrorKind, told: str) -> None:
+    breaker = Breaker()
+    failure = ProviderFailure(kind=kind, message="no swordfish", retry_after_s=1.0)
+    assert ask(guarded(failure, breaker), lambda _: None) == failure.model_copy(update={"message": "no ***"})
+    assert breaker.told == ["admit", told]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("broken"), KeyboardInterrupt()])
+def test_a_call_that_is_cut_off_says_nothing_of_the_provider(ask: Ask, error: BaseException) -> None:
+    breaker = Breaker()
+    with pytest.raises(type(error)):
+        ask(guarded(error, breaker), lambda _: None)
+    assert breaker.told == ["admit", "abandoned"]
+
+
+def test_a_model_that_breaks_its_contract_is_passed_on(ask: Ask) -> None:
+    assert ask(guarded("no reply", Breaker()), lambda _: None) == "no reply"
