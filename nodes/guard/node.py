@@ -3,7 +3,8 @@
 Nothing may happen before the question: LangGraph runs the node again from its start when the answer arrives.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from typing_extensions import TypedDict
 
@@ -29,11 +30,16 @@ class GuardUpdate(TypedDict, total=False):
 
 
 def judge_step(
-    state: GuardState, config: GuardConfig, specs: Mapping[str, ToolSpec], signature_of: SignatureOf
+    state: GuardState,
+    config: GuardConfig,
+    specs: Mapping[str, ToolSpec],
+    signature_of: SignatureOf,
+    scrub: Callable[[Any], Any] = lambda answer: answer,
 ) -> GuardUpdate:
     """Judge every call of the reply, and ask one question for all that need a person.
 
-    `signature_of` names an action for loop control. The update carries `stop` when the person ends the run.
+    `signature_of` names an action for loop control, `scrub` takes secrets out of what a person answers. The update
+    carries `stop` when the person ends the run.
     """
     items = state.get("items", [])
     overrides = state.get("loop", LoopRecord()).overrides
@@ -42,7 +48,7 @@ def judge_step(
         from langgraph.types import interrupt
 
         answer = interrupt(approval_request(items, asked))
-        verdicts = settle(verdicts, read_decisions(answer, asked))
+        verdicts = settle(verdicts, read_decisions(scrub(answer), asked))
     may_run = any(verdict.kind is VerdictKind.ALLOW for verdict in verdicts)
     settled = [] if may_run else results_of_denied(items, verdicts)
     update = GuardUpdate(verdicts=verdicts, results=[result for result in settled if result])

@@ -1,14 +1,14 @@
 """May this call run? One pure judgement for each call, in a fixed order, closed where anything is missing.
 
-The order: the tool must be known; the loop override; every named path must lie in the workspace; the file rules, for
-reading and writing alike; then the mode. What a path turns out to be on the disk is judged again by the Environment,
-through `judge_path`.
+The order: the tool must be known, and one that the run's role may use; the loop override; every named path must lie in
+the workspace; the file rules, for reading and writing alike; then the mode. What a path turns out to be on the disk is
+judged again by the Environment, through `judge_path`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from nodes.guard.file_rules import (
     DEFAULT_GUARDRAIL_RULES,
@@ -21,7 +21,9 @@ from nodes.guard.file_rules import (
 )
 from nodes.guard.paths import path_problem, shown, workspace_relative
 from nodes.guard.verdicts import Item, denied, verdict_on_malformed
+from nodes.language.kept_reference import is_reference
 from nodes.records import (
+    CHANGING,
     CallError,
     Effect,
     OverrideConstraint,
@@ -36,15 +38,34 @@ from nodes.records import (
 Mode = Literal["read-only", "ask", "auto"]
 Rules = tuple[FileGuardrailRule, ...]
 SignatureOf = Callable[[ToolCall, ToolSpec], str]
+PathsOf = Callable[[ToolCall], Sequence[str]]
+
+
+def _no_paths(_: ToolCall) -> Sequence[str]:
+    return ()
+
+
+_ASKED: Final = {
+    Effect.WRITE: "ask_before_write",
+    Effect.EXECUTE: "ask_before_run",
+    Effect.NETWORK: "ask_before_network",
+}
+"""The rules by which mode `ask` puts calls to a person."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GuardConfig:
-    """What a run may do. `root` is the absolute real name of the workspace; without one, no path is allowed."""
+    """What a run may do. `root` is the absolute real name of the workspace; without one, no path is allowed.
+
+    `allowed` are the tools of the run's role, None means all. `paths_of` gives the paths that a call names beside its
+    path fields, as inside a patch.
+    """
 
     mode: Mode
     root: str
     rules: Rules = DEFAULT_GUARDRAIL_RULES
+    allowed: frozenset[str] | None = None
+    paths_of: PathsOf = _no_paths
 
 
 def judge_reply(
@@ -77,11 +98,20 @@ def judge_call(
     if spec is None:
         message = f"There is no tool '{shown(call.tool)}'. Call one of the tools that you were given."
         return denied("unknown_tool", ToolErrorCode.UNKNOWN_TOOL, message)
+    if config.allowed is not None and spec.name not in config.allowed:
+        message = f"The role of this run does not include {spec.name}. Use another tool, or answer without it."
+        return denied("role", ToolErrorCode.PERMISSION_DENIED, message)
     for override in overrides:
         if override.signature == signature:
             return _refuse_repeat(override)
     targets: list[str] = []
-    for named in _named_paths(call, spec):
+    for named in _named_paths(call, spec, config):
+        if isinstance(named, str) and is_reference(named):
+            # It names an earlier result of this run and no file of the workspace, so no file rule speaks of it.
+            if spec.effect is Effect.READ:
+                continue
+            message = f"{named} is a kept result, which can only be read. Write to a file of the workspace instead."
+            return denied("kept_result", ToolErrorCode.INVALID_ARGUMENT, message)
         target = _locate(named, config)
         if isinstance(target, Verdict):
             return target
@@ -98,8 +128,8 @@ def judge_path(relative_path: str, for_write: bool, rules: Rules) -> ToolError |
     return _error_of(violations, relative_path) if violations else None
 
 
-def _named_paths(call: ToolCall, spec: ToolSpec) -> list[object]:
-    values = [call.arguments.get(field) for field in spec.path_fields]
+def _named_paths(call: ToolCall, spec: ToolSpec, config: GuardConfig) -> list[object]:
+    values = [*(call.arguments.get(field) for field in spec.path_fields), list(config.paths_of(call))]
     return [part for value in values if value is not None for part in (value if isinstance(value, list) else [value])]
 
 
@@ -136,11 +166,13 @@ def _judge_files(targets: Sequence[str], spec: ToolSpec, rules: Rules) -> Verdic
 
 def _judge_mode(targets: Sequence[str], spec: ToolSpec, mode: Mode) -> Verdict:
     path = targets[0] if targets else ""
-    if spec.effect is not Effect.WRITE or mode == "auto":
+    if spec.effect not in _ASKED or mode == "auto" or (mode == "read-only" and spec.effect not in CHANGING):
         return Verdict(kind=VerdictKind.ALLOW, path=path)
+    if mode == "ask" and spec.effect is not Effect.WRITE:
+        return Verdict(kind=VerdictKind.ASK, rule=_ASKED[spec.effect], path=path)
     if mode == "ask":
         config = any(PROJECT_CONFIG_RULE.check(Path(target)) for target in targets)
-        rule = PROJECT_CONFIG_RULE.name if config else "ask_before_write"
+        rule = PROJECT_CONFIG_RULE.name if config else _ASKED[spec.effect]
         return Verdict(kind=VerdictKind.ASK, rule=rule, path=path)
     message = f"This run may look at files but not change them, so {spec.name} is refused. Answer without changes."
     return denied("read_only", ToolErrorCode.PERMISSION_DENIED, message, path=path)

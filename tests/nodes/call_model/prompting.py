@@ -76,4 +76,5 @@ def failed(message: str) -> ToolResult:
 
 def offered(edit_form: EditForm, schema: JsonMap | None = None) -> list[ToolSpec]:
     specs = [tool.spec for tool in default_tools()]
-    return offered_tools(specs, edit_form, read_only=False, answer_schema=schema)
+    usable = frozenset(spec.name for spec in specs) - {"run_command", "http_get"}
+    return offered_tools(specs, edit_form, read_only=False, answer_schema=schema, usable=usable)

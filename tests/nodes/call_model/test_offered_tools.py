@@ -6,16 +6,20 @@ from nodes.records import EditForm
 
 SPECS = [tool.spec for tool in default_tools()]
 READING = ["read_file", "list_files", "glob_files", "search_files"]
+MOVING = ["move_file", "delete_file"]
+OUTSIDE = ["run_command", "http_get"]
+ENDING = ["update_plan", "final_answer"]
 SCHEMA = {"type": "object", "properties": {"count": {"type": "integer"}}, "required": ["count"]}
 
 
 @pytest.mark.parametrize(
     ("edit_form", "read_only", "names"),
     [
-        (EditForm.REPLACE, False, [*READING, "edit_file", "write_file", "update_plan", "final_answer"]),
-        (EditForm.BLOCKS, False, [*READING, "write_file", "edit_blocks", "update_plan", "final_answer"]),
-        (EditForm.REPLACE, True, [*READING, "update_plan", "final_answer"]),
-        (EditForm.BLOCKS, True, [*READING, "update_plan", "final_answer"]),
+        (EditForm.REPLACE, False, [*READING, "edit_file", "write_file", *MOVING, *OUTSIDE, *ENDING]),
+        (EditForm.BLOCKS, False, [*READING, "write_file", "edit_blocks", *OUTSIDE, *ENDING]),
+        (EditForm.PATCH, False, [*READING, "write_file", "apply_patch", *OUTSIDE, *ENDING]),
+        (EditForm.REPLACE, True, [*READING, "http_get", *ENDING]),
+        (EditForm.BLOCKS, True, [*READING, "http_get", *ENDING]),
     ],
 )
 def test_one_way_to_edit_and_none_where_nothing_may_change(
@@ -36,4 +40,27 @@ def test_the_terminal_tool_shows_the_schema_of_the_answer() -> None:
     assert parameters["properties"] == {**plain[-1].parameters["properties"], "value": SCHEMA}
     assert parameters["required"] == ["answer", "value"]
     assert owes_a_value(told[-1])
-    assert [*plain] == [spec for spec in SPECS if spec.name != "edit_blocks"]
+    hidden = {"edit_blocks", "apply_patch", "multi_edit", "append_file"}
+    assert [*plain] == [spec for spec in SPECS if spec.name not in hidden]
+
+
+def test_all_tools_of_the_form_may_be_offered() -> None:
+    offered = offered_tools(SPECS, EditForm.REPLACE, read_only=False, answer_schema=None, few=False)
+    assert {spec.name for spec in SPECS} - {spec.name for spec in offered} == {"edit_blocks", "apply_patch"}
+
+
+def test_what_a_run_cannot_use_is_not_offered() -> None:
+    usable = frozenset({"read_file", "final_answer"})
+    offered = offered_tools(SPECS, EditForm.REPLACE, read_only=False, answer_schema=None, usable=usable)
+    assert [spec.name for spec in offered] == ["read_file", "final_answer"]
+
+
+def test_a_note_of_the_run_stands_behind_the_description() -> None:
+    notes = {"run_command": "Allowed: make."}
+    plain, told = (
+        offered_tools(SPECS, EditForm.REPLACE, read_only=False, answer_schema=None, notes=each) for each in ({}, notes)
+    )
+    changed = [(old, new) for old, new in zip(plain, told, strict=True) if old != new]
+    assert [(old.name, new.description) for old, new in changed] == [
+        ("run_command", f"{changed[0][0].description} Allowed: make.")
+    ]

@@ -30,6 +30,8 @@ READ = spec("read_file", Effect.READ, "path")
 WRITE = spec("edit_file", Effect.WRITE, "path")
 MOVE = spec("move_file", Effect.WRITE, "source", "target")
 PLAN = spec("update_plan", Effect.NONE)
+RUN = spec("run_command", Effect.EXECUTE, "cwd")
+GET = spec("http_get", Effect.NETWORK)
 SPECS = {tool.name: tool for tool in (READ, WRITE, MOVE, PLAN)}
 AUTO = GuardConfig(mode="auto", root="/home/dev/project")
 ASK = replace(AUTO, mode="ask")
@@ -278,3 +280,54 @@ def test_one_bad_path_among_several_denies_the_call(bad: str, tool: ToolSpec) ->
     arguments: dict[str, Any] = dict.fromkeys(tool.path_fields, "fine.py")
     arguments[tool.path_fields[-1]] = ["fine.py", bad]
     assert judge(tool, **arguments).kind is VerdictKind.DENY
+
+
+# --- Roles, programs, the network, what stands inside arguments -------------------------------------------------
+
+
+def test_a_tool_outside_the_role_is_denied_and_the_others_run() -> None:
+    reader = replace(AUTO, allowed=frozenset({"read_file"}))
+    message = "The role of this run does not include edit_file. Use another tool, or answer without it."
+    assert judge(WRITE, reader, path="a.py") == denied("role", DENIED, message)
+    assert judge(READ, reader, path="a.py") == allowed("a.py")
+    assert judge(READ, replace(AUTO, allowed=frozenset()), path="a.py").rule == "role"
+
+
+@pytest.mark.parametrize(
+    ("tool", "mode", "verdict"),
+    [
+        (RUN, "auto", allowed()),
+        (GET, "auto", allowed()),
+        (RUN, "ask", Verdict(kind=VerdictKind.ASK, rule="ask_before_run")),
+        (GET, "ask", Verdict(kind=VerdictKind.ASK, rule="ask_before_network")),
+        (GET, "read-only", allowed()),
+        (
+            RUN,
+            "read-only",
+            denied(
+                "read_only",
+                DENIED,
+                "This run may look at files but not change them, so run_command is refused. Answer without changes.",
+            ),
+        ),
+    ],
+)
+def test_commands_count_as_changes_and_the_network_as_a_question(tool: ToolSpec, mode: Mode, verdict: Verdict) -> None:
+    assert judge(tool, replace(AUTO, mode=mode)) == verdict
+
+
+@pytest.mark.parametrize(
+    ("paths", "rule"),
+    [([], ""), (["a.py", "b.py"], ""), (["a.py", ".env"], "env_file"), (["../x"], "workspace_boundary")],
+)
+def test_paths_inside_of_other_arguments_are_judged_like_any(paths: list[str], rule: str) -> None:
+    patch = spec("apply_patch", Effect.WRITE)
+    assert judge(patch, replace(AUTO, paths_of=lambda _: paths), patch="...").rule == rule
+
+
+def test_a_kept_result_may_be_read_and_not_written() -> None:
+    assert judge(READ, path="@result/3") == allowed()
+    assert judge(READ, path="@result/../.env").rule == "env_file"
+    message = "@result/3 is a kept result, which can only be read. Write to a file of the workspace instead."
+    assert judge(WRITE, path="@result/3") == denied("kept_result", INVALID, message)
+    assert judge(WRITE, path="./@result/3") == allowed("@result/3")
