@@ -9,8 +9,13 @@ if TYPE_CHECKING:
     from graph.build import build_graph as build_graph
     from graph.context import AgentContext as AgentContext
     from graph.run import arun_task as arun_task, run_task as run_task
-    from nodes.execute_tools.registry import tool as tool
-    from nodes.records import Outcome as Outcome
+    from nodes.execute_tools.environment.mcp_tools import (
+        load_mcp_tools as load_mcp_tools,
+        load_mcp_tools_sync as load_mcp_tools_sync,
+    )
+    from nodes.execute_tools.registry import ToolContext as ToolContext, ToolOutput as ToolOutput, tool as tool
+    from nodes.execute_tools.tools import default_tools as default_tools
+    from nodes.records import Effect as Effect, Outcome as Outcome, ToolError as ToolError
 
 _HOMES = {
     "build_graph": "graph.build",
@@ -18,6 +23,13 @@ _HOMES = {
     "run_task": "graph.run",
     "arun_task": "graph.run",
     "tool": "nodes.execute_tools.registry",
+    "ToolContext": "nodes.execute_tools.registry",
+    "ToolOutput": "nodes.execute_tools.registry",
+    "default_tools": "nodes.execute_tools.tools",
+    "load_mcp_tools": "nodes.execute_tools.environment.mcp_tools",
+    "load_mcp_tools_sync": "nodes.execute_tools.environment.mcp_tools",
+    "Effect": "nodes.records",
+    "ToolError": "nodes.records",
     "Outcome": "nodes.records",
 }
 

@@ -5,7 +5,8 @@ needs of another. A node's configuration comes from the context that `begin_turn
 run's own arguments: those are gone after a resume.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from langchain_core.runnables import RunnableLambda
@@ -15,6 +16,7 @@ from langgraph.graph.state import CompiledStateGraph
 
 from graph import routes
 from graph.context import MAX_CALLS_PER_TURN_LIMIT, AgentContext
+from graph.gateway import Gateway
 from graph.rooms import Rooms
 from graph.slices import CallModelSlice
 from graph.state import AgentInput, AgentOutput, AgentState
@@ -25,6 +27,8 @@ from nodes.records import OutcomeKind
 
 Machine = CompiledStateGraph[AgentState, AgentContext, AgentInput, AgentOutput]
 """The compiled graph, as `build_graph` returns it."""
+
+NO_ROLES: Mapping[str, Collection[str]] = MappingProxyType({})
 
 _ROUTERS: dict[str, Callable[[AgentState], str]] = {
     "begin_turn": routes.after_begin_turn,
@@ -42,17 +46,20 @@ def build_graph(
     model: Model | None = None,
     tools: Sequence[Tool] | None = None,
     rules: tuple[FileGuardrailRule, ...] = DEFAULT_GUARDRAIL_RULES,
+    roles: Mapping[str, Collection[str]] = NO_ROLES,
+    secrets: Sequence[str] = (),
 ) -> Machine:
     """Compile the machine.
 
     `checkpointer` keeps threads; it should use `graph.state.serializer()`. `model` replaces the endpoint that the
     context or the environment names. `tools` are all the tools there are, by default those of
-    `nodes.execute_tools.tools.default_tools`. `rules` say which files are denied.
+    `nodes.execute_tools.tools.default_tools`. `rules` say which files are denied, `roles` which tools a role of yours
+    may use, by name. `secrets` are values that nothing shows or stores, beside those of the environment.
 
     Pass `context=AgentContext(...)` and, with a checkpointer, a `thread_id` to `invoke`, `ainvoke`, `stream` or
     `astream`. The result's `outcome` says how the run ended; expected failures are never raised.
     """
-    return build_machine(checkpointer, model=model, tools=tools, rules=rules)[0]
+    return build_machine(checkpointer, model=model, tools=tools, rules=rules, roles=roles, secrets=secrets)[0]
 
 
 def build_machine(
@@ -61,9 +68,11 @@ def build_machine(
     model: Model | None,
     tools: Sequence[Tool] | None,
     rules: tuple[FileGuardrailRule, ...],
+    roles: Mapping[str, Collection[str]] = NO_ROLES,
+    secrets: Sequence[str] = (),
 ) -> tuple[Machine, Rooms]:
     """Compile the machine, and give its rooms as well: they are closed by whoever runs it (`graph.run`)."""
-    rooms = Rooms(model=model, tools=tools, rules=rules)
+    rooms = Rooms(model, rules, Gateway(tools, rules, roles, secrets))
     builder: StateGraph[AgentState, AgentContext, AgentInput, AgentOutput] = StateGraph(
         AgentState, context_schema=AgentContext, input_schema=AgentInput, output_schema=AgentOutput
     )

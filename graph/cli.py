@@ -66,6 +66,9 @@ def options(  # noqa: PLR0913, PLR0917 - typer reads the options from the signat
     max_seconds: opt.MaxSeconds = None,
     temperature: opt.Temperature = None,
     seed: opt.Seed = None,
+    role: opt.Role = None,
+    allow_program: opt.AllowProgram = None,
+    allow_host: opt.AllowHost = None,
     debug: opt.Debug = False,
     as_json: opt.AsJson = False,
     version: Annotated[  # noqa: ARG001 - its callback answers
@@ -83,6 +86,9 @@ def options(  # noqa: PLR0913, PLR0917 - typer reads the options from the signat
         max_seconds=max_seconds,
         temperature=temperature,
         seed=seed,
+        role=role,
+        allowed_programs=tuple(allow_program) if allow_program else None,
+        allowed_hosts=tuple(allow_host) if allow_host else None,
     )
     context.obj = opt.Options(root, as_json, debug, settings)
 
@@ -207,11 +213,14 @@ def _tidy(error: typer.TyperException) -> str:
 
 
 def _report_bug(arguments: Sequence[str], error: Exception) -> int:
+    from nodes.execute_tools.redact import Redactor, known_values
+
+    scrub = Redactor(known_values(os.environ)).text
     if "--debug" in arguments:
         import traceback
 
-        traceback.print_exc()
-    what = one_line(f"{type(error).__name__}: {error}")
+        sys.stderr.write(scrub(traceback.format_exc()))
+    what = one_line(scrub(f"{type(error).__name__}: {error}"))
     return _fail(arguments, ExitCode.INTERNAL_ERROR, f"this is a bug ({what}): please report it with what --debug says")
 
 

@@ -6,10 +6,23 @@ back to other limits. It holds no secrets: the endpoint's key comes from `OPENAI
 
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
 
 from nodes.call_model.budget import APILimits
 from nodes.call_model.ledger import RunLimits
+from nodes.execute_tools.environment.url_rules import NetworkRules
+from nodes.execute_tools.policy.call_policy import CallRules
+from nodes.execute_tools.policy.rate_limits import RateLimit
+from nodes.execute_tools.policy.retries import RetryPolicy
 from nodes.heal.corrective_prompt import SelfHealingConfig
 from nodes.loop_check.repetition import LoopConfig
 from nodes.records import EditForm, Profile, Protocol
@@ -44,7 +57,7 @@ class AgentContext(BaseModel):
     protocol: Literal["text", "native", "auto"] = Field(
         "auto", description="How calls travel. auto: text with the embedded model, native elsewhere."
     )
-    edit_form: Literal["replace", "blocks", "auto"] = Field(
+    edit_form: Literal["replace", "blocks", "patch", "auto"] = Field(
         "auto", description="How edits are written. auto: fenced blocks with the embedded model, replace elsewhere."
     )
     temperature: float = Field(0.0, ge=0.0, le=2.0, description="Sampling temperature of the first try.")
@@ -75,9 +88,54 @@ class AgentContext(BaseModel):
     repeat_window: int = Field(3, ge=2, le=50, description="Actions that loop control looks back on.")
     loop_repeat_threshold: int = Field(3, ge=2, le=50, description="Identical actions in the window that are a loop.")
     tool_timeout_s: float = Field(30.0, gt=0, le=3_600, description="Longest time for one tool call, in seconds.")
+    tool_timeouts_s: dict[str, PositiveFloat] = Field(
+        {}, description="Longest time for one call of the tools named here, in seconds; at most tool_timeout_s."
+    )
+    tool_retries: int = Field(1, ge=0, le=10, description="Further tries of a tool that says it may succeed then.")
+    tool_retry_backoff_s: float = Field(0.5, ge=0, le=60, description="Seconds before the first retry of a tool.")
+    tool_quotas: dict[str, NonNegativeInt] = Field({}, description="Most calls in one turn of the tools named here.")
+    tool_calls_per_minute: dict[str, PositiveInt] = Field(
+        {}, description="Most calls in a minute of the tools named here."
+    )
+    role: str | None = Field(
+        None, description="Which tools may be used: reader, editor, operator, or a role of yours. Empty: all."
+    )
+    offer: Literal["few", "all"] = Field(
+        "few", description="Tools that the model is told of. few: what most tasks need, in the fewest tokens."
+    )
+    allowed_programs: tuple[str, ...] = Field(
+        (), description="Programs that run_command may start, in a sandbox without network. Empty: no commands."
+    )
+    readable_folders: tuple[str, ...] = Field(
+        (), description="Folders outside the workspace that commands may read, such as a language's own installation."
+    )
+    allowed_hosts: tuple[str, ...] = Field(
+        (), description="Hosts that http_get may ask: docs.python.org, *.example.com, host:8080. Empty: no network."
+    )
+    allowed_private_hosts: tuple[str, ...] = Field(
+        (), description="Those of allowed_hosts that may have a private address, such as a company's server."
+    )
+    http_max_bytes: int = Field(1_000_000, ge=1, le=MOST, description="Bytes of one document, after decompression.")
+    http_timeout_s: float = Field(20.0, gt=0, le=3_600, description="Seconds for one http_get, redirects included.")
+    allowed_extensions: tuple[str, ...] = Field(
+        (), description="Kinds of files that may be used, such as .py or .md. Empty: all that the rules allow."
+    )
+    audit: bool = Field(True, description="Keep a log of all calls in the run's own folder.")
     answer_schema: dict[str, Any] | None = Field(
         None, description="JSON schema that the value of final_answer must fit. Empty: any text is an answer."
     )
+
+    @field_validator("base_url")
+    @classmethod
+    def _no_login_in_the_address(cls, url: str | None) -> str | None:
+        if url is not None and "@" in url.partition("://")[2].partition("/")[0]:
+            raise ValueError("base_url may hold no user name or password: put the key into OPENAI_API_KEY")
+        return url
+
+    @field_validator("allowed_extensions")
+    @classmethod
+    def _with_a_dot(cls, extensions: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(f".{each.lstrip('.').lower()}" for each in extensions if each.strip("."))
 
     @model_validator(mode="after")
     def _prices_for_a_cost_limit(self) -> Self:
@@ -108,6 +166,26 @@ class AgentContext(BaseModel):
     def healing(self) -> SelfHealingConfig:
         """How often malformed replies are asked for again."""
         return SelfHealingConfig(max_retries=self.max_healing_attempts, max_schema_repairs=self.max_schema_repairs)
+
+    def calls(self, allowed: frozenset[str]) -> CallRules:
+        """What is allowed of each tool call; `allowed` are the tools of the run's role."""
+        return CallRules(
+            timeouts=self.tool_timeouts_s,
+            retries=RetryPolicy(self.tool_retries, self.tool_retry_backoff_s, ()),
+            allowed=allowed,
+            read_only=self.mode == "read-only",
+            rate_limits={name: RateLimit(calls, 60.0) for name, calls in self.tool_calls_per_minute.items()},
+            quotas=self.tool_quotas,
+        )
+
+    def network(self) -> NetworkRules:
+        """What http_get may ask."""
+        return NetworkRules(
+            hosts=self.allowed_hosts,
+            allow_private=self.allowed_private_hosts,
+            max_bytes=self.http_max_bytes,
+            timeout_s=self.http_timeout_s,
+        )
 
     def loop(self) -> LoopConfig:
         """When repetition is a loop."""

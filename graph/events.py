@@ -107,6 +107,16 @@ class Traced:
 
 
 @dataclass(frozen=True)
+class Alerted:
+    """Errors, invalid replies or the cost of a call went up; `value` has passed `threshold`."""
+
+    kind: str
+    message: str
+    value: float
+    threshold: float
+
+
+@dataclass(frozen=True)
 class Ended:
     """The run is over."""
 
@@ -125,6 +135,7 @@ Event = (
     | StepDone
     | LoopOverridden
     | Traced
+    | Alerted
     | Ended
 )
 
@@ -153,6 +164,8 @@ class EventReader:
             yield Text(str(part["text"]))
         elif part.get("type") == "waiting":
             yield Waiting(float(part["seconds"]), str(part["reason"]))
+        elif part.get("type") == "alert":
+            yield Alerted(part["kind"], part["message"], part["value"], part["threshold"])
         elif part.get("type") == "trace":
             name, payload = part["name"], part["payload"]
             if name == "tool.invoke.start":

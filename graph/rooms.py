@@ -3,13 +3,12 @@
 Each method is one node: it takes the node's slice of the state with the turn's stored context, and calls the room.
 """
 
+import asyncio
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
 from functools import partial
-from math import inf
-from typing import Any
+from uuid import uuid4
 
 from langchain_core.messages import AnyMessage
 from langgraph.config import get_config, get_stream_writer
@@ -17,6 +16,7 @@ from langgraph.runtime import Runtime
 from langgraph.types import Overwrite
 
 from graph.context import AgentContext
+from graph.gateway import Gateway
 from graph.slices import (
     BeginTurnSlice,
     CallModelSlice,
@@ -26,29 +26,30 @@ from graph.slices import (
     LoopCheckSlice,
     ParseSlice,
     StopSlice,
+    Watched,
 )
 from graph.state import Update
 from nodes.begin_turn.node import begin_turn
+from nodes.begin_turn.scrubbed_messages import scrubbed
 from nodes.call_model import ledger
 from nodes.call_model.client import Connections
 from nodes.call_model.driver import OnText, OnWait
 from nodes.call_model.exchange import CallSettings
+from nodes.call_model.guarded_model import GuardedModel, Scrubber
 from nodes.call_model.model import Model
 from nodes.call_model.node import acall_model, call_model
 from nodes.call_model.offered_tools import offered_tools
 from nodes.call_model.turn_view import TurnView, view_turn
-from nodes.execute_tools.cache import ToolCache
-from nodes.execute_tools.engine import Engine, EngineConfig
+from nodes.execute_tools.environment.deadline import monotonic_s
 from nodes.execute_tools.environment.sandbox import check_workspace
+from nodes.execute_tools.environment.url_rules import rule_problems
 from nodes.execute_tools.environment.workspace import Workspace
-from nodes.execute_tools.node import execute_tools
-from nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext
-from nodes.execute_tools.tools import default_tools
-from nodes.execute_tools.trace import TraceEvent, TraceSink
+from nodes.execute_tools.policy.alerts import Alert, Vitals, observe_cost, observe_reply, observe_tool
+from nodes.execute_tools.policy.circuit_breaker import BreakerConfig, Breakers
+from nodes.execute_tools.redacted_stream import RedactedStream
 from nodes.guard.file_rules import FileGuardrailRule
 from nodes.guard.node import judge_step
-from nodes.guard.policy import GuardConfig, judge_path
-from nodes.guard.verdicts import results_of_denied
+from nodes.guard.policy import GuardConfig
 from nodes.heal.node import heal
 from nodes.language.dialects import read_dialect
 from nodes.loop_check.node import check
@@ -57,14 +58,13 @@ from nodes.parse.answer_schema import answer_problems, schema_problem
 from nodes.parse.node import parse
 from nodes.parse.reading import Reader, check_call
 from nodes.records import (
+    CHANGING,
     CallError,
     Correction,
     EditForm,
-    Effect,
     JsonMap,
     ModelReply,
     OutcomeKind,
-    Plan,
     Profile,
     ProviderFailure,
     StopCause,
@@ -79,16 +79,15 @@ from nodes.stop.node import finish, give_up
 class Rooms:
     """All nodes of one machine. Holds no state of a run."""
 
-    def __init__(self, model: Model | None, tools: Sequence[Tool] | None, rules: tuple[FileGuardrailRule, ...]) -> None:
+    def __init__(self, model: Model | None, rules: tuple[FileGuardrailRule, ...], gateway: Gateway) -> None:
         """Bind the nodes; nothing is opened or connected yet."""
-        self._registry = ActionRegistry(default_tools() if tools is None else tools)
-        self._specs = {spec.name: spec for spec in self._registry.specs()}
-        self._terminal = frozenset(spec.name for spec in self._specs.values() if spec.terminal)
-        self._writing = frozenset(spec.name for spec in self._specs.values() if spec.effect is Effect.WRITE)
+        self._gateway = gateway
+        self._specs = gateway.specs
+        self._writing = frozenset(spec.name for spec in self._specs.values() if spec.effect in CHANGING)
         self._rules = rules
         self._model = model
         self._connections = Connections(lambda: os.environ)
-        self._judge = partial(judge_path, rules=rules)
+        self._breakers = Breakers(BreakerConfig(), monotonic_s)
 
     def close(self) -> None:
         """Close the connections that the nodes opened for sync calls."""
@@ -98,33 +97,46 @@ class Rooms:
         """Close the connections of this event loop, and those for sync calls."""
         await self._connections.aclose()
 
+    def scrub(self, text: str) -> str:
+        """A person's words without secrets."""
+        return self._gateway.redactor().text(text)
+
     def begin_turn(self, state: BeginTurnSlice, runtime: Runtime[AgentContext]) -> Update:
         """Store the turn's context, start its counters, and check what can be checked before anything is spent."""
         context = runtime.context or state.get("context") or AgentContext()
         spending = ledger.begin_turn(state.get("spending") or ledger.Spending())
         root = check_workspace(context.workspace)
-        problem = root.message if isinstance(root, ToolError) else _context_problem(context)
-        folder = context.workspace if isinstance(root, ToolError) else root
-        workspace = None if problem else Workspace(folder, self._judge)
+        problem = root.message if isinstance(root, ToolError) else self._context_problem(context)
+        context = context if isinstance(root, ToolError) else context.model_copy(update={"workspace": root})
+        workspace = None if problem else self._gateway.workspace(context)
         exists = workspace.exists if workspace else lambda _: False
         files = partial(_readable_files, workspace)
-        update = begin_turn(state, self._profile(context), problem, exists, files, Overwrite)
-        return {**update, "context": context.model_copy(update={"workspace": folder}), "spending": spending}
+        clean = scrubbed(state.get("messages") or [], self._gateway.redactor().text)
+        seen = state if clean is None else BeginTurnSlice({**state, "messages": clean})
+        update = begin_turn(seen, self._profile(context), problem, exists, files, Overwrite)
+        if clean is not None:
+            update.setdefault("messages", Overwrite(clean))
+        run_id = _thread(runtime) or state.get("run_id") or uuid4().hex
+        return {**update, "context": context, "spending": spending, "run_id": run_id, "tool_counts": {}}
 
     def call_model(self, state: CallModelSlice) -> Update:
         """Make the next model call."""
         settings, specs = self._call_settings(state), self._tool_specs(state)
-        return call_model(state, settings, specs, self._connect, *_listeners())
+        return self._costed(state, call_model(state, settings, specs, self._connect, *_listeners()))
 
     async def acall_model(self, state: CallModelSlice) -> Update:
         """Make the next model call without blocking the event loop."""
-        settings, specs = self._call_settings(state), self._tool_specs(state)
-        return await acall_model(state, settings, specs, self._connect, *_listeners())
+        settings, specs = self._call_settings(state), await asyncio.to_thread(self._tool_specs, state)
+        return self._costed(state, await acall_model(state, settings, specs, self._connect, *_listeners()))
 
     def parse(self, state: ParseSlice) -> Update:
         """Read the reply."""
         corrections = state.get("corrections") or ()
-        return parse(state, self._reader(state["context"], state["profile"], state["messages"], corrections))
+        update = parse(state, self._reader(state["context"], state["profile"], state["messages"], corrections))
+        if (state.get("reply") or ModelReply()).preloaded:
+            return update
+        valid = not update["errors"]
+        return self._watched(state, update, lambda vitals: observe_reply(vitals, valid))
 
     def heal(self, state: HealSlice) -> Update:
         """Repair the reply or ask for it again."""
@@ -134,27 +146,26 @@ class Rooms:
     def guard(self, state: GuardSlice) -> Update:
         """Judge the calls."""
         context = state["context"]
-        config = GuardConfig(mode=context.mode, root=context.workspace, rules=self._rules)
-        return {**judge_step(state, config, self._specs, partial(signature_of, root=context.workspace))}
-
-    def execute_tools(self, state: ExecuteToolsSlice, runtime: Runtime[AgentContext]) -> Update:
-        """Run the allowed calls, and charge the time to the turn."""
-        context = state["context"]
-        limits, spending = context.limits(), state["spending"]
-        sink = _sink(state, runtime)
-        # A cache that lives for one step cannot serve what an editor beside us has changed since.
-        engine = Engine(self._registry, sink, EngineConfig(), cache=ToolCache())
-        left = inf if limits.max_seconds is None else limits.max_seconds - spending.seconds
-        tool_context = ToolContext(
-            workspace=Workspace(context.workspace, self._judge, observe=partial(sink.emit, "sandbox.refused")),
-            files_read=state.get("files_read", {}),
-            plan=state.get("plan") or Plan(),
-            timeout_s=context.tool_timeout_s,
-            seconds_left=left,
+        allowed = self._gateway.allowed(context)
+        config = GuardConfig(
+            mode=context.mode,
+            root=context.workspace,
+            rules=self._rules,
+            allowed=frozenset() if isinstance(allowed, ToolError) else allowed,
+            paths_of=self._gateway.paths_of,
         )
-        update = execute_tools(state, engine.run_sync, tool_context, self._terminal, results_of_denied)
-        seconds = sum(result.ms for result in update["results"]) / 1_000
-        return {**update, "spending": spending.model_copy(update={"seconds": spending.seconds + seconds})}
+        scrub = self._gateway.redactor().content
+        update = judge_step(state, config, self._specs, partial(signature_of, root=context.workspace), scrub)
+        if update["results"]:
+            self._gateway.note(context, state["run_id"], {**state, **update}, update["results"])
+        return {**update}
+
+    def execute_tools(self, state: ExecuteToolsSlice) -> Update:
+        """Run the allowed calls, and charge the time to the turn."""
+        update = self._gateway.run(state, state["run_id"], get_stream_writer())
+        for result in update["results"]:
+            update = self._watched(state, update, partial(observe_tool, ok=result.result.ok))
+        return update
 
     def loop_check(self, state: LoopCheckSlice) -> Update:
         """Judge the step and settle it into the history."""
@@ -182,7 +193,44 @@ class Rooms:
         return context.profile(embedded)
 
     def _connect(self, model: str | None, base_url: str | None) -> Model | ProviderFailure:
-        return self._model or self._connections.connect(model, base_url)
+        connected = self._model or self._connections.connect(model, base_url)
+        if isinstance(connected, ProviderFailure):
+            return connected
+        redactor = self._gateway.redactor()
+        # A literal that the model itself calls a password is no secret of ours; it may be the fixture of a test.
+        scrubber = Scrubber(redactor.unnamed, partial(RedactedStream, redactor))
+        return GuardedModel(connected, self._breakers.of(f"{base_url or ''} {model or ''}"), scrubber)
+
+    def _costed(self, state: CallModelSlice, update: Update) -> Update:
+        reply, stop = update.get("reply"), update.get("stop")
+        if stop is not None:  # also what no endpoint said: an exception of a user's own model, an address with a login
+            return {**update, "stop": stop.model_copy(update={"message": self.scrub(stop.message)})}
+        if reply is None or reply.preloaded:
+            return update
+        tokens = reply.input_tokens + reply.output_tokens
+        return self._watched(state, update, lambda vitals: observe_cost(vitals, tokens, "tokens"))
+
+    def _watched(
+        self, state: Watched, update: Update, observe: Callable[[Vitals], tuple[Vitals, Alert | None]]
+    ) -> Update:
+        """The update with the run's vital signs after it; an alert goes to whoever listens, and into the log."""
+        vitals, alert = observe(update.get("vitals") or state.get("vitals") or Vitals())
+        if alert is not None:
+            get_stream_writer()({"type": "alert", **alert.as_map()})
+            self._gateway.note_alert(state["context"], state["run_id"], alert.as_map())
+        return {**update, "vitals": vitals}
+
+    def _context_problem(self, context: AgentContext) -> str | None:
+        """What no run can be made with, although each field of the context is fine by itself."""
+        saver = get_config()["configurable"].get("__pregel_checkpointer", ...)
+        if context.mode == "ask" and saver is None:
+            return "mode 'ask' needs a checkpointer: without one the run cannot wait for a person's answer."
+        allowed = self._gateway.allowed(context)
+        if isinstance(allowed, ToolError):
+            return allowed.message
+        for problem in rule_problems(context.network()):
+            return problem
+        return schema_problem(context.answer_schema or {})
 
     def _call_settings(self, state: CallModelSlice) -> CallSettings:
         context = state["context"]
@@ -203,6 +251,9 @@ class Rooms:
             state["profile"].edit_form,
             read_only=context.mode == "read-only",
             answer_schema=context.answer_schema,
+            usable=self._gateway.usable(context),
+            few=context.offer == "few",
+            notes=self._gateway.notes(context),
         )
 
     def _reader(
@@ -215,8 +266,8 @@ class Rooms:
         view = view_turn(messages) if profile.edit_form is EditForm.BLOCKS else TurnView()
         return Reader(
             profile=profile,
-            known_tools=self._registry.names(),
-            validate=self._registry.validate,
+            known_tools=self._gateway.registry.names(),
+            validate=self._gateway.registry.validate,
             check_answer=partial(answer_problems, schema=context.answer_schema),
             writing_tools=self._writing,
             shown_files=tuple(view.files),
@@ -225,14 +276,6 @@ class Rooms:
 
 
 _UNNAMED = StopCause(reason=StopReason.CANCELLED, message="The run was stopped.")
-
-
-def _context_problem(context: AgentContext) -> str | None:
-    """What no run can be made with, although each field of the context is fine by itself."""
-    saver = get_config()["configurable"].get("__pregel_checkpointer", ...)
-    if context.mode == "ask" and saver is None:
-        return "mode 'ask' needs a checkpointer: without one the run cannot wait for a person's answer."
-    return schema_problem(context.answer_schema or {})
 
 
 def _readable_files(workspace: Workspace | None) -> Iterator[tuple[str, int]]:
@@ -251,14 +294,9 @@ def _listeners() -> tuple[OnText, OnWait]:
     )
 
 
-def _sink(state: ExecuteToolsSlice, runtime: Runtime[AgentContext]) -> TraceSink:
+def _thread(runtime: Runtime[AgentContext]) -> str:
     info = runtime.execution_info
-    thread = (info.thread_id if info else None) or ""
-    return TraceSink(run_id=thread, step_id=str(state.get("step", 0)), forward=partial(_forward, runtime.stream_writer))
-
-
-def _forward(write: Callable[[Any], None], event: TraceEvent) -> None:
-    write({"type": "trace", **asdict(event)})
+    return (info.thread_id if info else None) or ""
 
 
 def _sentences(corrections: Sequence[Correction]) -> Iterator[str]:

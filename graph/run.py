@@ -5,7 +5,7 @@ context, and closes what it opened.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -17,7 +17,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
-from graph.build import build_machine
+from graph.build import NO_ROLES, build_machine
 from graph.context import AgentContext
 from graph.events import Asked, Event, EventReader
 from graph.routes import recursion_limit
@@ -50,6 +50,8 @@ class Session:
         model: Model | None = None,
         tools: Sequence[Tool] | None = None,
         rules: tuple[FileGuardrailRule, ...] = DEFAULT_GUARDRAIL_RULES,
+        roles: Mapping[str, Collection[str]] = NO_ROLES,
+        secrets: Sequence[str] = (),
         checkpointer: BaseCheckpointSaver[Any] | None = None,
         thread_id: str | None = None,
     ) -> None:
@@ -57,8 +59,10 @@ class Session:
         self.context = context or AgentContext()
         self.thread_id = thread_id or uuid4().hex
         self._reader = EventReader()
-        saver = checkpointer if checkpointer is not None else InMemorySaver(serde=serializer())
-        self._machine, self._rooms = build_machine(saver, model=model, tools=tools, rules=rules)
+        saver = checkpointer if checkpointer is not None else InMemorySaver(serde=serializer(secrets))
+        self._machine, self._rooms = build_machine(
+            saver, model=model, tools=tools, rules=rules, roles=roles, secrets=secrets
+        )
 
     def __enter__(self) -> Self:
         """Return the session."""
@@ -73,7 +77,7 @@ class Session:
     def stream(self, request: str) -> Iterator[Event]:
         """Work on one request; the last event is `Ended`, or `Asked` when a person has to decide."""
         self._reader = EventReader()
-        yield from self._stream({"messages": [HumanMessage(request)]})
+        yield from self._stream(self._request(request))
 
     def answer(self, decisions: Mapping[str, Any] | str) -> Iterator[Event]:
         """Go on after `Asked`, with "approve", "reject", "stop", or decisions call by call."""
@@ -82,13 +86,17 @@ class Session:
     async def astream(self, request: str) -> AsyncIterator[Event]:
         """Work on one request without blocking the event loop."""
         self._reader = EventReader()
-        async for event in self._astream({"messages": [HumanMessage(request)]}):
+        async for event in self._astream(self._request(request)):
             yield event
 
     async def aanswer(self, decisions: Mapping[str, Any] | str) -> AsyncIterator[Event]:
         """Go on after `Asked` without blocking the event loop."""
         async for event in self._astream(Command(resume=decisions)):
             yield event
+
+    def scrub(self, text: str) -> str:
+        """The text without the secrets that this session knows of."""
+        return self._rooms.scrub(text)
 
     def result(self) -> RunResult:
         """The thread as it stands after a run that ended."""
@@ -119,6 +127,10 @@ class Session:
         ):
             for event in self._reader.read(mode, part):
                 yield event
+
+    def _request(self, text: str) -> dict[str, Any]:
+        """The input of a turn; a secret in it is taken out before the first checkpoint is written."""
+        return {"messages": [HumanMessage(self._rooms.scrub(text))]}
 
     def _config(self) -> RunnableConfig:
         limit = recursion_limit(self.context.max_calls_per_turn)

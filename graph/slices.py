@@ -4,12 +4,14 @@ Slices carry no reducers: those belong to the channels of `graph.state`.
 """
 
 from langchain_core.messages import AnyMessage
+from typing_extensions import TypedDict
 
 from graph.context import AgentContext
 from nodes.begin_turn.node import BeginTurnState
 from nodes.call_model import ledger
 from nodes.call_model.exchange import CallModelState
 from nodes.execute_tools.node import ExecuteToolsState
+from nodes.execute_tools.policy.alerts import Vitals
 from nodes.guard.node import GuardState
 from nodes.heal.node import HealState
 from nodes.loop_check.node import LoopState
@@ -18,23 +20,29 @@ from nodes.records import ModelReply, Profile
 from nodes.stop.node import StopState
 
 
+class Watched(TypedDict, total=False):
+    """What a node needs whose outcome tells how the run fares."""
+
+    context: AgentContext
+    run_id: str
+    vitals: Vitals
+
+
 class BeginTurnSlice(BeginTurnState, total=False):
     """With the counters, which go on from turn to turn."""
 
     spending: ledger.Spending
     context: AgentContext
+    run_id: str
 
 
-class CallModelSlice(CallModelState, total=False):
-    """With the turn's context."""
-
-    context: AgentContext
+class CallModelSlice(CallModelState, Watched, total=False):
+    """With the turn's context, and the run's vital signs."""
 
 
-class ParseSlice(ParseState, total=False):
+class ParseSlice(ParseState, Watched, total=False):
     """With the history, for the files that the model has been shown."""
 
-    context: AgentContext
     profile: Profile
     messages: list[AnyMessage]
 
@@ -47,17 +55,19 @@ class HealSlice(HealState, total=False):
 
 
 class GuardSlice(GuardState, total=False):
-    """With the turn's context."""
+    """With the turn's context, and what the log says of a call."""
 
     context: AgentContext
+    run_id: str
+    step: int
 
 
-class ExecuteToolsSlice(ExecuteToolsState, total=False):
-    """With the clock that tools run against."""
+class ExecuteToolsSlice(ExecuteToolsState, Watched, total=False):
+    """With the clock that tools run against, and how often each was called in this turn."""
 
-    context: AgentContext
     spending: ledger.Spending
     step: int
+    tool_counts: dict[str, int]
 
 
 class LoopCheckSlice(LoopState, total=False):

@@ -5,6 +5,8 @@ the final answer (`stop`). So at every checkpoint the history is one that an end
 Until then the reply, its calls, verdicts and results live in channels of their own, each the word of one node.
 """
 
+import os
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from langchain_core.messages import AnyMessage
@@ -13,9 +15,12 @@ from langgraph.graph.message import add_messages
 from typing_extensions import TypedDict
 
 from graph.context import AgentContext
+from graph.scrubbing_serializer import ScrubbingSerializer
 from nodes import records
 from nodes.call_model.budget import APILimits, APIUsageStats
 from nodes.call_model.ledger import RunLimits, Spending
+from nodes.execute_tools.policy.alerts import Vitals
+from nodes.execute_tools.redact import Redactor, known_values
 from nodes.heal.corrective_prompt import HealingAttempt
 
 
@@ -40,6 +45,8 @@ class AgentState(AgentOutput, total=False):
 
     files_read: dict[str, str]
     step: int
+    run_id: str
+    vitals: Vitals
 
     context: AgentContext
     profile: records.Profile
@@ -51,6 +58,7 @@ class AgentState(AgentOutput, total=False):
     answer: records.Answer | None
     verdicts: list[records.Verdict]
     results: list[records.CallResult]
+    tool_counts: dict[str, int]
 
     corrections: list[records.Correction]
     healing_attempts: list[HealingAttempt]
@@ -65,6 +73,7 @@ CHECKPOINT_TYPES: tuple[type, ...] = (
     HealingAttempt,
     RunLimits,
     Spending,
+    Vitals,
     *(
         word
         for word in vars(records).values()
@@ -74,9 +83,12 @@ CHECKPOINT_TYPES: tuple[type, ...] = (
 """Every type of ours that a checkpoint may hold; a saver refuses to build any other."""
 
 
-def serializer() -> JsonPlusSerializer:
-    """The only serializer that our savers use: strict msgpack, our types and LangChain's messages, nothing else."""
-    return JsonPlusSerializer(allowed_msgpack_modules=CHECKPOINT_TYPES)
+def serializer(secrets: Sequence[str] = ()) -> JsonPlusSerializer:
+    """The only serializer that our savers use: strict msgpack, our types and LangChain's messages, nothing else.
+
+    `secrets` and those of the environment are written nowhere.
+    """
+    return ScrubbingSerializer(Redactor((*secrets, *known_values(os.environ))), CHECKPOINT_TYPES)
 
 
 def allowed_msgpack_modules() -> list[list[str]]:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Iterator
+from importlib import import_module
 
 import hypothesis
 import pytest
@@ -11,6 +12,12 @@ from tests import network, workspace_watch
 FOREIGN_SETTINGS = ("OPENAI_", "LANGCHAIN_", "LANGSMITH_", "LANGGRAPH_", "HF_", "MENDGRAPH_", "OTEL_")
 TERMINAL_SETTINGS = ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "PYTHONPATH", "CLICOLOR_FORCE")
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+NO_SUCH_CALL = 100_000
+LACKS: dict[str, tuple[str, str, object]] = {
+    "openat2": ("openat2", "NUMBER", NO_SUCH_CALL),
+    "bubblewrap": ("bubblewrap", "PROGRAM_FOLDERS", ()),
+}
+"""What a machine may lack: the module that looks for it, and what has to change so that it finds nothing."""
 HOMES = {"HOME": "", "XDG_CACHE_HOME": "cache", "XDG_CONFIG_HOME": "config"}
 STORES = {"XDG_DATA_HOME": "data", "XDG_STATE_HOME": "state", "XDG_RUNTIME_DIR": "run"}
 
@@ -35,6 +42,18 @@ def own_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
             (home / folder).mkdir(exist_ok=True)
             patch.setenv(name, str(home / folder))
         yield
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`make test ARGS="--without openat2 --without bubblewrap"` is a machine that has neither."""
+    parser.addoption("--without", action="append", choices=sorted(LACKS), default=[], help="pretend that it is missing")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Take away what the command line says before any test is collected; what needs it is skipped, and says so."""
+    for name in config.getoption("--without"):
+        module, attribute, value = LACKS[name]
+        setattr(import_module(f"nodes.execute_tools.environment.{module}"), attribute, value)
 
 
 @pytest.fixture(autouse=True)

@@ -28,7 +28,11 @@ _LONGEST_ARGUMENT = 2_000
 
 
 def ask_person(
-    request: Mapping[str, Any], screen: Screen, read_line: ReadLine | None, read_file: ReadFile
+    request: Mapping[str, Any],
+    screen: Screen,
+    read_line: ReadLine | None,
+    read_file: ReadFile,
+    scrub: Callable[[str], str] = str,
 ) -> Mapping[str, Any]:
     """The decisions on an approval request, call by call, for `Session.answer`.
 
@@ -41,14 +45,14 @@ def ask_person(
         if read_line is None:
             decisions[str(call["index"])] = {"action": "reject", "reason": NOBODY}
             continue
-        for line in preview(call, read_file):
+        for line in preview(call, read_file, scrub):
             screen.line(*line)
         decisions[str(call["index"])] = {"action": _answer(f"Allow {what}? [y/N, s to stop] ", read_line)}
     return {"decisions": decisions}
 
 
-def preview(call: Mapping[str, Any], read_file: ReadFile) -> Iterator[Line]:
-    """What a call would do: the diff of an edit, the arguments of any other call."""
+def preview(call: Mapping[str, Any], read_file: ReadFile, scrub: Callable[[str], str] = str) -> Iterator[Line]:
+    """What a call would do: the diff of an edit, the arguments of any other call; `scrub` takes secrets out."""
     tool, path, arguments = call["tool"], str(call["path"]), call["arguments"]
     yield Line(one_line(f"? {tool} {path}"), "bold yellow")
     if tool in _NEW_TEXT:
@@ -57,7 +61,8 @@ def preview(call: Mapping[str, Any], read_file: ReadFile) -> Iterator[Line]:
         if tool == "edit_blocks" and before is not None and path.endswith((".py", ".pyi")):
             merged = replace_definitions(before, after, path)
             after = merged.text if isinstance(merged, Merged) else after
-        yield from diff_lines([unified_diff(path, _ended(before) if before else None, _ended(after))])
+        diff = unified_diff(path, _ended(before) if before else None, _ended(after))
+        yield from diff_lines([scrub(diff)])
         return
     for name, value in arguments.items():
         yield Line(f"  {name}: {one_line(str(value), _LONGEST_ARGUMENT)}")

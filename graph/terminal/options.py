@@ -31,6 +31,17 @@ Temperature: TypeAlias = Annotated[
     float | None, typer.Option(min=0, max=2, metavar="T", help="Sampling temperature (default: 0).")
 ]
 Seed: TypeAlias = Annotated[int | None, typer.Option(min=0, max=2**31 - 1, metavar="N", help="Sampling seed.")]
+Role: TypeAlias = Annotated[
+    str | None, typer.Option(metavar="ROLE", help="Tools it may use: reader, editor or operator (default: all).")
+]
+AllowProgram: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--allow-program", metavar="NAME", help="A program that it may run, sandboxed; may be repeated."),
+]
+AllowHost: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--allow-host", metavar="HOST", help="A host that it may read from; may be repeated."),
+]
 Debug: TypeAlias = Annotated[
     bool, typer.Option("--debug", help="Calls, results and refused paths as JSON lines on standard error.")
 ]

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.style import Style
 
 from graph.events import (
+    Alerted,
     CallsRead,
     Denied,
     Event,
@@ -63,6 +64,10 @@ class Screen:
             self.write("\n")
 
 
+_UNAVAILABLE = {"commands.unavailable": "no commands", "audit.unavailable": "no log of this run"}
+"""What a run has to do without, by the event that says so."""
+
+
 @dataclass(frozen=True)
 class Display:
     """Where things are shown: answers on `out`, everything else on `err`. With `as_json` one object is the answer."""
@@ -85,6 +90,7 @@ class RunView:
         self.display = display
         self._visible = visible
         self._root = root
+        self._warned: set[str] = set()
         self.begin()
 
     def begin(self) -> None:
@@ -102,6 +108,8 @@ class RunView:
         elif isinstance(event, Traced):
             if event.name.startswith("sandbox."):
                 self._debug(event.name, dict(event.payload))
+            elif event.name in _UNAVAILABLE:
+                self._warn(f"{_UNAVAILABLE[event.name]}: {event.payload.get('reason', '')}")
         elif not isinstance(event, ToolStarted):
             self.end_reply()
             self._tell(event)
@@ -161,6 +169,8 @@ class RunView:
                 self._note(
                     f"… that reply cannot be used ({error_words(errors)}): asking again, attempt {attempt}", "dim"
                 )
+            case Alerted(message=message):
+                self._note(f"! {one_line(message)}", "yellow")
             case LoopOverridden((*_, override)):
                 what = one_line(f"{override.tool} {override.target}")
                 self._note(f"↻ {what}: the same action {override.repeats} times, refused from now on", "yellow")
@@ -189,6 +199,12 @@ class RunView:
 
     def _note(self, text: str, style: str) -> None:
         self.display.notes.line(text, style)
+
+    def _warn(self, text: str) -> None:
+        """A note that is worth saying once."""
+        if text not in self._warned:
+            self._warned.add(text)
+            self._note(f"! {one_line(text)}", "yellow")
 
     def _debug(self, name: str, payload: JsonMap) -> None:
         if self.display.debug:

@@ -113,7 +113,8 @@ class Turns:
     def _work_on(self, request: str) -> RunResult:
         asked = self._runner.run(self._show(self._session.astream(request)))
         while asked is not None:
-            answer = ask_person(asked.request, self._display.err, self._setup.ask, self._read_file)
+            scrub = self._session.scrub
+            answer = ask_person(asked.request, self._display.err, self._setup.ask, self._read_file, scrub)
             asked = self._runner.run(self._show(self._session.aanswer(answer)))
         return self._session.result()
 
@@ -131,7 +132,7 @@ class Turns:
             self._view.lines(Line(result_as_json(outcome, result.changes, result.plan, result.thread_id)))
             return
         self._view.answer(outcome.answer)
-        diffs = combined_diffs(result.changes, self._read_file)
+        diffs = [self._session.scrub(diff) for diff in combined_diffs(result.changes, self._read_file)]
         self._view.lines(*[Line("")] * bool(diffs), *diff_lines(diffs))
         self._view.lines(*outcome_lines(outcome), *usage_lines(outcome.usage, self._setup.context.limits().api))
 

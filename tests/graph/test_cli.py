@@ -91,6 +91,41 @@ def test_limits_and_modes_reach_the_run(run: Run, words: list[str], code: int) -
     assert run("Fix it", *words)[0] == code
 
 
+def test_a_role_is_a_limit_and_an_unknown_one_an_error(run: Run, folder: Path) -> None:
+    assert (run("Fix it", "--role", "reader")[0], code_of(folder)) == (0, BUG)
+    code, out, _ = run("Fix it", "--role", "raeder")
+    assert code == 4
+    assert "SYSTEM_ERROR (invalid_request): There is no role 'raeder'. Did you mean reader or editor?" in out
+    assert (run("Fix it", "--role", "editor")[0], code_of(folder)) == (0, FIXED)
+
+
+def test_programs_and_hosts_are_allowed_one_by_one(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[Any] = []
+
+    def turns(setup: Any, _: str) -> int:
+        seen.append(setup.context)
+        return 0
+
+    monkeypatch.setattr("graph.terminal.turns.run_once", turns)
+    run(
+        "Fix it",
+        "--allow-program",
+        "make",
+        "--allow-program",
+        "git",
+        "--allow-host",
+        "*.python.org",
+        "--role",
+        "operator",
+    )
+    run("Fix it")
+    found = [(each.allowed_programs, each.allowed_hosts, each.role) for each in seen]
+    assert found == [(("make", "git"), ("*.python.org",), "operator"), ((), (), None)]
+    assert capsys.readouterr().err == ""
+
+
 def test_a_person_is_asked_on_standard_error(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Person(io.StringIO):
         def isatty(self) -> bool:
@@ -266,7 +301,7 @@ from graph import cli
 
 class Slow:
     async def acomplete(self, call, on_text):
-        on_text("I think")
+        on_text("I think hard")
         await asyncio.sleep(0.05)
         os.kill(os.getpid(), signal.SIGINT)
         await asyncio.sleep(60)
@@ -279,13 +314,13 @@ sys.exit(cli.main())
 
 def test_ctrl_c_ends_the_process_at_once_with_one_line(folder: Path) -> None:
     done = process(sys.executable, "-c", SLOW, cwd=folder, preexec_fn=_hear_interrupts)
-    assert (done.returncode, done.stdout) == (130, "mendgraph: I think\n")
+    assert (done.returncode, done.stdout) == (130, "mendgraph: I think \n")
     assert done.stderr == "mendgraph: stopped by Ctrl-C\n"
     assert code_of(folder) == BUG
 
 
 @pytest.mark.parametrize(
-    ("encoding", "out"), [("ascii", b"mendgraph: caf\\xe9 \\u2192\n"), ("latin-1", b"mendgraph: caf\xe9 \\u2192\n")]
+    ("encoding", "out"), [("ascii", b"mendgraph: caf\\xe9 \\u2192 \n"), ("latin-1", b"mendgraph: caf\xe9 \\u2192 \n")]
 )
 def test_a_terminal_that_knows_few_characters_gets_escapes(folder: Path, encoding: str, out: bytes) -> None:
     script = SLOW.replace("I think", "caf\\u00e9 \\u2192")

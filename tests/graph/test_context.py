@@ -8,6 +8,9 @@ from pydantic import ValidationError
 from graph.context import MAX_CALLS_PER_TURN_LIMIT, AgentContext
 from nodes.call_model.budget import APILimits
 from nodes.call_model.ledger import RunLimits
+from nodes.execute_tools.policy.call_policy import CallRules
+from nodes.execute_tools.policy.rate_limits import RateLimit
+from nodes.execute_tools.policy.retries import RetryPolicy
 from nodes.heal.corrective_prompt import SelfHealingConfig
 from nodes.loop_check.repetition import LoopConfig
 from nodes.records import EditForm, JsonMap, Profile, Protocol
@@ -84,6 +87,14 @@ def test_every_number_of_healing_and_loop_control_is_handed_on() -> None:
         ("loop_repeat_threshold", 1, 51),
         ("tool_timeout_s", 0, 3_601),
         ("answer_schema", "object", None),
+        ("tool_timeouts_s", {"t": 0}, {"t": "long"}),
+        ("tool_retries", -1, 11),
+        ("tool_retry_backoff_s", -1, 61),
+        ("tool_quotas", {"t": -1}, None),
+        ("tool_calls_per_minute", {"t": 0}, None),
+        ("offer", "some", None),
+        ("allowed_programs", "make", None),
+        ("base_url", "https://user:password@host/v1", "https://key@host/v1"),
         ("max_calls_per_turns", 5, None),
     ],
 )
@@ -138,3 +149,31 @@ def test_a_cost_limit_needs_its_prices() -> None:
 def test_a_limit_fits_into_a_checkpoint(name: str) -> None:
     with pytest.raises(ValidationError, match=name):
         AgentContext(**{name: 2**64})
+
+
+def test_the_rules_of_tool_calls_are_handed_on() -> None:
+    context = AgentContext(
+        mode="read-only",
+        tool_timeouts_s={"a": 2.5},
+        tool_retries=3,
+        tool_retry_backoff_s=0.25,
+        tool_quotas={"b": 4},
+        tool_calls_per_minute={"c": 5},
+    )
+    assert context.calls(frozenset({"a"})) == CallRules(
+        timeouts={"a": 2.5},
+        retries=RetryPolicy(3, 0.25, ()),
+        allowed=frozenset({"a"}),
+        read_only=True,
+        rate_limits={"c": RateLimit(5, 60.0)},
+        quotas={"b": 4},
+    )
+
+
+def test_kinds_of_files_are_written_with_or_without_their_dot() -> None:
+    assert AgentContext(allowed_extensions=("PY", ".md", "")).allowed_extensions == (".py", ".md")
+
+
+@pytest.mark.parametrize("url", ["https://api.example.com/v1", "http://127.0.0.1:8080/v1?user=a@b"])
+def test_an_address_without_login_is_fine(url: str) -> None:
+    assert AgentContext(base_url=url).base_url == url

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from graph.events import (
+    Alerted,
     Asked,
     CallsRead,
     Denied,
@@ -88,6 +89,10 @@ def read(parts: Iterable[tuple[str, Any]]) -> list[Event]:
         (("custom", {"type": "text", "text": "Hel"}), [Text("Hel")]),
         (("custom", {"type": "something else"}), []),
         (("custom", {"type": "waiting", "seconds": 0.5, "reason": "Busy."}), [Waiting(0.5, "Busy.")]),
+        (
+            ("custom", {"type": "alert", "kind": "cost", "message": "Dear.", "value": 9.0, "threshold": 3.0}),
+            [Alerted("cost", "Dear.", 9.0, 3.0)],
+        ),
         (step("begin_turn", outcome=None, changes=[]), []),
         (step("call_model", reply=None), []),
         (step("parse", items=[call(1), BROKEN]), [CallsRead((call(1), BROKEN))]),

@@ -17,7 +17,19 @@ def test_a_public_name_is_the_one_of_its_home(name: str) -> None:
 
 
 def test_the_public_names() -> None:
-    assert sorted(graph.__all__) == ["AgentContext", "Outcome", "arun_task", "build_graph", "run_task", "tool"]
+    of_tools = ["Effect", "ToolContext", "ToolError", "ToolOutput", "default_tools", "tool"]
+    assert sorted(graph.__all__) == sorted(
+        [
+            "AgentContext",
+            "Outcome",
+            "arun_task",
+            "build_graph",
+            "run_task",
+            *of_tools,
+            "load_mcp_tools",
+            "load_mcp_tools_sync",
+        ]
+    )
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

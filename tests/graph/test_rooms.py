@@ -13,8 +13,10 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from graph.build import build_graph
 from graph.context import AgentContext
+from graph.gateway import Gateway
 from graph.rooms import Rooms
 from graph.state import serializer
+from nodes.call_model.guarded_model import GuardedModel
 from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from nodes.execute_tools.tools import default_tools
 from nodes.execute_tools.tools.arguments import ToolArguments
@@ -29,6 +31,9 @@ FILES = {"a.py": "a = 1\n"}
 READ = use(("read_file", {"path": "a.py"}))
 DONE = Say("Done.")
 TEXT = Protocol.TEXT
+SELDOM = {"multi_edit", "append_file"}
+OUTSIDE = {"run_command", "http_get"}
+CHANGING = {"edit_blocks", "apply_patch", "edit_file", "write_file", "move_file", "delete_file"}
 
 
 def ended(folder: Path, *replies: Use | Say, protocol: Protocol = Protocol.NATIVE, **context: Any) -> JsonMap:
@@ -134,9 +139,13 @@ def test_a_call_is_made_as_the_context_says(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("context", "hidden"),
     [
-        ({}, {"edit_blocks"}),
-        ({"edit_form": "blocks"}, {"edit_file"}),
-        ({"mode": "read-only"}, {"edit_blocks", "edit_file", "write_file"}),
+        ({}, SELDOM | OUTSIDE | {"edit_blocks", "apply_patch"}),
+        ({"offer": "all"}, OUTSIDE | {"edit_blocks", "apply_patch"}),
+        ({"edit_form": "blocks"}, SELDOM | OUTSIDE | {"edit_file", "apply_patch", "move_file", "delete_file"}),
+        ({"edit_form": "patch"}, SELDOM | OUTSIDE | {"edit_file", "edit_blocks", "move_file", "delete_file"}),
+        ({"mode": "read-only"}, SELDOM | OUTSIDE | CHANGING),
+        ({"role": "reader"}, SELDOM | OUTSIDE | CHANGING),
+        ({"allowed_hosts": ("example.com",)}, SELDOM | {"run_command", "edit_blocks", "apply_patch"}),
     ],
 )
 def test_the_model_is_told_of_the_tools_that_it_may_use(context: JsonMap, hidden: set[str], tmp_path: Path) -> None:
@@ -281,7 +290,7 @@ def test_runs_of_one_machine_do_not_meet(tmp_path: Path) -> None:
 
 @contextmanager
 def rooms() -> Iterator[Rooms]:
-    bound = Rooms(model=None, tools=None, rules=())
+    bound = Rooms(None, (), Gateway(None, (), {}, ()))
     try:
         yield bound
     finally:
@@ -294,7 +303,20 @@ def test_rooms_open_nothing_until_a_model_is_called() -> None:
 
 
 def test_connections_are_shared_by_runs_and_closed_once() -> None:
+    def endpoint(bound: Rooms, model: str) -> object:
+        connected = bound._connect(model, server.base_url)
+        assert isinstance(connected, GuardedModel)
+        return connected.model
+
     with ScriptedServer() as server, rooms() as bound:
-        first, second = bound._connect("m", server.base_url), bound._connect("m", server.base_url)
+        first, second = endpoint(bound, "m"), endpoint(bound, "m")
         assert first is second
-        assert bound._connect("other", server.base_url) is not first
+        assert endpoint(bound, "other") is not first
+
+
+def test_a_provider_has_one_circuit_for_all_its_runs() -> None:
+    with ScriptedServer() as server, rooms() as bound:
+        models = [bound._connect(name, server.base_url) for name in ("m", "m", "other")]
+        breakers = [model.breaker for model in models if isinstance(model, GuardedModel)]
+        assert breakers[0] is breakers[1]
+        assert breakers[2] is not breakers[0]

@@ -1,6 +1,7 @@
 """Runs from Python: one task, a session of turns, and what both give back."""
 
 import asyncio
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +117,8 @@ def test_a_session_tells_its_turn_event_by_event(folder: Path) -> None:
     with Session(context(folder), model=told(use(EDIT), DONE)) as session:
         events: list[Event] = list(session.stream(TASK))
     told_of = [event for event in events if isinstance(event, CallsRead | ToolStarted | StepDone | Text | Ended)]
-    assert [type(event) for event in told_of] == [CallsRead, ToolStarted, StepDone, Text, Ended]
+    kinds = [kind for kind, _ in groupby(map(type, told_of))]
+    assert kinds == [CallsRead, ToolStarted, StepDone, Text, Ended]
     assert events[-1] == Ended(session.result().outcome)
 
 
@@ -183,7 +185,7 @@ def test_a_reply_is_one_message_however_it_was_streamed(folder: Path) -> None:
     ):
         texts = [event.text for event in session.stream("What is add?") if isinstance(event, Text)]
         result = session.result()
-    assert (len(texts), "".join(texts)) == (5, "It adds two numbers.")
+    assert texts == ["It ", "adds ", "two ", "numbers."]  # by the word: a secret may span pieces
     assert [(type(message), message.content) for message in result.messages] == [
         (HumanMessage, "What is add?"),
         (AIMessage, "It adds two numbers."),

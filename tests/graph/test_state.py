@@ -17,6 +17,7 @@ from graph.state import CHECKPOINT_TYPES, AgentState, allowed_msgpack_modules, s
 from nodes import records
 from nodes.call_model.budget import APILimits, APIUsageStats
 from nodes.call_model.ledger import RunLimits, Spending
+from nodes.execute_tools.policy.alerts import Vitals
 from nodes.heal.corrective_prompt import HealingAttempt
 from nodes.records import (
     Answer,
@@ -73,6 +74,7 @@ EXAMPLES: tuple[Any, ...] = (
     HealingAttempt(0, "said", [ERROR], "again"),
     RunLimits(api=APILimits(1), max_cost_usd=0.1),
     Spending(usage=APIUsageStats(4, 3, 2, 1), steps=2, seconds=0.25),
+    Vitals(tools=(True, False), replies=(False,), costs=(3.0,), cost_unit="tokens", replies_alerted=True),
     RAW,
     ModelReply(text="x", calls=(RAW, RAW), finish_reason=FinishReason.LENGTH, input_tokens=7, seconds=0.5),
     ProviderFailure(kind=ProviderErrorKind.TIMEOUT, message="late", retry_after_s=1.0),

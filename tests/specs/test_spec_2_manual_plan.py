@@ -106,7 +106,7 @@ def test_a_long_answer_comes_bit_by_bit(root: Path) -> None:
         with Session(context) as session:
             events: list[Event] = list(session.stream("Tell me everything."))
     texts = [event.text for event in events if isinstance(event, Text)]
-    assert (len(texts), "".join(texts)) == (-(-len(LONG) // 20), LONG)
+    assert (max(map(len, texts)) <= 40, "".join(texts)) == (True, LONG)  # by the word: a secret may span pieces
     assert isinstance(events[-1], Ended)
 
 

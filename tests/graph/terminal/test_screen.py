@@ -10,6 +10,7 @@ from hypothesis import given, strategies as st
 from rich.console import Console
 
 from graph.events import (
+    Alerted,
     Asked,
     CallsRead,
     Denied,
@@ -259,3 +260,26 @@ def test_nothing_that_is_shown_steers_the_terminal(text: str) -> None:
 @given(st.lists(EVIL, max_size=6))
 def test_how_words_are_cut_makes_no_difference_on_screen(pieces: list[str]) -> None:
     assert Shown().show(*map(Text, pieces), ENDED).out == Shown().show(Text("".join(pieces)), ENDED).out
+
+
+def unavailable(name: str, reason: str = "there is no bubblewrap") -> Traced:
+    return Traced(name, {"reason": reason}, "run", "1", 0)
+
+
+def test_an_alert_is_a_line() -> None:
+    alert = Alerted("error_rate", "5 of the last 5 tool calls failed:\n look at \x1b[31m their errors.", 0.625, 0.5)
+    shown = Shown().show(Text("I look."), alert, ENDED)
+    assert shown.out == "mendgraph: I look.\n! 5 of the last 5 tool calls failed: look at \\x1b[31m their errors.\n"
+
+
+def test_what_a_run_has_to_do_without_is_told_once() -> None:
+    commands, audit = unavailable("commands.unavailable"), unavailable("audit.unavailable", "it lies\ninside")
+    shown = Shown().show(commands, audit, commands, unavailable("audit.unavailable", "another"), ENDED)
+    assert shown.out == (
+        "! no commands: there is no bubblewrap\n! no log of this run: it lies inside\n! no log of this run: another\n"
+    )
+
+
+def test_warnings_stand_beside_the_answer_in_json() -> None:
+    shown = Shown(as_json=True).show(unavailable("commands.unavailable"), Alerted("cost", "Dear.", 9.0, 3.0), ENDED)
+    assert (shown.out, shown.err) == ("", "! no commands: there is no bubblewrap\n! Dear.\n")

@@ -1,0 +1,192 @@
+"""What is stored holds no secret that is known, and none that a person typed; everything else comes back as it was."""
+
+import base64
+import json
+from typing import Any
+from urllib.parse import quote
+
+import ormsgpack
+import pytest
+from hypothesis import given, strategies as st
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.serde.base import SerializerProtocol
+
+from graph.build import build_graph
+from graph.context import AgentContext
+from graph.scrubbing_serializer import ScrubbingSerializer
+from graph.state import CHECKPOINT_TYPES, serializer
+from nodes.execute_tools.redact import Redactor
+from nodes.records import Plan, PlanStep, ToolCall
+from tests.doubles.replies import Say
+from tests.doubles.scripted_model import ScriptedModel
+from tests.nodes.execute_tools.secret_samples import KEYS
+
+KNOWN = "-".join(("plum", "51", 'orch"ard', "ü42"))
+SHAPED = KEYS[0]
+SERDE = ScrubbingSerializer(Redactor((KNOWN,)), CHECKPOINT_TYPES)
+MARK = "[redacted secret]"
+
+
+def stored(value: Any, serde: SerializerProtocol = SERDE) -> tuple[bytes, Any]:
+    """The bytes of a value, and what comes back from them."""
+    kind, data = serde.dumps_typed(value)
+    return data, serde.loads_typed((kind, data))
+
+
+# --- Known values
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        KNOWN,
+        json.dumps(KNOWN)[1:-1],
+        quote(KNOWN, safe=""),
+        base64.b64encode(KNOWN.encode()).decode(),
+        KNOWN.encode().hex(),
+    ],
+)
+def test_a_known_value_is_blotted_out_in_each_of_its_forms(form: str) -> None:
+    data, back = stored({"a": [AIMessage(f"x {form} y")], "b": [1, form], form: None})
+    assert form.encode() not in data
+    assert (back["a"][0].content, back["b"][0], list(back.values())[2]) == (f"x {'*' * len(form.encode())} y", 1, None)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [AIMessage(f"It is {KNOWN}.")],
+        [ToolMessage(f"It is {KNOWN}.", tool_call_id="c")],
+        ToolCall(call_id="c", tool="t", arguments={"deep": [{"er": KNOWN}]}, raw_arguments=json.dumps(KNOWN)),
+        Plan(steps=(PlanStep(title=KNOWN),)),
+        AgentContext(workspace=f"/{KNOWN}"),
+        {KNOWN: 1},
+        RuntimeError(KNOWN),
+        KNOWN.encode(),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_known_value_is_in_no_kind_of_value(value: Any) -> None:
+    data, back = stored(value)
+    assert KNOWN.encode() not in data
+    assert json.dumps(KNOWN)[1:-1].encode() not in data
+    assert KNOWN not in repr(back)
+    assert "*" * len(KNOWN) in repr(back) or MARK in repr(back)
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text(max_size=9),
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=9), inner, max_size=4),
+        max_leaves=12,
+    )
+)
+def test_what_holds_no_secret_comes_back_as_it_was(value: Any) -> None:
+    plain = serializer().loads_typed(serializer().dumps_typed(value))
+    assert stored(value)[1] == plain
+
+
+def test_lengths_stay_so_that_the_bytes_can_be_read() -> None:
+    """The known value stands at each place where msgpack writes a length of another size before a text."""
+    for size in (0, 20, 200, 70_000):
+        text = "x" * size + KNOWN
+        assert stored([AIMessage(text), 1])[1] == [AIMessage("x" * size + "*" * len(KNOWN.encode())), 1]
+
+
+def test_bytes_that_are_no_text_are_looked_through_as_well() -> None:
+    assert stored(b"\xff\x00" + KNOWN.encode() + b"\xff")[1] == b"\xff\x00" + b"*" * len(KNOWN.encode()) + b"\xff"
+
+
+def test_a_value_of_the_environment_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    value = "-".join(("plum", "52", "orchard"))
+    monkeypatch.setenv("FOO_TOKEN", value)
+    given_one = "tr0ub4dor-and-3"
+    data, back = stored([value, given_one], serializer((given_one,)))
+    assert [each.encode() in data for each in (value, given_one)] == [False, False]
+    assert (len(back), value in str(back), given_one in str(back)) == (2, False, False)
+
+
+@pytest.mark.parametrize("value", ["caf\udce9-42-orchard", "\ud83d-plum-42-orchard"])
+def test_an_environment_that_is_no_text_stops_nobody(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes of a variable that are no UTF-8 come as lone surrogates."""
+    serde = ScrubbingSerializer(Redactor((value,)), CHECKPOINT_TYPES)
+    assert stored({"a": 1}, serde)[1] == {"a": 1}
+    monkeypatch.setenv("FOO_TOKEN", "caf\udce9-42-orchard")
+    assert stored({"a": 1}, serializer())[1] == {"a": 1}
+
+
+# --- What a person typed
+
+PARTS: list[str | dict[Any, Any]] = [{"type": "text", "text": f"My key is {SHAPED}."}, f"And {SHAPED}"]
+REQUESTS: dict[str, Any] = {
+    "a message": HumanMessage(f"My key is {SHAPED}."),
+    "a list of messages": [HumanMessage("Hi."), HumanMessage(f"My key is {SHAPED}.")],
+    "a message in parts": [HumanMessage(PARTS)],
+    "a map": [{"role": "user", "content": f"My key is {SHAPED}."}],
+    "a map in parts": [{"role": "user", "content": PARTS}],
+    "a pair": [("user", f"My key is {SHAPED}.")],
+    "a text": f"My key is {SHAPED}.",
+}
+"""Every spelling of a request that LangGraph takes."""
+
+
+@pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS)
+@pytest.mark.parametrize("depth", [0, 1, 2, 5])
+def test_what_a_person_typed_is_stored_without_secrets(request_: Any, depth: int) -> None:
+    value = {"messages": request_}
+    for _ in range(depth):
+        value = {"channel_values": value}
+    data, back = stored(value)
+    assert (SHAPED.encode() in data, SHAPED in repr(back), MARK in repr(back)) == (False, False, True)
+
+
+@pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS)
+def test_nothing_that_was_typed_is_in_any_checkpoint_of_a_run(request_: Any, tmp_path: Any) -> None:
+    seen: list[bytes] = []
+
+    class Watched(ScrubbingSerializer):
+        def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
+            kind, data = super().dumps_typed(obj)
+            seen.append(data)
+            return kind, data
+
+    saver = InMemorySaver(serde=Watched(Redactor(), CHECKPOINT_TYPES))
+    model = ScriptedModel([Say("Done.")])
+    config: Any = {"configurable": {"thread_id": "t"}}
+    context = AgentContext(workspace=str(tmp_path), audit=False)
+    build_graph(saver, model=model).invoke({"messages": request_}, config, context=context)
+    assert len(seen) > 10
+    assert [data for data in seen if SHAPED.encode() in data] == []
+    assert SHAPED not in repr(model.calls)
+
+
+def test_messages_keep_all_but_the_secret() -> None:
+    message = HumanMessage(f"My key is {SHAPED}.", id="m1", name="ada", additional_kwargs={"a": 1})
+    assert stored([message])[1] == [message.model_copy(update={"content": f"My key is {MARK}."})]
+    clean = [HumanMessage("Hi.", id="m2"), AIMessage("Hello.", id="m3")]
+    assert stored(clean)[1] == clean
+
+
+def test_the_value_itself_is_left_alone() -> None:
+    message = HumanMessage(f"My key is {SHAPED}.")
+    value = {"messages": [message], "more": {"known": KNOWN}}
+    stored(value)
+    assert value == {"messages": [message], "more": {"known": KNOWN}}
+    assert message.content == f"My key is {SHAPED}."
+
+
+# --- It is still the strict serializer
+
+
+def test_no_other_type_is_ever_built() -> None:
+    kind, data = InMemorySaver().serde.dumps_typed({"a": Plan()})
+    assert SERDE.loads_typed((kind, data)) == {"a": Plan()}
+    empty = ScrubbingSerializer(Redactor(), ())
+    assert not isinstance(empty.loads_typed((kind, data))["a"], Plan)
+
+
+def test_nothing_is_there_to_be_stored_as_nothing() -> None:
+    assert SERDE.dumps_typed(None) == ("null", b"")
+    kind, data = SERDE.dumps_typed({"a": 1})
+    assert (kind, ormsgpack.unpackb(data)) == ("msgpack", {"a": 1})

@@ -1,0 +1,268 @@
+"""Whole runs through the gateway: what needs permission, and that sync and async are one way."""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.messages import HumanMessage
+from langgraph.checkpoint.memory import InMemorySaver
+
+from graph.build import build_graph
+from graph.context import AgentContext
+from graph.events import Asked, Denied, Event, ToolStarted, Traced
+from graph.state import serializer
+from nodes.execute_tools.environment.run_folder import folder_name
+from nodes.execute_tools.registry import tool
+from nodes.execute_tools.tools import default_tools
+from nodes.records import Effect, JsonMap, Protocol
+from tests.runs.gateway_play import DONE, FILES, PROTOCOLS, codes, played, reads, scripted, session, shown
+from tests.runs.playing import changed_files, write_files
+from tests.runs.scenario import Use, use
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project, beside the folder that the runs' own files go to."""
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
+    write_files(tmp_path / "root", FILES)
+    return tmp_path / "root"
+
+
+# --- Permissions
+
+
+def rules_of(events: list[Event]) -> list[str]:
+    return [event.verdict.rule for event in events if isinstance(event, Denied)]
+
+
+RUN = ("run_command", {"argv": ["make"]})
+GET = ("http_get", {"url": "http://127.0.0.1:9/"})
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_read_only_run_starts_no_program(root: Path, protocol: Protocol) -> None:
+    context: JsonMap = {"mode": "read-only", "allowed_programs": ("make",)}
+    events = played(root, use(RUN), DONE, protocol=protocol, **context)
+    assert (rules_of(events), codes(events)) == (["read_only"], ["permission_denied"])
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize(
+    ("call", "rule", "approved"),
+    [(RUN, "ask_before_run", "unavailable"), (GET, "ask_before_network", "permission_denied")],
+)
+def test_a_person_is_asked_before_a_program_runs_and_before_the_network_is_used(
+    root: Path, protocol: Protocol, call: tuple[str, JsonMap], rule: str, approved: str
+) -> None:
+    told = []
+    for answer in ("reject", "approve"):
+        model = scripted(protocol, use(call), DONE)
+        with session(root, model, protocol, mode="ask") as opened:
+            asked = list(opened.stream("Do it."))[-1]
+            assert isinstance(asked, Asked)
+            [each] = asked.request["calls"]
+            assert (each["tool"], each["rule"]) == (call[0], rule)
+            told.append((codes(list(opened.answer(answer))), shown(model)))
+    (rejected, why), (ran, result) = told
+    assert (rejected, ran) == (["permission_denied"], [approved])
+    assert why != result
+
+
+HARMLESS = """*** Begin Patch
+*** Update File: a.py
+@@
+-a = 1
++a = 2
+*** Add File: d.py
++d = 4
+*** End Patch"""
+DENIED = """*** Begin Patch
+*** Update File: a.py
+@@
+-a = 1
++a = 2
+*** Update File: .env
+@@
+-A=1
++A=2
+*** End Patch"""
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize(
+    ("patch", "rules", "results", "changed"),
+    [
+        (HARMLESS, [], ["ok"], {"a.py": "a = 2\n", "d.py": "d = 4\n"}),
+        (DENIED, ["env_file"], ["permission_denied"], {}),
+        (DENIED.replace(".env", "sub/../.env"), ["env_file"], ["permission_denied"], {}),
+        (DENIED.replace(".env", "../e.py"), ["workspace_boundary"], ["permission_denied"], {}),
+        (HARMLESS.replace("Add File: d.py", "Add File: .git/hooks/x"), ["git_internal"], ["permission_denied"], {}),
+        (HARMLESS.replace("a.py", "a.py\n*** Move to: .env"), ["env_file"], ["permission_denied"], {}),
+    ],
+)
+def test_a_patch_with_a_denied_file_in_it_changes_nothing(
+    root: Path, protocol: Protocol, patch: str, rules: list[str], results: list[str], changed: dict[str, str]
+) -> None:
+    events = played(root, use(("apply_patch", {"patch": patch})), DONE, protocol=protocol, edit_form="patch")
+    assert (rules_of(events), codes(events)) == (rules, results)
+    assert changed_files(root, FILES) == changed
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        ("move_file", {"path": "a.py", "target": ".env.local"}),
+        ("move_file", {"path": ".env", "target": "d.py"}),
+        ("delete_file", {"path": ".env"}),
+        ("append_file", {"path": ".env", "content": "B=2\n"}),
+        ("multi_edit", {"path": ".env", "edits": [{"old_str": "A=1", "new_str": "A=2"}]}),
+    ],
+    ids=["move_file to it", "move_file from it", "delete_file", "append_file", "multi_edit"],
+)
+def test_each_way_to_change_a_denied_file_is_denied_by_guard(root: Path, call: tuple[str, JsonMap]) -> None:
+    events = played(root, use(call), DONE)
+    assert (rules_of(events), codes(events)) == (["env_file"], ["permission_denied"])
+    assert changed_files(root, FILES) == {}
+
+
+# --- Sync, async and streamed
+
+
+@tool(effect=Effect.NONE)
+async def think(about: str) -> str:
+    """Think about something."""
+    await asyncio.sleep(0)
+    return f"thought about {about}"
+
+
+@tool(effect=Effect.NONE)
+def stumble() -> str:
+    """Fail."""
+    raise RuntimeError("No luck.")
+
+
+@tool(effect=Effect.NONE)
+def doubt(number: int) -> str:
+    """Call a number wrong."""
+    raise ValueError(f"{number} is wrong")
+
+
+EDIT = {"path": "a.py", "old_str": "a = 1", "new_str": "a = 7"}
+WORK = (
+    use(("read_file", {"path": "a.py"}), ("read_file", {"path": "a.py"}), ("read_file", {"path": "c.py"})),
+    use(("edit_file", EDIT), ("read_file", {"path": "a.py"}), ("read_file", {"path": ".env"}), ("stumble", {})),
+    use(("write_file", {"path": "d/d.py", "content": "d = 4\n"}), ("think", {"about": "it"}), ("doubt", {"number": 5})),
+    use(("edit_file", {**EDIT, "old_str": "a = 8"}), ("read_file", {"path": "link"}), ("read_file", {"path": "../x"})),
+    use(("search_files", {"pattern": "= 7"}), ("delete_file", {"path": "c.py"})),
+    DONE,
+)
+Trace = list[tuple[str, JsonMap, str, str]]
+
+
+def invoked(machine: Any, request: Any, config: Any, context: AgentContext) -> list[JsonMap]:
+    return list(machine.invoke(request, config, context=context, stream_mode="custom"))
+
+
+def ainvoked(machine: Any, request: Any, config: Any, context: AgentContext) -> list[JsonMap]:
+    return list(asyncio.run(machine.ainvoke(request, config, context=context, stream_mode="custom")))
+
+
+def streamed(machine: Any, request: Any, config: Any, context: AgentContext) -> list[JsonMap]:
+    return list(machine.stream(request, config, context=context, stream_mode="custom"))
+
+
+def astreamed(machine: Any, request: Any, config: Any, context: AgentContext) -> list[JsonMap]:
+    async def collected() -> list[JsonMap]:
+        stream = machine.astream(request, config, context=context, stream_mode="custom")
+        return [part async for part in stream]
+
+    return asyncio.run(collected())
+
+
+Way = Callable[[Any, Any, Any, AgentContext], list[JsonMap]]
+WAYS: tuple[Way, ...] = (invoked, ainvoked, streamed, astreamed)
+
+
+def traces(parts: list[JsonMap], folder: Path) -> Trace:
+    """The events of the trace without their times; a run's own folder is called "." in each."""
+    return [
+        (
+            part["name"],
+            json.loads(json.dumps(part["payload"]).replace(str(folder), ".")),
+            part["run_id"],
+            part["step_id"],
+        )
+        for part in parts
+        if part["type"] == "trace"
+    ]
+
+
+def without_times(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: without_times(each) for key, each in value.items() if key not in {"time", "ms", "seconds"}}
+    return [without_times(each) for each in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_every_way_to_run_it_gives_the_same_trace_the_same_log_and_the_same_files(
+    tmp_path: Path, protocol: Protocol, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[tuple[Trace, Any, dict[str, str], list[str]]] = []
+    for way in WAYS:
+        place = tmp_path / way.__name__
+        monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(place / "data"))
+        root = place / "root"
+        write_files(root, FILES)
+        (root / "link").symlink_to("/etc/passwd")
+        saver = InMemorySaver(serde=serializer())
+        model = scripted(protocol, *WORK)
+        machine = build_graph(saver, model=model, tools=(*default_tools(), think, stumble, doubt))
+        config: Any = {"configurable": {"thread_id": "t"}}
+        context = AgentContext(workspace=str(root), protocol=protocol.value)
+        parts = way(machine, {"messages": [HumanMessage("Do it.")]}, config, context)
+        log = (place / "data" / "runs" / folder_name("t") / "audit.jsonl").read_text(encoding="utf-8")
+        lines = [without_times(json.loads(line)) for line in log.splitlines()]
+        said = [str(message.content) for message in machine.get_state(config).values["messages"]]
+        found.append((traces(parts, place), lines, changed_files(root, {**FILES, "link": ""}), said))
+    first = found[0]
+    assert [each == first for each in found] == [True] * 4
+    trace, lines, files, said = first
+    assert (files["a.py"], files["d/d.py"], files["c.py"]) == ("a = 7\n", "d = 4\n", "")
+    calls = [line["tool"] for line in lines if line["event"] == "call"]
+    assert calls == [name for line in WORK if isinstance(line, Use) for name, _ in line.calls]
+    assert set(names(trace)) >= {"tool.invoke.fail", "tool.invoke.user_error", "cache.hit", "sandbox.refused"}
+    assert said[-1] == "Done."
+
+
+def names(trace: Trace) -> Iterator[str]:
+    yield from (name for name, *_ in trace)
+
+
+def test_the_way_of_one_call_is_traced_in_spec_5s_order(root: Path) -> None:
+    model = scripted(Protocol.NATIVE, reads("a.py"), DONE)
+    parts = streamed(
+        build_graph(model=model), {"messages": [HumanMessage("Do it.")]}, None, AgentContext(workspace=str(root))
+    )
+    assert list(names(traces(parts, root))) == [
+        "tool.resolve.start",
+        "tool.resolve.ok",
+        "args.parse.start",
+        "args.parse.ok",
+        "cache.miss",
+        "guard.input.start",
+        "guard.input.ok",
+        "tool.invoke.start",
+        "tool.invoke.ok",
+        "guard.output.start",
+        "guard.output.ok",
+        "cache.store",
+    ]
+
+
+def test_what_guard_denied_never_reaches_the_engine(root: Path) -> None:
+    events = played(root, reads(".env"), DONE)
+    assert codes(events) == ["permission_denied"]
+    assert [event for event in events if isinstance(event, Traced | ToolStarted)] == []
