@@ -1,0 +1,167 @@
+"""Random trees of links and random spellings: what is reached lies inside, and is what the kernel says it is."""
+
+import os
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from nodes.execute_tools.environment import openat2
+from nodes.execute_tools.environment.file_reads import FileContent
+from nodes.execute_tools.environment.handles import closing
+from nodes.execute_tools.environment.workspace import Workspace
+from nodes.records import ToolError
+from tests.nodes.execute_tools.attacks.layouts import picture
+from tests.nodes.execute_tools.environment.back_ends import BACK_ENDS, use
+from tests.nodes.execute_tools.environment.layout import allow
+
+OUTSIDE = b"outside"
+FOLDERS = ("", "d", "d/e")
+PLACES = tuple(os.path.join(folder, name) for folder in FOLDERS for name in ("l", "m", "n"))
+"""A link stands at each of them."""
+
+TARGETS = (
+    *("f", "../f", "d/f", "d", "..", "../..", ".", "d/e", "../d/n", "l", "m", "n", "new", "../root", "../root/d/f"),
+    *("../outside", "../../outside", "../../../outside", "../outside/d/f", "../../outside/new"),
+    *("{outside}", "{outside}/d", "{outside}/f", "{root}", "{root}/d", "{root}/d/e", "{root}/m", "{root}/f"),
+)
+STARTS = ("l", "m", "n", "d", "d/e", "", "..", "../outside", "../root", "./l", "d/l", "d/m", "{root}", "{outside}/..")
+MIDDLES = ("", "", "", "l", "m", "n", "d", "..", "root", "outside", "d/../l")
+ENDS = ("f", "f", "f", "f", "d/f", "l", "m", "new", "f/")
+SPELLINGS = 12
+"""For each tree."""
+
+
+class Example(NamedTuple):
+    """What the links lead to, place by place, and what is asked for."""
+
+    targets: tuple[str, ...]
+    paths: tuple[str, ...]
+
+
+def example(seed: int) -> Example:
+    """Every choice as likely as the next one; hypothesis, which likes small values, would follow few links."""
+    some = Random(seed)
+    targets = tuple(some.choice(TARGETS) for _ in PLACES)
+    ways = ((some.choice(STARTS), some.choice(MIDDLES), some.choice(ENDS)) for _ in range(SPELLINGS))
+    return Example(targets, tuple(os.path.join(*way) for way in ways))
+
+
+EXAMPLES = st.builds(example, st.integers(0, 2**32))
+
+
+@contextmanager
+def built(targets: tuple[str, ...]) -> Iterator[Path]:
+    """The same folders inside and outside with a file in each, and the links. A file inside says where it is."""
+    with tempfile.TemporaryDirectory() as folder:
+        root, outside = Path(folder).resolve() / "root", Path(folder).resolve() / "outside"
+        for below in FOLDERS:
+            for top, content in ((root, os.path.join(below, "f").encode()), (outside, OUTSIDE)):
+                (top / below).mkdir(parents=True, exist_ok=True)
+                (top / below / "f").write_bytes(content)
+        for place, target in zip(PLACES, targets, strict=True):
+            (root / place).symlink_to(target.format(root=root, outside=outside))
+        yield root
+
+
+def spelled(root: Path, path: str) -> str:
+    return path.format(root=root, outside=root.parent / "outside")
+
+
+def plainly_read(root: Path, path: str) -> bytes | None:
+    """The losing control."""
+    try:
+        return Path(os.path.normpath(root / path)).read_bytes()
+    except OSError:
+        return None
+
+
+def real_file(root: Path, path: str) -> str | None:
+    """The oracle: the file inside that the spelling leads to, by its real name."""
+    try:
+        real = os.path.realpath(os.path.normpath(root / path), strict=True)
+    except OSError:
+        return None
+    inside = os.path.isfile(real) and real.startswith(f"{root}/") and not path.endswith("/")
+    return os.path.relpath(real, root) if inside else None
+
+
+def kernel_file(root: Path, path: str) -> bytes | None:
+    """The other oracle: what the kernel opens when it may follow links, but not leave the workspace."""
+    with pytest.MonkeyPatch.context() as patch, closing(os.open(root, os.O_RDONLY)) as top:
+        patch.setattr(openat2, "_RESOLVE", openat2.BENEATH | openat2.NO_MAGICLINKS)
+        try:
+            descriptor = openat2.open_beneath_by_kernel(top, path, os.O_RDONLY)
+        except OSError:
+            return None
+        with closing(descriptor):
+            return None if os.path.isdir(f"/proc/self/fd/{descriptor}") else os.read(descriptor, 1000)
+
+
+@pytest.mark.parametrize("back_end", BACK_ENDS)
+@given(example=EXAMPLES)
+@settings(max_examples=50)
+def test_what_is_read_lies_inside_and_is_what_the_real_name_says(back_end: str, example: Example) -> None:
+    with pytest.MonkeyPatch.context() as patch, built(example.targets) as root:
+        use(back_end, patch)
+        before = picture(root.parent)
+        for path in (spelled(root, path) for path in example.paths):
+            found, expected = Workspace(str(root), allow).read_file(path), real_file(root, path)
+            if expected is None:
+                assert isinstance(found, ToolError), path
+            else:
+                assert found == FileContent.of(expected, expected.encode()), path
+        assert picture(root.parent) == before
+
+
+@pytest.mark.parametrize("back_end", BACK_ENDS)
+@given(example=EXAMPLES)
+@settings(max_examples=20)
+def test_what_is_written_lies_inside_and_nothing_else_changes(back_end: str, example: Example) -> None:
+    with pytest.MonkeyPatch.context() as patch, built(example.targets) as root:
+        use(back_end, patch)
+        for path in (spelled(root, path) for path in example.paths):
+            before = picture(root.parent)
+            written = Workspace(str(root), allow).write_file(path, b"new", expected_sha256="")
+            changed = {name for name, seen in picture(root.parent).items() if before.get(name) != seen}
+            if isinstance(written, FileContent):
+                assert f"root/{written.path}" in changed, path
+                above = {name for name in changed if f"root/{written.path}".startswith(f"{name}/")}
+                assert changed == {f"root/{written.path}", *above}, path
+            else:
+                assert changed == set(), path
+
+
+@pytest.mark.skipif(sys.platform != "linux" or not openat2.available(), reason="there is no openat2 to ask")
+@given(example=EXAMPLES)
+@settings(max_examples=50)
+def test_whatever_the_kernel_opens_beneath_the_workspace_is_what_is_read(example: Example) -> None:
+    with built(example.targets) as root:
+        for path in example.paths:
+            # ours reads `..` as text, the kernel as the directory above the one that a link led to
+            answer = None if ".." in path.split("/") else kernel_file(root, path)
+            if answer is not None:
+                found = Workspace(str(root), allow).read_file(path)
+                assert isinstance(found, FileContent), path
+                assert found.data == answer, path
+
+
+def test_the_examples_lead_out_and_in() -> None:
+    seen: Counter[str] = Counter()
+    for drawn in map(example, range(50)):
+        with built(drawn.targets) as root:
+            for path in (spelled(root, path) for path in drawn.paths):
+                real = real_file(root, path)
+                seen["out"] += plainly_read(root, path) == OUTSIDE
+                seen["in"] += real is not None
+                seen["in by links"] += real is not None and os.path.normpath(root / path) != f"{root}/{real}"
+                seen["by the kernel"] += ".." not in path.split("/") and kernel_file(root, path) is not None
+    assert min(seen.values()) >= 20, seen
+    assert len(seen) == 4

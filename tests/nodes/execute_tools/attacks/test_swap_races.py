@@ -1,0 +1,210 @@
+"""Names are swapped for links that lead out, between whatever a tool checks and whatever it does.
+
+Beside each tool runs a control that checks a real name and then opens it. The race counts only once the control has
+lost it 200 times; the tools must not lose it once.
+"""
+
+import hashlib
+import os
+import shutil
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodes.execute_tools.environment import openat2
+from nodes.execute_tools.environment.workspace import Workspace
+from nodes.execute_tools.registry import Tool, ToolContext, ToolOutput
+from nodes.execute_tools.tools.append_file import append_file
+from nodes.execute_tools.tools.delete_file import delete_file
+from nodes.execute_tools.tools.edit_file import edit_file
+from nodes.execute_tools.tools.glob_files import glob_files
+from nodes.execute_tools.tools.list_files import list_files
+from nodes.execute_tools.tools.move_file import move_file
+from nodes.execute_tools.tools.read_file import read_file
+from nodes.execute_tools.tools.search_files import search_files
+from nodes.execute_tools.tools.write_file import write_file
+from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
+from nodes.guard.policy import judge_path
+from nodes.records import ToolErrorCode
+from tests.nodes.execute_tools.attacks.swapper import CANARY, INSIDE, ONLY_OUTSIDE, OUTSIDE, build, swapping
+
+LOSSES = 200
+ROUNDS = 30
+"""Each tool runs at least as often."""
+PATIENCE_S = 120.0
+"""On a host on which the control loses more slowly than that, the race cannot be shown."""
+
+CONTROLS = ("door/f.txt", "leaf.txt")
+FAIR = frozenset(
+    {
+        ToolErrorCode.PERMISSION_DENIED,
+        ToolErrorCode.CONFLICT,
+        ToolErrorCode.NOT_FOUND,
+        ToolErrorCode.INVALID_ARGUMENT,  # what is a link and a file in turn can look like a circle of links
+    }
+)
+SEARCH = sys.modules[search_files.run.__module__]
+
+Operation = Callable[[ToolContext, int], ToolOutput]
+
+
+def call(tool: Tool, **arguments: Any) -> Operation:
+    """The tool with these arguments; `{turn}` in them is the number of the round."""
+
+    def run(context: ToolContext, turn: int) -> ToolOutput:
+        given = {key: str(value).format(turn=turn) for key, value in arguments.items()}
+        output: ToolOutput = tool.s(context, **given)
+        return output
+
+    return run
+
+
+def by_hand(operation: Operation) -> Operation:
+    """A search without ripgrep."""
+
+    def run(context: ToolContext, turn: int) -> ToolOutput:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(SEARCH, "ripgrep_path", lambda: None)
+            return operation(context, turn)
+
+    return run
+
+
+OPERATIONS: dict[str, Operation] = {
+    "read door": call(read_file, path="door/f.txt"),
+    "read leaf": call(read_file, path="leaf.txt"),
+    "create": call(write_file, path="door/{turn}.txt", content="MARK new\n"),
+    "create below": call(write_file, path="door/new/{turn}.txt", content="MARK new\n"),
+    "replace door": call(write_file, path="door/f.txt", content="MARK fine {turn}\n"),
+    "replace leaf": call(write_file, path="leaf.txt", content="MARK fine {turn}\n"),
+    "edit door": call(edit_file, path="door/f.txt", old_str="MARK fine", new_str="MARK fine, {turn}"),
+    "edit leaf": call(edit_file, path="leaf.txt", old_str="MARK fine", new_str="MARK fine, {turn}"),
+    "append door": call(append_file, path="door/f.txt", content="MARK more\n"),
+    "append leaf": call(append_file, path="leaf.txt", content="MARK more\n"),
+    "move out of door": call(move_file, path="door/f.txt", target="moved/{turn}.txt"),
+    "move into door": call(move_file, path="still.txt", target="door/{turn}.txt"),
+    "delete door": call(delete_file, path="door/f.txt"),
+    "delete leaf": call(delete_file, path="leaf.txt"),
+    "list": call(list_files, path="door"),
+    "glob": call(glob_files, pattern="*.txt"),
+    "glob door": call(glob_files, pattern="*.txt", path="door"),
+    "search": call(search_files, pattern="MARK"),
+    "search door": call(search_files, pattern="MARK", path="door"),
+    "search leaf": call(search_files, pattern="MARK", path="leaf.txt"),
+    "search by hand": by_hand(call(search_files, pattern="MARK")),
+    "search door by hand": by_hand(call(search_files, pattern="MARK", path="door", literal=True)),
+}
+
+
+class Inside:
+    """The real directory `door`, under whatever name it stands, by a handle that was opened before the race."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._folder = os.open(root / "door", os.O_RDONLY | os.O_DIRECTORY)
+
+    def put(self) -> None:
+        """`f.txt` as it was in the beginning and nothing else, and what a tool may move."""
+        for name in set(os.listdir(self._folder)) - {"f.txt", "new"}:
+            os.unlink(name, dir_fd=self._folder)
+        descriptor = os.open("f.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600, dir_fd=self._folder)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(INSIDE)
+        shutil.rmtree(self._root / "moved", ignore_errors=True)
+        (self._root / "still.txt").write_bytes(INSIDE)
+
+    def close(self) -> None:
+        os.close(self._folder)
+
+
+def control_losses(root: str, name: str) -> int:
+    """How often a guard that checks a real name and then opens it gives away the file outside, in 20 attempts.
+
+    Now and then it is held up in between: on a busy host the swapper has no core of its own, and hardly ever comes in.
+    """
+    return sum(checked_then_opened(f"{root}/{name}", root, late=attempt % 5 == 0) == OUTSIDE for attempt in range(20))
+
+
+def checked_then_opened(path: str, root: str, *, late: bool) -> bytes:
+    with suppress(OSError):
+        if os.path.realpath(path).startswith(f"{root}/"):
+            if late:
+                time.sleep(0.0001)
+            with open(path, "rb") as file:
+                return file.read()
+    return b""
+
+
+def state_of(outside: Path) -> dict[str, Any]:
+    """Everything that a change would leave behind; a name that came and went changes the folder's times."""
+    paths = [outside, *sorted(outside.rglob("*"))]
+    return {
+        str(path): (
+            status.st_ino,
+            status.st_mode,
+            status.st_nlink,
+            status.st_size,
+            status.st_mtime_ns,
+            status.st_ctime_ns,
+        )
+        for path in paths
+        for status in [path.lstat()]
+    }
+
+
+@pytest.fixture(params=["openat2", "component walk"])
+def back_end(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both ways to open a file below a directory."""
+    if request.param == "component walk":
+        monkeypatch.setattr(openat2, "available", lambda: False)
+    elif not openat2.available():
+        pytest.skip("this system has no openat2")
+    return str(request.param)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Iterator[Path]:
+    """The workspace; nothing beside it may have changed in the end, and no handle may be open."""
+    base = tmp_path.resolve()
+    root = build(base)
+    before, handles = state_of(base / "outside"), os.listdir("/dev/fd")
+    yield root
+    assert state_of(base / "outside") == before
+    assert os.listdir("/dev/fd") == handles
+
+
+@pytest.mark.usefixtures("back_end")
+def test_no_tool_ever_follows_a_name_that_is_swapped_for_a_link(root: Path) -> None:
+    workspace = Workspace(str(root), partial(judge_path, rules=DEFAULT_GUARDRAIL_RULES))
+    known = hashlib.sha256(INSIDE).hexdigest()
+    context = ToolContext(workspace, dict.fromkeys(("door/f.txt", "door-link/f.txt", "leaf.txt"), known))
+    inside, lost, went_well = Inside(root), Counter[str](), Counter[str]()
+    start, turn = time.monotonic(), 0
+    try:
+        with swapping(root):
+            while turn < ROUNDS or min(lost[name] for name in CONTROLS) < LOSSES or len(went_well) < len(OPERATIONS):
+                for name, operation in OPERATIONS.items():
+                    for control in CONTROLS:
+                        lost[control] += control_losses(str(root), control)
+                    inside.put()
+                    output = operation(context, turn)
+                    assert of_outside(output) == set(), (name, output)
+                    assert output.result.error is None or output.result.error.code in FAIR, (name, output)
+                    went_well.update([name] * output.result.ok)
+                turn += 1
+                assert time.monotonic() - start < PATIENCE_S, f"no race in time: {turn=}, {lost=}, {went_well=}"
+    finally:
+        inside.close()
+
+
+def of_outside(output: ToolOutput) -> set[str]:
+    """What of the outside stands anywhere in the output."""
+    text = repr(output)
+    return {word for word in (CANARY, ONLY_OUTSIDE) if word in text}
