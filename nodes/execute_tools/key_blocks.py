@@ -1,4 +1,7 @@
-"""Private keys in blocks of text: PEM, OpenSSH, PGP, whole or cut, with escaped or numbered lines too. Pure."""
+"""Private keys in blocks of text: PEM, OpenSSH, PGP, whole or cut, with escaped or numbered lines too. Pure.
+
+Only single characters repeat possessively: Python before 3.11.5 is wrong about groups that do (gh-106052).
+"""
 
 import re
 from collections.abc import Iterator
@@ -10,13 +13,17 @@ GAP: Final = 160
 _HEADER = re.compile(r"-----BEGIN (?:[A-Z0-9]{2,20} ){0,4}PRIVATE KEY(?: BLOCK)?-----")
 _OPEN_HEADER = re.compile(r"(?<![A-Z-])(?:-{1,5}|-----B[A-Z0-9 ]{0,70}-{0,5})\Z")
 _BETWEEN = r"(?:(?!-----)[^\[\]{}])"
-_LINE = r"(?<![A-Za-z0-9+/_])(?:[A-Za-z0-9+/=]|\\/)"
+_STARTS = r"(?<![A-Za-z0-9+/_])"
+_SIGN = r"(?:[A-Za-z0-9+/=]|\\/)"
+_REST = r"[A-Za-z0-9+/=]*+(?:\\/[A-Za-z0-9+/=]*+)*(?![_(]|\\/)"
+"""All signs of a line of key: it gives none of them back, since one that is followed by an escaped `/` is refused."""
+_SPACE = r"(?:\s++|\\++[nr])"
 _FOOTER = re.compile(_BETWEEN + r"{0,160}?-----END (?:[A-Z0-9]{2,20} ){0,4}PRIVATE KEY(?: BLOCK)?-----")
-_FIRST = re.compile(_BETWEEN + r"{0,160}?" + _LINE + r"{40,}+(?![_(])")
-_NEXT = re.compile(_BETWEEN + r"{0,40}?" + _LINE + r"{16,}+(?![_(])")
-_LAST = re.compile(r"(?:\s|\\+[nr]){1,40}+[A-Za-z0-9+/=]{0,40}+\s{0,3}+\Z")
-_ONLY_KEY = re.compile(r"(?:\s|\\+[nr])*+[A-Za-z0-9+/=](?:[A-Za-z0-9+/=\s]|\\+[nr])*+")
-_CUT = re.compile(r"""(?:\s|\\+[nr])++(?:[A-Za-z0-9+/=]++\s*+\Z|[A-Za-z0-9+/=]{8,}+(?=\\*+["'`]))""")
+_FIRST = re.compile(rf"{_BETWEEN}{{0,160}}?{_STARTS}(?={_SIGN}{{40}}){_REST}")
+_NEXT = re.compile(rf"{_BETWEEN}{{0,40}}?{_STARTS}(?={_SIGN}{{16}}){_REST}")
+_LAST = re.compile(r"(?:\s|\\++[nr]){1,40}[A-Za-z0-9+/=]{0,40}+\s{0,3}+\Z")
+_ONLY_KEY = re.compile(rf"{_SPACE}*[A-Za-z0-9+/=](?:[A-Za-z0-9+/=\s]++|\\++[nr])*")
+_CUT = re.compile(_SPACE + r"""+(?:[A-Za-z0-9+/=]++\s*+\Z|[A-Za-z0-9+/=]{8,}+(?=\\*+["'`]))""")
 
 
 def key_block_spans(text: str) -> Iterator[tuple[int, int]]:

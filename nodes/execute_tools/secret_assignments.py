@@ -1,4 +1,8 @@
-"""Literals under secret names in text: code, settings, headers, logs, command lines. Pure, and in linear time."""
+"""Literals under secret names in text: code, settings, headers, logs, command lines. Pure, and in linear time.
+
+Only single characters repeat possessively: Python before 3.11.5 is wrong about groups that do (gh-106052). A group
+that is found in a lookahead, as in `(?=(?P<value>...))(?P=value)`, gives nothing back either.
+"""
 
 import re
 from collections.abc import Iterator
@@ -31,10 +35,11 @@ _LINK = re.compile(
 )
 _QUOTED = re.compile(
     r"""(?:[bBrRuUfF]{1,2}(?=["'`\\]))?\\{0,7}+(?P<quote>["'`])"""
-    r"""(?P<value>(?:(?!(?P=quote))[^\s\\\u2e80-\U0010ffff]|\\[^\s"'`nrt\\]){8,4096}+)(?=\\{0,7}(?P=quote))"""
+    r"""(?P<value>(?:(?!(?P=quote))[^\s\\\u2e80-\U0010ffff]|\\[^\s"'`nrt\\]){8,4096})(?=\\{0,7}(?P=quote))"""
 )
 _BARE = re.compile(
-    r"(?P<value>(?:[A-Za-z0-9+/_.~!@#$%^*=?:-]|&(?![A-Za-z_][A-Za-z0-9_.-]{0,40}+=)){8,4096}+)(?![(\[{]|<(?!/))"
+    r"(?=(?P<value>(?:[A-Za-z0-9+/_.~!@#$%^*=?:-]|&(?![A-Za-z_][A-Za-z0-9_.-]{0,40}+=)){8,4096}))(?P=value)"
+    r"(?![(\[{]|<(?!/))"
 )
 _ATTRIBUTES = re.compile(r"[A-Za-z_]\w*+(?:\.[A-Za-z_]\w*+)+")
 

@@ -2,7 +2,8 @@
 
 Each shape is looked for only where one of its words is in the text, and takes linear time: what repeats is
 possessive or short. Source: the prefixes, alphabets and lengths follow gitleaks' rules (config/gitleaks.toml) and the
-providers' own documents; lengths are a little lower, for keys that were cut.
+providers' own documents; lengths are a little lower, for keys that were cut. Only single characters repeat
+possessively: Python before 3.11.5 is wrong about groups that do (gh-106052).
 """
 
 import base64
@@ -186,7 +187,7 @@ _PREFIXED: Final[tuple[tuple[str, str], ...]] = (
     ("lsv2_pt_ lsv2_sk_", "[0-9a-f]{32}_[0-9a-f]{10}"),  # LangSmith
     ("b3BlbnNzaC1rZXktdjE", "[A-Za-z0-9+/]{20,}+=*"),  # an OpenSSH key without its first line
     *((f"LS0tLS1CRUdJTi{kind}", "[A-Za-z0-9+/]{40,}+=*") for kind in ("BQUklW", "BSU0Eg", "BFQyBQ", "BPUEVOU1NI")),
-    ("eyJ", rf"{_T}{{8,}}+\.(?:eyJ{_T}{{8,}}+(?:\.{_T}*+)?|{_T}{{8,}}+\.{_T}{{8,}}+(?:\.{_T}++)*+)"),  # JSON web tokens
+    ("eyJ", rf"{_T}{{8,}}+\.(?:eyJ{_T}{{8,}}+(?:\.{_T}*+)?|{_T}{{8,}}+\.{_T}{{8,}}+(?:\.{_T}++)*)"),  # JSON web tokens
 )
 """Prefixes, and what follows them."""
 

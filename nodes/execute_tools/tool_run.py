@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass, replace
 
-from nodes.execute_tools.redact import redact
+from nodes.execute_tools.redact import PLACEHOLDER, redact
 from nodes.execute_tools.registry import ToolOutput
+from nodes.execute_tools.whole_words import first_words
 from nodes.records import CallResult, RawCall, ToolCall, ToolError, ToolErrorCode, ToolResult
 
 LONGEST_REASON = 2_000
@@ -127,7 +128,7 @@ def reason_of(error: BaseException) -> str:
         text = str(error)
     except Exception:  # noqa: BLE001 - an exception whose text fails is still an exception
         text = ""
-    return str(redact(text[:LONGEST_REASON])) or type(error).__name__
+    return str(redact(first_words(text, LONGEST_REASON, PLACEHOLDER))) or type(error).__name__
 
 
 def _failure(error: str, code: ToolErrorCode, message: str, attempts: int, error_type: str) -> Failure:

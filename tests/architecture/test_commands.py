@@ -75,7 +75,7 @@ def test_ci_ends_with_the_summary_of_the_tests(tmp_path: Path, broken: str, stag
     (tmp_path / ".ci").mkdir()
     shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci")
     rules = [
-        f"setup sandbox lint test demo:\n\t@echo doing $@\n",
+        "setup sandbox lint test demo:\n\t@echo doing $@\n",
         f"\t@test $@ != test || echo '{SUMMARY}'\n\t@test $@ != {broken}\n",
     ]
     (tmp_path / "Makefile").write_text("".join(rules), encoding="utf-8")

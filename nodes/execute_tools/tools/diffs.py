@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Iterator
 
+from nodes.execute_tools.masked_blocks import masked_blocks
 from nodes.execute_tools.tools.text_files import to_unix
 
 MAX_DIFF_LINES = 200
@@ -15,6 +16,7 @@ def unified_diff(path: str, before: str | None, after: str) -> str:
     """A unified diff, at most 200 lines and 20,000 characters long; `before` is None for a new file.
 
     A longer one ends in a line that says how much was left out. Line ends are not compared; "" means no difference.
+    The lines of a private key are shown as marks, also where only one of the texts has its first line.
     """
     old, new = _lines(before or ""), _lines(after)
     start, tail = _common_ends(old, new)
@@ -22,13 +24,22 @@ def unified_diff(path: str, before: str | None, after: str) -> str:
         return ""
     first = max(0, start - _CONTEXT)
     last = max(0, tail - _CONTEXT)
-    body = _hunks(old[first : len(old) - last], new[first : len(new) - last], first)
+    body = list(_hunks(old[first : len(old) - last], new[first : len(new) - last], first))
+    hidden = _hidden(before or "") | _hidden(after)
+    if hidden:
+        body = [line[:1] + hidden.get(line[1:], line[1:]) for line in body]
     return _bounded([f"--- {'/dev/null' if before is None else 'a/' + path}\n", f"+++ b/{path}\n", *body])
 
 
 def _lines(text: str) -> list[str]:
     lines = to_unix(text).split("\n")
     return [line + "\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
+
+
+def _hidden(text: str) -> dict[str, str]:
+    """The lines of which a private key takes something, and how they are shown."""
+    lines, masked = _lines(text), masked_blocks(to_unix(text))
+    return {line: shown for line, shown in zip(lines, _lines(masked), strict=True) if shown != line}
 
 
 def _common_ends(old: list[str], new: list[str]) -> tuple[int, int]:

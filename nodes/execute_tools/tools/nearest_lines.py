@@ -4,7 +4,9 @@ from typing import NamedTuple
 
 from rapidfuzz import fuzz, process
 
+from nodes.execute_tools.masked_blocks import masked_blocks
 from nodes.execute_tools.tools.text_files import to_unix
+from nodes.execute_tools.whole_words import first_words
 
 MAX_REGIONS = 3
 MAX_REGION_LINES = 40
@@ -17,7 +19,10 @@ _REGION_SCORE = 50.0
 
 
 class Region(NamedTuple):
-    """Real lines of a file, `first` to `last` counted from 1, and how near they are, 0 to 100."""
+    """Lines of a file, `first` to `last` counted from 1, and how near they are, 0 to 100.
+
+    They are as they are in the file, but for the lines of a private key, which are marks.
+    """
 
     first: int
     last: int
@@ -33,6 +38,7 @@ def nearest_regions(text: str, wanted: str) -> tuple[Region, ...]:
     """
     wanted_lines = to_unix(wanted).strip("\n").split("\n")[:MAX_REGION_LINES]
     lines = text.split("\n")
+    shown = masked_blocks(text).split("\n")
     places = [_compared(line) for line in lines]
     found: dict[int, Region] = {}
     for offset in _anchors(wanted_lines):
@@ -41,7 +47,7 @@ def nearest_regions(text: str, wanted: str) -> tuple[Region, ...]:
         )
         for _line, _score, index in near:
             first = max(0, index - offset)
-            found.setdefault(first, _region(lines, first, wanted_lines))
+            found.setdefault(first, _region(lines, shown, first, wanted_lines))
     ranked = sorted((region for region in found.values() if region.score >= _REGION_SCORE), key=_rank)
     return _apart(ranked)
 
@@ -56,12 +62,14 @@ def _anchors(wanted_lines: list[str]) -> list[int]:
     return sorted(told, key=lambda index: -len(wanted_lines[index].strip()))[:_ANCHORS]
 
 
-def _region(lines: list[str], first: int, wanted_lines: list[str]) -> Region:
-    taken = lines[first : first + len(wanted_lines)]
+def _region(lines: list[str], shown: list[str], first: int, wanted_lines: list[str]) -> Region:
+    """What stands from the line with index `first` on; `shown` are the lines as they may be shown."""
+    last = first + len(wanted_lines)
+    taken = lines[first:last]
     wanted = "\n".join(_compared(line) for line in wanted_lines)
     score = fuzz.ratio("\n".join(_compared(line) for line in taken), wanted)
-    shown = "\n".join(line.removesuffix("\r") for line in taken)[:MAX_REGION_CHARACTERS]
-    return Region(first + 1, first + len(taken), shown, score)
+    told = "\n".join(line.removesuffix("\r") for line in shown[first:last])
+    return Region(first + 1, first + len(taken), first_words(told, MAX_REGION_CHARACTERS), score)
 
 
 def _rank(region: Region) -> tuple[float, int]:

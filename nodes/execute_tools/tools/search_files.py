@@ -27,6 +27,7 @@ from nodes.execute_tools.tools.search_matches import (
     MORE_MATCHES,
     NO_MATCHES,
     FileMatches,
+    file_masks,
     find_text,
     read_ripgrep,
     select,
@@ -209,7 +210,9 @@ class _Search:
         if isinstance(result, ToolError):
             return result
         self.bytes_left -= MAX_OUTPUT_BYTES if result.truncated else len(result.stdout)
-        self.files += read_ripgrep(result.stdout, {handle_path(file): file.path for file in files})
+        masks = {file.path: _masks(file) for file in files}
+        names = {handle_path(file): file.path for file in files if masks[file.path] is not None}
+        self.files += read_ripgrep(result.stdout, names, {path: lines for path, lines in masks.items() if lines})
         return None
 
     def _count(self) -> int:
@@ -220,6 +223,16 @@ class _Search:
 
     def _seconds_left(self) -> float:
         return max(0, self.deadline - monotonic_ms()) / 1_000
+
+
+def _masks(file: OpenedFile) -> dict[int, str] | None:
+    """The lines of the file that a private key takes something of, or None where that cannot be found out."""
+    try:
+        file.stream.seek(0)
+        data = file.stream.read(MAX_FILE_BYTES + 1)
+    except OSError:
+        return None
+    return file_masks(data) if len(data) <= MAX_FILE_BYTES else None
 
 
 def _names(listed: bytes) -> Iterator[str]:

@@ -1,11 +1,14 @@
 """What a search in files found: lines by file, from ripgrep's JSON or by our own eyes, cut to what may be shown."""
 
 import base64
+import codecs
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from nodes.execute_tools.masked_blocks import masked_lines
+from nodes.execute_tools.whole_words import whole_words
 from nodes.records import JsonMap
 
 NO_MATCHES = "no matches found; try list_files, check alternate naming, or broaden the filters"
@@ -41,11 +44,16 @@ class Selection(NamedTuple):
     has_more: bool
 
 
-def read_ripgrep(output: bytes, names: Mapping[str, str]) -> list[FileMatches]:
+MaskedLines = Mapping[str, Mapping[int, str]]
+"""By the real name of a file, the lines that are not shown as they are, by number from 1."""
+
+
+def read_ripgrep(output: bytes, names: Mapping[str, str], masked: MaskedLines | None = None) -> list[FileMatches]:
     """The files in `rg --json` output, in its order, but for a line that was cut off.
 
     `names` are the real names of the files that the program was given, by those under which it was given them; what
-    has none here is left out. What is binary is left out as well: ripgrep searches it in files that it is handed.
+    has none here is left out. `masked` lines are shown as they are there. What is binary is left out as well: ripgrep
+    searches it in files that it is handed.
     """
     files: dict[str, FileMatches] = {}
     for line in output.split(b"\n"):
@@ -60,26 +68,41 @@ def read_ripgrep(output: bytes, names: Mapping[str, str]) -> list[FileMatches]:
         if event["type"] not in {"match", "context"}:
             continue
         text = _line(data["lines"])
-        found.offsets[data["line_number"]] = data["absolute_offset"]
+        number = data["line_number"]
+        found.offsets[number] = data["absolute_offset"]
+        hidden = (masked or {}).get(name, {}).get(number)
         if event["type"] == "context":
-            found.context[data["line_number"]] = clip(text)
+            found.context[number] = clip(hidden or text)
             continue
         start = data["submatches"][0]["start"] if data["submatches"] else 0
-        found.matches[data["line_number"]] = clip(text, len(text.encode()[:start].decode(errors="ignore")))
+        at = len(text.encode()[:start].decode(errors="ignore"))
+        found.matches[number] = clip(hidden or text, at)
     return [file for file in files.values() if file.matches]
 
 
+def file_masks(data: bytes) -> dict[int, str]:
+    """The lines of a file that a private key takes something of, with marks in its place, by number from 1.
+
+    The bytes are read as ripgrep reads them: as UTF-16 where they say so, otherwise as UTF-8, as far as they are that.
+    """
+    encoding = "utf-16" if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
+    if encoding != "utf-16" and b"-----BEGIN" not in data:
+        return {}
+    return masked_lines(data.decode(encoding, errors="replace"))
+
+
 def find_text(path: str, text: str, wanted: str, *, ignore_case: bool, context_lines: int) -> FileMatches:
-    """The lines of `text` in which `wanted` occurs, to the letter or in any case."""
+    """The lines of `text` in which `wanted` occurs, to the letter or in any case; those of a private key as marks."""
+    masked = masked_lines(text)
     lines = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
     needle = wanted.casefold() if ignore_case else wanted
     found = FileMatches(path)
     for index, line in enumerate(lines):
         at = (line.casefold() if ignore_case else line).find(needle)
         if at >= 0:
-            found.matches[index + 1] = clip(line, at)
+            found.matches[index + 1] = clip(masked.get(index + 1, line), at)
             around = range(max(0, index - context_lines), min(len(lines), index + context_lines + 1))
-            found.context.update({near + 1: clip(lines[near]) for near in around})
+            found.context.update({near + 1: clip(masked.get(near + 1, lines[near])) for near in around})
     return found
 
 
@@ -98,13 +121,16 @@ def select(
 
 
 def clip(line: str, at: int = 0) -> str:
-    """At most 300 characters of a line, without its line end, so that what stands at `at` is among them."""
+    """About 300 characters of a line, without its line end, so that what stands at `at` is among them.
+
+    A longer line is cut between words, and its secrets are marks: the rest of one might not be known for what it is.
+    """
     bare = line.rstrip("\r\n")
     if len(bare) <= LINE_CHARACTERS:
         return bare
     start = max(0, min(at - _LEAD, len(bare) - LINE_CHARACTERS))
-    end = start + LINE_CHARACTERS
-    return ("[...]" if start else "") + bare[start:end] + ("[...]" if end < len(bare) else "")
+    piece, start, end = whole_words(bare, start, start + LINE_CHARACTERS)
+    return ("[...]" if start else "") + piece + ("[...]" if end < len(bare) else "")
 
 
 def _flat(files: Iterable[FileMatches], may_show: Callable[[str], bool], context_lines: int) -> Iterator[JsonMap]:

@@ -6,7 +6,9 @@ import json
 from collections.abc import Callable
 from typing import NamedTuple
 
+from nodes.execute_tools.masked_blocks import MaskedStream
 from nodes.execute_tools.tools.text_files import SNIFFED_BYTES
+from nodes.execute_tools.whole_words import MARGIN, whole_words
 
 MAX_LINES = 500
 """Lines of one page. Source: spec 3, MVP defaults (`max_lines=500`)."""
@@ -19,7 +21,8 @@ CHUNK_BYTES = 1 << 20
 class TextPage(NamedTuple):
     r"""Lines `start_line` onwards, ended by "\n" as they were in the file.
 
-    `sha256` is that of the whole file; `long_lines_cut` counts the lines of the page that were cut at 2000 characters.
+    `sha256` is that of the whole file; `long_lines_cut` counts the lines of the page that were cut at 2000 characters,
+    or at the last place before where a word ends. Lines of a private key are marks, wherever the page begins.
     """
 
     content: str
@@ -48,6 +51,7 @@ def read_page(read: Callable[[int], bytes], start_line: int, limit: int) -> Text
     decoder = codecs.getincrementaldecoder("utf-8-sig")()
     digest = hashlib.sha256()
     page = _Page(start_line, limit)
+    masked = MaskedStream()
     first = True
     while chunk := read(CHUNK_BYTES):
         if first and b"\x00" in chunk[:SNIFFED_BYTES]:
@@ -57,12 +61,13 @@ def read_page(read: Callable[[int], bytes], start_line: int, limit: int) -> Text
             text = decoder.decode(chunk)
         except UnicodeDecodeError:
             return None
-        page.feed(text)
+        page.feed(masked.feed(text))
         first = False
     try:
         decoder.decode(b"", final=True)
     except UnicodeDecodeError:
         return None
+    page.feed(masked.close())
     return page.finish(digest.hexdigest())
 
 
@@ -117,18 +122,19 @@ class _Page:
         return len(self._lines) < self._limit and self._bytes < MAX_PAGE_BYTES
 
     def _take(self, text: str, start: int, end: int) -> None:
-        """Adds to the open line, of which is kept what can be shown, and one character for a carriage return."""
-        room = MAX_LINE_CHARACTERS + 1 - len(self._open)
+        """Adds to the open line, of which is kept what can be shown, and what tells whether it is a secret."""
+        room = MAX_LINE_CHARACTERS + MARGIN - len(self._open)
         self._open += text[start : min(end, start + room)]
         self._open_length += end - start
 
     def _close(self, line_end: str) -> None:
-        line = self._open
-        if line_end and len(line) == self._open_length:
+        line, length = self._open, self._open_length
+        if line_end and len(line) == length:
             line = line.removesuffix("\r")
-        hidden = (self._open_length if len(line) > MAX_LINE_CHARACTERS else len(line)) - MAX_LINE_CHARACTERS
-        if hidden > 0:
-            line = f"{line[:MAX_LINE_CHARACTERS]} [... {hidden} more characters]"
+            length = len(line)
+        if len(line) > MAX_LINE_CHARACTERS:
+            line, _, end = whole_words(line, 0, MAX_LINE_CHARACTERS)
+            line += f" [... {length - end} more characters]"
             self._cut += 1
         self._lines.append(line + line_end)
         self._bytes += len(json.dumps(line + line_end, ensure_ascii=False).encode())

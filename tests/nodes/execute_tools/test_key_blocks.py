@@ -1,5 +1,8 @@
+import re
+
 import pytest
 
+from nodes.execute_tools import key_blocks
 from nodes.execute_tools.key_blocks import GAP, key_block_spans, open_block
 from tests.nodes.execute_tools.secret_samples import BASE64, BENIGN, BLOCKS
 
@@ -59,3 +62,9 @@ def test_hostile_text_takes_linear_time(piece: str) -> None:
     list(key_block_spans(text))
     list(key_block_spans(piece + (BASE64 + "\n") * 6_000))
     open_block(text)
+
+
+@pytest.mark.parametrize("pattern", [each for each in vars(key_blocks).values() if isinstance(each, re.Pattern)])
+def test_no_group_repeats_possessively(pattern: re.Pattern[str]) -> None:
+    """Python before 3.11.5 is wrong about such groups (gh-106052), which no later one shows."""
+    assert re.search(r"\)(?:[*+?]|\{[0-9,]+\})\+|\(\?>", pattern.pattern) is None

@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from nodes.execute_tools.secret_assignments import fold
@@ -124,3 +126,9 @@ def test_each_shape_takes_linear_time(word: str) -> None:
         list(shape_spans(text, fold(text)))
     text = word + "a1B2" * 12_500
     list(shape_spans(text, fold(text)))
+
+
+@pytest.mark.parametrize("pattern", [shape.pattern for shape in SHAPES])
+def test_no_group_repeats_possessively(pattern: re.Pattern[str]) -> None:
+    """Python before 3.11.5 is wrong about such groups (gh-106052), which no later one shows."""
+    assert re.search(r"\)(?:[*+?]|\{[0-9,]+\})\+|\(\?>", pattern.pattern) is None

@@ -95,7 +95,10 @@ def test_an_unknown_tool_is_answered_with_those_there_are() -> None:
         (RuntimeError(), "RuntimeError"),
         (UnspeakableError(), "UnspeakableError"),
         (RuntimeError("key sk-abcdefghijkl1234mnop"), "key ***"),
-        (RuntimeError("x" * 10_000), "x" * LONGEST_REASON),
+        (RuntimeError("xyz " * 10_000), "xyz " * (LONGEST_REASON // 4)),
+        (RuntimeError("x" * 10_000), "RuntimeError"),
+        (RuntimeError("a " * 995 + "key sk-abcdefghijkl1234mnop " + "b " * 9), "a " * 995 + "key ***"),
+        (RuntimeError("a " * 995 + "quokka-4471-lantern-88"), "a " * 995),
     ],
 )
 def test_a_reason_is_short_without_secrets_and_never_empty(error: BaseException, reason: str) -> None:

@@ -253,20 +253,14 @@ PART = use(("read_file", {"path": "key.py", "start_line": 4, "limit": 1}))
 TAIL = use(("read_file", {"path": "key.py", "start_line": 4}))
 SEARCH = use(("search_files", {"pattern": PLANTED.key_block[:8]}))
 EDIT = use(("edit_file", {"path": "key.py", "old_str": "limit = 10", "new_str": "limit = 20"}))
-
-
-IN_PART = pytest.mark.xfail(reason="what is shown of a file is redacted without what stands around it in the file")
+AROUND = use(("search_files", {"pattern": "limit", "context_lines": 3}))
+MISS = use(("edit_file", {"path": "key.py", "old_str": f"{PLANTED.key_block[:12]}\nlimit = 9", "new_str": "x"}))
 
 
 @pytest.mark.parametrize(
     "step",
-    [
-        pytest.param(WHOLE, id="whole"),
-        pytest.param(PART, id="part", marks=IN_PART),
-        pytest.param(TAIL, id="tail", marks=IN_PART),
-        pytest.param(SEARCH, id="search", marks=IN_PART),
-        pytest.param(EDIT, id="edit", marks=IN_PART),
-    ],
+    [WHOLE, PART, TAIL, SEARCH, AROUND, EDIT, MISS],
+    ids=["whole", "part", "tail", "search", "around", "edit", "miss"],
 )
 def test_a_key_block_is_shown_nowhere_not_even_in_part(scene: Scene, step: Use) -> None:
     (scene.root / "key.py").write_text(PLANTED.key_file(), encoding="utf-8")

@@ -3,7 +3,9 @@ import difflib
 import pytest
 from hypothesis import given, strategies as st
 
+from nodes.execute_tools.redact import MARK
 from nodes.execute_tools.tools.diffs import MAX_DIFF_CHARACTERS, MAX_DIFF_LINES, unified_diff
+from tests.nodes.execute_tools.secret_samples import BASE64, BLOCKS
 
 LINES = st.lists(st.sampled_from(["a\n", "b\n", "c\n", "d\n"]), max_size=30)
 
@@ -55,6 +57,60 @@ def applied(before: list[str], diff: str) -> list[str]:
         if line[0] in " +":
             result.append(line[1:])
     return result + before[used:]
+
+
+KEY_FILE = f'KEY = """{BLOCKS[0]}"""\nlimit = 10\n'
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "body"),
+    [
+        ("10", "20", f'@@ -3,4 +3,4 @@\n {MARK}\n {MARK}\n {MARK}"""\n-limit = 10\n+limit = 20\n'),
+        (
+            BASE64[::-1],
+            BASE64[1::-1] + BASE64,
+            f'@@ -1,6 +1,6 @@\n KEY = """{MARK}\n {MARK}\n-{MARK}\n+{MARK}\n {MARK}\n {MARK}"""\n limit = 10\n',
+        ),
+        (
+            BLOCKS[0][:10],
+            "",
+            f'@@ -1,4 +1,4 @@\n-KEY = """{MARK}\n+KEY = """{BLOCKS[0][10:31]}\n {MARK}\n {MARK}\n {MARK}\n',
+        ),
+    ],
+    ids=["below the key", "in the key", "its first line"],
+)
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("undone", [False, True])
+def test_the_lines_of_a_private_key_are_marks(old: str, new: str, body: str, end: str, undone: bool) -> None:
+    before, after = KEY_FILE, KEY_FILE.replace(old, new, 1)
+    if undone:
+        before, after, body = after, before, turned(body)
+    head = "--- a/f.py\n+++ b/f.py\n"
+    assert unified_diff("f.py", before.replace("\n", end), after.replace("\n", end)) == head + body
+
+
+def turned(body: str) -> str:
+    """The hunk that undoes one in which a single line is replaced."""
+    lines = body.splitlines(keepends=True)
+    at = next(index for index, line in enumerate(lines) if line[0] == "-")
+    lines[at : at + 2] = ["-" + lines[at + 1][1:], "+" + lines[at][1:]]
+    return "".join(lines)
+
+
+def test_a_deleted_and_a_new_file_show_no_key() -> None:
+    masked = f'KEY = """{MARK}\n{MARK}\n{MARK}\n{MARK}\n{MARK}"""\nlimit = 10\n'.splitlines(keepends=True)
+    new, gone = ("".join(sign + line for line in masked) for sign in "+-")
+    assert unified_diff("f.py", None, KEY_FILE) == f"--- /dev/null\n+++ b/f.py\n@@ -0,0 +1,6 @@\n{new}"
+    assert unified_diff("f.py", KEY_FILE, "") == f"--- a/f.py\n+++ b/f.py\n@@ -1,6 +0,0 @@\n{gone}"
+
+
+@given(st.integers(0, 6), st.integers(0, 6), st.sampled_from(["", "x = 1\n", BLOCKS[1] + "\n"]))
+def test_no_diff_shows_a_part_of_a_key(first: int, last: int, new: str) -> None:
+    lines = KEY_FILE.splitlines(keepends=True)
+    after = "".join([*lines[:first], new, *lines[max(first, last) :]])
+    diff = unified_diff("f.py", KEY_FILE, after)
+    parts = [line[at : at + 14] for line in (BASE64, BASE64[::-1]) for at in range(len(line) - 13)]
+    assert not [part for part in parts if part in diff]
 
 
 def test_a_long_diff_is_cut_and_says_so() -> None:

@@ -1,6 +1,8 @@
 import pytest
 
+from nodes.execute_tools.redact import MARK
 from nodes.execute_tools.tools.nearest_lines import MAX_REGION_CHARACTERS, MAX_REGIONS, Region, nearest_regions
+from tests.nodes.execute_tools.secret_samples import BASE64, BLOCKS
 
 CODE = "def add(a, b):\r\n    return a - b\r\n\r\n\r\ndef sub(a, b):\r\n    return a + b\r\n"
 
@@ -34,4 +36,18 @@ def test_regions_are_few_and_apart() -> None:
 
 
 def test_a_long_line_is_cut() -> None:
-    assert nearest_regions("x" * 5000, "x" * 300) == (Region(1, 1, "x" * MAX_REGION_CHARACTERS, 100.0),)
+    shown = "xyz " * (MAX_REGION_CHARACTERS // 4)
+    assert nearest_regions("xyz " * 1250, "xyz " * 75) == (Region(1, 1, shown, 100.0),)
+
+
+def test_no_word_is_cut() -> None:
+    shown = "xyz " * (MAX_REGION_CHARACTERS // 4 - 1)
+    assert nearest_regions(shown + "quokka-4471", "xyz " * 75) == (Region(1, 1, shown, 100.0),)
+
+
+def test_the_lines_of_a_private_key_are_marks() -> None:
+    lines = f'KEY = """{BLOCKS[0]}"""\r\nlimit = 10\r\n'
+    [region] = nearest_regions(lines, f"{BASE64[:-3]}x\n{BASE64[::-1]}")
+    assert (region.first, region.last, region.text) == (2, 3, f"{MARK}\n{MARK}")
+    [below] = nearest_regions(lines, f"{BASE64[:20]}x==\n-----END\nlimit = 9\n")
+    assert (below.first, below.last, below.text) == (4, 6, f'{MARK}\n{MARK}"""\nlimit = 10')

@@ -7,9 +7,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from nodes.execute_tools.environment.kept_results import KeptResults
+from nodes.execute_tools.redact import MARK
 from nodes.execute_tools.registry import ToolContext, ToolOutput
 from nodes.execute_tools.tools.read_file import read_file
 from nodes.records import ToolErrorCode
+from tests.nodes.execute_tools.secret_samples import BLOCKS
 from tests.nodes.execute_tools.tools.conftest import Bench
 
 
@@ -48,9 +50,15 @@ def test_an_empty_file_is_no_error(bench: Bench) -> None:
 
 
 def test_long_lines_are_cut_and_counted(bench: Bench) -> None:
-    bench.put({"a": "x" * 2001 + "\nshort\n"})
+    bench.put({"a": "x" * 1000 + " " + "x" * 1001 + "\nshort\n"})
     data = bench.data(read_file, path="a")
-    assert (data["content"][-28:], data["long_lines_cut"]) == ("[... 1 more characters]\nshort\n"[-28:], 1)
+    assert (data["content"][1000:], data["long_lines_cut"]) == ("  [... 1001 more characters]\nshort\n", 1)
+
+
+def test_a_part_of_a_private_key_is_shown_as_marks(bench: Bench) -> None:
+    bench.put({"a.py": f'KEY = """{BLOCKS[0]}"""\nlimit = 10\n'})
+    data = bench.data(read_file, path="a.py", start_line=2, limit=3)
+    assert (data["content"], data["lines_remaining"]) == (f"{MARK}\n" * 3, 2)
 
 
 @pytest.mark.parametrize(

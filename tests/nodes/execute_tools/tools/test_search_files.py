@@ -8,8 +8,10 @@ import pytest
 
 from nodes.execute_tools.environment.processes import ProcessResult
 from nodes.execute_tools.environment.workspace import OpenedFile, Workspace
+from nodes.execute_tools.redact import MARK
 from nodes.execute_tools.tools.search_files import search_files
 from nodes.records import ToolError, ToolErrorCode
+from tests.nodes.execute_tools.secret_samples import BASE64, BLOCKS
 from tests.nodes.execute_tools.tools.conftest import Bench, deny_env
 
 MODULE = sys.modules[search_files.run.__module__]
@@ -79,6 +81,28 @@ def test_context(bench: Bench) -> None:
     [match] = bench.data(search_files, pattern="def add", context_lines=3)["matches"]
     before, after = ["import os", "", ""], ["    return a + b"]
     assert match == {"path": "a.py", "line": 4, "text": "def add(a, b):", "before": before, "after": after}
+
+
+@pytest.mark.usefixtures("finder")
+def test_the_lines_of_a_private_key_are_marks(bench: Bench) -> None:
+    bench.put({"key.py": f'KEY = """{BLOCKS[0]}"""\nlimit = 10\n'})
+    assert places(bench, pattern=BASE64[:8]) == [f"key.py:2:{MARK}", f"key.py:4:{MARK}"]
+    [match] = bench.data(search_files, pattern="limit", context_lines=3)["matches"]
+    assert (match["before"], match["text"]) == ([MARK, MARK, f'{MARK}"""'], "limit = 10")
+
+
+def test_a_program_that_moves_the_handles_changes_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where /dev/fd gives the same handle again, as on macOS, the program leaves it at its end."""
+    real = vars(MODULE)["search_handles"]
+
+    def search(argv: list[str], files: list[OpenedFile], **named: Any) -> object:
+        result = real(argv, files, **named)
+        assert all(file.stream.read() for file in files)
+        return result
+
+    monkeypatch.setattr(MODULE, "search_handles", search)
+    bench.put({"key.py": f"{BLOCKS[0]}\n"})
+    assert places(bench, pattern=BASE64[:8]) == [f"key.py:2:{MARK}", f"key.py:4:{MARK}"]
 
 
 @pytest.mark.usefixtures("finder")
@@ -241,6 +265,33 @@ def test_a_file_is_searched_as_it_was_opened(bench: Bench, monkeypatch: pytest.M
 
     monkeypatch.setattr(MODULE, "search_handles", late)
     assert places(bench, pattern="add") == ["a.txt:1:add"]
+
+
+def grown(root: Path, file: OpenedFile) -> None:
+    (root / file.path).write_text("limit = 10\n" * 9)
+
+
+def unreadable(_: Path, file: OpenedFile) -> None:
+    folder = os.open("/", os.O_RDONLY)
+    os.dup2(folder, file.stream.fileno())
+    os.close(folder)
+
+
+@pytest.mark.parametrize("spoil", [grown, unreadable])
+def test_a_file_in_which_no_key_can_be_looked_for_any_more_is_not_shown(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, spoil: Callable[[Path, OpenedFile], None]
+) -> None:
+    real = vars(MODULE)["search_handles"]
+
+    def search(argv: list[str], files: list[OpenedFile], **named: Any) -> object:
+        result = real(argv, files, **named)
+        spoil(bench.root, files[0])
+        return result
+
+    monkeypatch.setattr(MODULE, "MAX_FILE_BYTES", 20)
+    monkeypatch.setattr(MODULE, "search_handles", search)
+    bench.put({"a.py": "limit = 10\n", "b.py": "limit = 20\n"})
+    assert places(bench, pattern="limit") == ["b.py:1:limit = 20"]
 
 
 def test_no_more_files_are_opened_than_matches_are_wanted(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,16 +2,22 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given, strategies as st
 
+from nodes.execute_tools.redact import MARK
 from nodes.execute_tools.tools.search_matches import (
     LINE_CHARACTERS,
     MAX_SHOWN_BYTES,
     FileMatches,
     clip,
+    file_masks,
     find_text,
     read_ripgrep,
     select,
 )
+from tests.nodes.execute_tools.secret_samples import BASE64, BLOCKS, MIXED
+
+TOKEN = "".join(("gh", "p_", MIXED[:36]))
 
 
 def event(
@@ -70,9 +76,9 @@ def test_what_is_binary_is_left_out(first_nul: int | None, lines: list[int]) -> 
 
 
 def test_a_long_line_is_cut_around_its_match() -> None:
-    line = "é" * 1000 + "X" + "é" * 1000
-    [found] = read_ripgrep(event("match", FOUR, 1, {"text": line}, len(("é" * 1000).encode())), NAMES)
-    assert found.matches == {1: "[...]" + "é" * 100 + "X" + "é" * 199 + "[...]"}
+    line = "é " * 500 + "X" + " é" * 500
+    [found] = read_ripgrep(event("match", FOUR, 1, {"text": line}, len(("é " * 500).encode())), NAMES)
+    assert found.matches == {1: "[...]" + "é " * 50 + "X" + " é" * 99 + " [...]"}
 
 
 @pytest.mark.parametrize(
@@ -80,13 +86,52 @@ def test_a_long_line_is_cut_around_its_match() -> None:
     [
         ("a\r\n", 0, "a"),
         ("a" * 300, 299, "a" * 300),
-        ("a" * 301, 0, "a" * 300 + "[...]"),
-        ("a" * 301, 300, "[...]" + "a" * 300),
+        ("ab " * 101, 0, "ab " * 100 + "[...]"),
+        ("ab " * 100 + "abc", 301, "[...]" + "ab " * 99 + "abc"),
+        ("ab " * 99 + "a quokka-4471", 0, "ab " * 99 + "a [...]"),
+        ("quokka-4471 b" + " ab" * 99, 300, "[...] b" + " ab" * 99),
+        ("a" * 301, 0, "[...]"),
+        (f"{'ab ' * 99}{TOKEN} {'ab ' * 99}", 300, f"[...] {'ab ' * 32}{MARK} {'ab ' * 54}[...]"),
+        (f'{"ab " * 99}password = "x8K!qP2zzz", {"ab " * 99}', 411, f'[...]{MARK}", {"ab " * 96}[...]'),
     ],
 )
 def test_clip(line: str, at: int, clipped: str) -> None:
     assert clip(line, at) == clipped
-    assert len(clipped) <= LINE_CHARACTERS + 10
+    assert len(clipped) <= LINE_CHARACTERS + 10 + len(MARK)
+
+
+@given(st.integers(0, 400), st.integers(0, 400), st.integers(0, 830))
+def test_no_part_of_a_token_is_shown(before: int, after: int, at: int) -> None:
+    line = "a " * before + TOKEN + " a" * after
+    shown = clip(line, at)
+    if len(line) > LINE_CHARACTERS:
+        assert shown.replace(MARK, "").strip("[.] a") == ""
+
+
+KEY_FILE = f'KEY = """{BLOCKS[0]}"""\nlimit = 10\n'
+KEY_LINES = {1: f'KEY = """{MARK}', 2: MARK, 3: MARK, 4: MARK, 5: f'{MARK}"""'}
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "latin-1"])
+def test_the_lines_of_a_private_key_in_a_file(encoding: str) -> None:
+    assert file_masks(("é\n" + KEY_FILE).encode(encoding)) == {number + 1: line for number, line in KEY_LINES.items()}
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff\xfe", b"limit = 10\n", b"-----BEGIN CERTIFICATE-----\n\xff"])
+def test_a_file_without_a_private_key_has_none(data: bytes) -> None:
+    assert file_masks(data) == {}
+
+
+def test_masked_lines_are_shown_in_place_of_what_ripgrep_says() -> None:
+    lines = [event("match", FOUR, number, {"text": BASE64 + "\n"}, 60) for number in (1, 2)]
+    lines.append(event("context", FOUR, 3, {"text": BASE64 + "\n"}))
+    [found] = read_ripgrep(b"".join(lines), NAMES, {"a.py": {2: f"  {MARK}\r", 3: MARK}, "src/b.py": {1: "x"}})
+    assert found == FileMatches("a.py", {1: BASE64, 2: f"  {MARK}"}, {3: MARK})
+
+
+def test_find_text_shows_a_private_key_as_marks() -> None:
+    found = find_text("f", KEY_FILE, BASE64[:8], ignore_case=False, context_lines=3)
+    assert found == FileMatches("f", {2: MARK, 4: MARK}, KEY_LINES | {6: "limit = 10"})
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,4 @@
+import base64
 import hashlib
 import io
 import json
@@ -5,8 +6,11 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
+from nodes.execute_tools.masked_blocks import masked_blocks
+from nodes.execute_tools.redact import MARK
 from nodes.execute_tools.tools import text_pages
 from nodes.execute_tools.tools.text_pages import MAX_PAGE_BYTES, TextPage, read_page
+from tests.nodes.execute_tools.secret_samples import BLOCKS
 
 
 def page(data: bytes, start_line: int = 1, limit: int = 500, piece: int = 1 << 20) -> TextPage | None:
@@ -62,16 +66,77 @@ def test_all_pages_together_are_the_text(text: str, limit: int, piece: int) -> N
     [
         (2000, b"\n", "x" * 2000 + "\n", 0),
         (2000, b"\r\n", "x" * 2000 + "\n", 0),
-        (2005, b"\n", "x" * 2000 + " [... 5 more characters]\n", 1),
-        (2001, b"", "x" * 2000 + " [... 1 more characters]", 1),
         (2000, b"", "x" * 2000, 0),
-        (3_000_000, b"\n", "x" * 2000 + " [... 2998000 more characters]\n", 1),
+        (2001, b"", " [... 2001 more characters]", 1),
+        (3_000_000, b"\n", " [... 3000000 more characters]\n", 1),
     ],
 )
 def test_long_lines_are_cut(length: int, end: bytes, line: str, cut: int) -> None:
     found = page(b"x" * length + end)
     assert found is not None
     assert (found.content, found.long_lines_cut) == (line, cut)
+
+
+@pytest.mark.parametrize(
+    ("tail", "shown"),
+    [
+        ("abc", "abc"),
+        (" abcd", "  [... 4 more characters]"),
+        (", a b c", ", a [... 4 more characters]"),
+        (" quokka-4471-lantern-88", "  [... 22 more characters]"),
+        (" sk-abcdefghijkl1234mnop abc", f" {MARK} [... 4 more characters]"),
+    ],
+)
+@pytest.mark.parametrize("end", ["", "\r\n"])
+def test_a_long_line_is_cut_between_words(tail: str, shown: str, end: str) -> None:
+    start = "ab " * 664 + " pass"
+    found = page(f"{start}{tail}{end}".encode())
+    assert found is not None
+    assert found.content == start + shown + end.removeprefix("\r")
+
+
+def test_a_long_line_is_cut_behind_a_value_that_its_name_makes_a_secret() -> None:
+    found = page(f'{"ab " * 660}password="P@ssw0rd99x", abc'.encode())
+    assert found is not None
+    assert found.content == f'{"ab " * 660}password="{MARK} [... 6 more characters]'
+
+
+def lines_of_key(count: int) -> list[str]:
+    letters = base64.b64encode(b"".join(hashlib.sha512(bytes([number])).digest() for number in range(count))).decode()
+    return [letters[start : start + 64] for start in range(0, 64 * count, 64)]
+
+
+@st.composite
+def files_with_a_key(draw: st.DrawFn) -> tuple[str, list[str]]:
+    """A file, and the lines of the key that stands somewhere in it."""
+    key = lines_of_key(draw(st.integers(1, 12)))
+    key[-1] = key[-1][: draw(st.integers(14 if key[1:] else 40, 64))]
+    kind = draw(st.sampled_from(["", "RSA ", "OPENSSH ", "ENCRYPTED "]))
+    lines = [f"-----BEGIN {kind}PRIVATE KEY-----", *key, f"-----END {kind}PRIVATE KEY-----"]
+    before, after = draw(st.sampled_from([("", ""), ("# ", ""), ('    "', '\\n"'), ("\t", "")]))
+    end = draw(st.sampled_from(["\n", "\r\n"]))
+    around = st.lists(st.sampled_from(["", "x = 1", "---", "-----BEGIN CERTIFICATE-----", "é" * 70]), max_size=8)
+    block = [f"{before}{line}{after}" for line in lines]
+    return end.join([*draw(around), *block, *draw(around)]), key
+
+
+@given(files_with_a_key(), st.integers(1, 24), st.integers(1, 24), st.integers(1, 400))
+def test_no_page_shows_a_part_of_a_key(file: tuple[str, list[str]], start: int, limit: int, piece: int) -> None:
+    text, key = file
+    found = page(text.encode(), start, limit, piece)
+    assert found is not None
+    parts = [line[at : at + 14] for line in key for at in range(len(line) - 13)]
+    assert not [part for part in parts if part in found.content]
+    all_lines = masked_blocks(text.replace("\r\n", "\n")).splitlines(keepends=True)
+    assert found.content == "".join(all_lines[start - 1 : start - 1 + limit])
+    assert found.total_lines == text.count("\n") + (not text.endswith("\n"))
+
+
+def test_a_key_that_a_long_line_is_cut_in_is_a_mark() -> None:
+    block = BLOCKS[0].replace("\n", "\\n")
+    found = page(f"{'ab ' * 650}{block} abc\nx".encode())
+    assert found is not None
+    assert found.content == f"{'ab ' * 650}{MARK} abc\nx"
 
 
 def test_a_page_ends_before_its_json_gets_too_large() -> None:
