@@ -18,7 +18,7 @@ from graph import routes
 from graph.context import MAX_CALLS_PER_TURN_LIMIT, AgentContext
 from graph.gateway import Gateway
 from graph.rooms import Rooms
-from graph.slices import CallModelSlice
+from graph.slices import CallModelSlice, ExecuteToolsSlice
 from graph.state import AgentInput, AgentOutput, AgentState
 from nodes.call_model.model import Model
 from nodes.execute_tools.registry import Tool
@@ -82,7 +82,10 @@ def build_machine(
     builder.add_node("parse", rooms.parse)
     builder.add_node("heal", rooms.heal)
     builder.add_node("guard", rooms.guard)
-    builder.add_node("execute_tools", rooms.execute_tools)
+    executing: RunnableLambda[Any, Any] = RunnableLambda(
+        rooms.execute_tools, afunc=rooms.aexecute_tools, name="execute_tools"
+    )
+    builder.add_node("execute_tools", executing, input_schema=ExecuteToolsSlice)
     builder.add_node("loop_check", rooms.loop_check)
     builder.add_node(OutcomeKind.FINISHED.value, rooms.finish)
     builder.add_node(OutcomeKind.BUDGET_STOP.value, rooms.budget_stop)

@@ -69,6 +69,7 @@ def options(  # noqa: PLR0913, PLR0917 - typer reads the options from the signat
     role: opt.Role = None,
     allow_program: opt.AllowProgram = None,
     allow_host: opt.AllowHost = None,
+    allow_private_host: opt.AllowPrivateHost = None,
     debug: opt.Debug = False,
     as_json: opt.AsJson = False,
     version: Annotated[  # noqa: ARG001 - its callback answers
@@ -76,6 +77,7 @@ def options(  # noqa: PLR0913, PLR0917 - typer reads the options from the signat
     ] = False,
 ) -> None:
     """Keep the options for the command that follows."""
+    _check_permissions(root, allow_program or (), allow_host or (), allow_private_host or ())
     settings = opt.settings_of(
         max_calls,
         mode=mode,
@@ -89,6 +91,7 @@ def options(  # noqa: PLR0913, PLR0917 - typer reads the options from the signat
         role=role,
         allowed_programs=tuple(allow_program) if allow_program else None,
         allowed_hosts=tuple(allow_host) if allow_host else None,
+        allowed_private_hosts=tuple(allow_private_host) if allow_private_host else None,
     )
     context.obj = opt.Options(root, as_json, debug, settings)
 
@@ -159,6 +162,7 @@ def _setup(chosen: opt.Options, *, attended: bool) -> "Setup":
         context=AgentContext(workspace=str(chosen.root), **chosen.settings),
         display=Display(Screen(Console()), Screen(Console(stderr=True)), chosen.as_json, chosen.debug),
         next_line=input,
+        find_log=_find_log,
         ask=_ask if attended and not chosen.as_json and sys.stdin.isatty() else None,
         environment=os.environ,
         session_options=_session_options(),
@@ -168,6 +172,15 @@ def _setup(chosen: opt.Options, *, attended: bool) -> "Setup":
 def _session_options() -> Mapping[str, Any]:
     """Further arguments of `Session`: the seam at which tests put a model of their own."""
     return {}
+
+
+def _find_log(thread_id: str) -> str | None:
+    """The path of this thread's log, if one was written."""
+    from nodes.execute_tools.environment.audit_log import FILE_NAME
+    from nodes.execute_tools.environment.run_folder import run_folder_path
+
+    path = os.path.join(run_folder_path(thread_id), FILE_NAME)
+    return path if os.path.isfile(path) else None
 
 
 def _ask(prompt: str) -> str:
@@ -194,6 +207,18 @@ def _check_folder(context: typer.Context) -> None:
     chosen: opt.Options = context.obj
     if chosen.settings.get("mode") != "read-only" and not os.access(chosen.root, os.W_OK | os.X_OK):
         context.fail(f"cannot write in the folder {str(chosen.root)!r}: use --mode read-only to only look at it")
+
+
+def _check_permissions(root: Path, programs: Sequence[str], hosts: Sequence[str], private: Sequence[str]) -> None:
+    """Refuse what could never be allowed. A path with spaces is a program where there is such a file."""
+    for entry in programs:
+        problem = opt.program_problem(entry)
+        if problem and not ("/" in entry and os.path.isfile(root / entry)):
+            raise typer.BadParameter(problem, param_hint="'--allow-program'")
+    unreachable = opt.unreachable_host(private, hosts) if private else None
+    if unreachable:
+        problem = f"{unreachable!r} is not allowed yet: name it with --allow-host as well"
+        raise typer.BadParameter(problem, param_hint="'--allow-private-host'")
 
 
 # --- How it ends without an outcome ----------------------------------------------------------------------------

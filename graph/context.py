@@ -4,6 +4,7 @@ The context of a turn is stored in the state when the turn begins (`graph.state`
 back to other limits. It holds no secrets: the endpoint's key comes from `OPENAI_API_KEY`.
 """
 
+import re
 from typing import Any, Literal, Self
 
 from pydantic import (
@@ -89,7 +90,7 @@ class AgentContext(BaseModel):
     loop_repeat_threshold: int = Field(3, ge=2, le=50, description="Identical actions in the window that are a loop.")
     tool_timeout_s: float = Field(30.0, gt=0, le=3_600, description="Longest time for one tool call, in seconds.")
     tool_timeouts_s: dict[str, PositiveFloat] = Field(
-        {}, description="Longest time for one call of the tools named here, in seconds; at most tool_timeout_s."
+        {}, description="Longest time for one call of the tools named here, in seconds, instead of tool_timeout_s."
     )
     tool_retries: int = Field(1, ge=0, le=10, description="Further tries of a tool that says it may succeed then.")
     tool_retry_backoff_s: float = Field(0.5, ge=0, le=60, description="Seconds before the first retry of a tool.")
@@ -135,7 +136,11 @@ class AgentContext(BaseModel):
     @field_validator("allowed_extensions")
     @classmethod
     def _with_a_dot(cls, extensions: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(f".{each.lstrip('.').lower()}" for each in extensions if each.strip("."))
+        kinds = tuple(f".{each.removeprefix('.').lower()}" for each in extensions)
+        for kind in kinds:
+            if not re.fullmatch(r"\.[^./\s]+", kind):
+                raise ValueError(f"{kind!r} is no extension: name them like .py or .md, without inner dots")
+        return kinds
 
     @model_validator(mode="after")
     def _prices_for_a_cost_limit(self) -> Self:

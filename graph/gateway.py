@@ -6,15 +6,16 @@ kept here, by name or by run.
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict
-from datetime import UTC, datetime
+from dataclasses import asdict, replace
 from functools import lru_cache, partial
 from hashlib import sha256
 from math import inf
-from os.path import join, realpath
+from os.path import join, realpath, relpath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from graph.context import AgentContext
+from graph.run_log import RunLog
 from graph.slices import ExecuteToolsSlice
 from nodes.execute_tools.cache import ToolCache
 from nodes.execute_tools.engine import Engine, EngineConfig
@@ -23,21 +24,26 @@ from nodes.execute_tools.environment.command_rules import CommandRules
 from nodes.execute_tools.environment.commands import Commands, open_commands
 from nodes.execute_tools.environment.deadline import monotonic_s
 from nodes.execute_tools.environment.kept_results import KeptResults
+from nodes.execute_tools.environment.lease import Lease
 from nodes.execute_tools.environment.network import Network
-from nodes.execute_tools.environment.run_folder import DATA_DIR_VARIABLE, run_folder, run_folder_path
+from nodes.execute_tools.environment.run_folder import run_folder, run_folder_path
+from nodes.execute_tools.environment.sandbox import check_workspace
 from nodes.execute_tools.environment.workspace import Workspace
 from nodes.execute_tools.node import execute_tools
 from nodes.execute_tools.policy.call_policy import CallPolicy, PolicyMemory
-from nodes.execute_tools.policy.idempotency import call_fingerprint
+from nodes.execute_tools.policy.idempotency import idempotency_key
 from nodes.execute_tools.policy.roles import allowed_tools
 from nodes.execute_tools.redact import Redactor, known_values
 from nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext
+from nodes.execute_tools.tool_run import ToolRun
 from nodes.execute_tools.tools import default_tools
 from nodes.execute_tools.trace import TraceEvent, TraceSink
 from nodes.guard.file_rules import FileGuardrailRule
+from nodes.guard.paths import folded_parts
 from nodes.guard.policy import judge_path
 from nodes.guard.verdicts import results_of_denied
-from nodes.records import CallError, CallResult, JsonMap, Plan, ToolCall, ToolError, ToolErrorCode, Verdict
+from nodes.language.closest import closest_names
+from nodes.records import CallResult, JsonMap, Plan, ToolCall, ToolError, ToolResult
 
 Update = dict[str, Any]
 Write = Callable[[Any], None]
@@ -65,7 +71,7 @@ class Gateway:
         self.registry = ActionRegistry(default_tools() if tools is None else tools)
         self.specs = {spec.name: spec for spec in self.registry.specs()}
         self._terminal = frozenset(spec.name for spec in self.specs.values() if spec.terminal)
-        self._judge = partial(judge_path, rules=rules)
+        self._rules = rules
         self._roles, self._secrets = dict(roles), tuple(secrets)
         self._memory = PolicyMemory(monotonic_s)
         self._commands: dict[tuple[str, CommandRules], Commands] = {}
@@ -106,7 +112,8 @@ class Gateway:
     def workspace(self, context: AgentContext, observe: Callable[[JsonMap], None] | None = None) -> Workspace:
         """The only door to the files of the run."""
         extensions = frozenset(context.allowed_extensions)
-        return Workspace(context.workspace, self._judge, observe=observe, allowed_extensions=extensions)
+        judge = partial(judge_path, rules=self.rules(context))
+        return Workspace(context.workspace, judge, observe=observe, allowed_extensions=extensions)
 
     def commands(self, context: AgentContext) -> Commands | ToolError | None:
         """What may be started; None where nothing may, and why it cannot where no sandbox starts.
@@ -115,11 +122,12 @@ class Gateway:
         """
         if not context.allowed_programs:
             return None
-        rules = CommandRules(context.allowed_programs, context.tool_timeout_s, readable=context.readable_folders)
+        seconds = context.tool_timeouts_s.get(_COMMAND_TOOL, context.tool_timeout_s)
+        rules = CommandRules(context.allowed_programs, seconds, readable=context.readable_folders)
         key = (context.workspace, rules)
         known = self._commands.get(key)
         if known is None:
-            opened = open_commands(context.workspace, rules, self._is_hidden)
+            opened = open_commands(context.workspace, rules, partial(_is_hidden, self.rules(context)))
             if isinstance(opened, ToolError):
                 return opened
             if len(self._commands) >= _MOST_COMMANDS:
@@ -127,15 +135,14 @@ class Gateway:
             known = self._commands.setdefault(key, opened)
         return known
 
-    def _is_hidden(self, path: str) -> bool:
-        """Whether a command may not see this file. Certificates of public authorities look like keys, and are none."""
-        return not path.endswith(_PUBLIC_CERTIFICATES) and self._judge(path, for_write=False) is not None
-
-    def run(self, state: ExecuteToolsSlice, run_id: str, write: Write) -> Update:
-        """Run the calls that guard allowed, and charge their time to the turn."""
+    def run(self, state: ExecuteToolsSlice, run_id: str, write: Write, lease: Lease | None = None) -> Update:
+        """Run the calls that guard allowed, and charge their time to the turn; nothing begins once `lease` is over."""
         context, spending = state["context"], state["spending"]
-        redactor = self.redactor()
+        redactor, log = self.redactor(), self.log(context, run_id)
         sink = TraceSink(run_id, str(state.get("step", 0)), forward=partial(_forward, write), redactor=redactor)
+        gone = check_workspace(context.workspace)
+        if isinstance(gone, ToolError):
+            return _nothing_done(state, gone)
         used = dict(state.get("tool_counts", {}))
         allowed = self.allowed(context)
         rules = context.calls(frozenset() if isinstance(allowed, ToolError) else allowed)
@@ -143,67 +150,119 @@ class Gateway:
         engine = Engine(
             self.registry,
             sink,
-            EngineConfig(async_timeout_s=context.tool_timeout_s),
+            EngineConfig(async_timeout_s=max([context.tool_timeout_s, *context.tool_timeouts_s.values()])),
             cache=ToolCache(),
             policy=CallPolicy(rules, self._memory, scope=run_id, used=used),
             redactor=redactor,
         )
-        update = execute_tools(
-            state, engine.run_sync, self._tool_context(state, run_id, sink), self._terminal, results_of_denied
-        )
-        self.note(context, run_id, state, update["results"])
+        step = _LoggedStep(state, engine, log)
+        tool_context = replace(self._tool_context(state, run_id, sink), lease=lease)
+        key_of = partial(_key_of, run_id, step.number)
+        update = execute_tools(state, step.run, tool_context, self._terminal, results_of_denied, key_of)
+        step.note_the_rest(update["results"])
         seconds = spending.seconds + sum(result.ms for result in update["results"]) / 1_000
         return {**update, "tool_counts": used, "spending": spending.model_copy(update={"seconds": seconds})}
 
-    def note(self, context: AgentContext, run_id: str, state: Any, results: Sequence[CallResult]) -> None:
-        """Write what became of each call into the run's audit log."""
-        log = self._audit(context, run_id)
-        if log is None:
-            return
-        redactor = self.redactor()
-        step = state.get("step", 0)
-        for item, verdict, result in zip(state["items"], state["verdicts"], results, strict=False):
-            log.write(redactor.value(_audit_record(run_id, step, item, verdict, result)))
+    def log(self, context: AgentContext, run_id: str) -> RunLog:
+        """Where the run is written down."""
+        folder = run_folder(run_id) if context.audit else None
+        return RunLog(AuditLog(folder) if isinstance(folder, str) else None, self.redactor(), run_id)
 
-    def note_alert(self, context: AgentContext, run_id: str, alert: JsonMap) -> None:
-        """Write an alert into the run's audit log."""
-        log = self._audit(context, run_id)
-        if log is not None:
-            log.write({"time": _now(), "event": "alert", "run_id": run_id, **alert})
+    def lacks(self, context: AgentContext, run_id: str) -> JsonMap:
+        """What a run has to do without, and why, by the name of the event that says so."""
+        commands, folder = self.commands(context), run_folder(run_id)
+        found = {"commands.unavailable": commands, "audit.unavailable": folder}
+        return {name: why.message for name, why in found.items() if isinstance(why, ToolError)}
 
-    def folder(self, context: AgentContext, run_id: str) -> str | ToolError:
-        """The run's own folder, for its log and its kept results. It may not lie where the agent works."""
-        folder = run_folder_path(run_id)
-        if not realpath(folder).startswith(join(context.workspace, "")):
-            return run_folder(run_id)
-        message = (
-            f"The folder for the runs' own files, {folder}, lies inside the workspace, where the agent could change it:"
-            f" let {DATA_DIR_VARIABLE} name another one."
-        )
-        return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
+    def unknown_tools(self, context: AgentContext) -> str:
+        """What is wrong with the tools that the context names, "" where nothing is: a limit that binds nobody."""
+        named = {*context.tool_timeouts_s, *context.tool_quotas, *context.tool_calls_per_minute}
+        for name in sorted(named - set(self.specs)):
+            meant = closest_names(name, self.specs)
+            remedy = f" Did you mean {' or '.join(meant)}?" if meant else ""
+            return f"The context limits a tool that there is not, {name!r}.{remedy}"
+        return ""
 
-    def _audit(self, context: AgentContext, run_id: str) -> AuditLog | None:
-        folder = self.folder(context, run_id) if context.audit else None
-        return AuditLog(folder) if isinstance(folder, str) else None
+    def rules(self, context: AgentContext) -> tuple[FileGuardrailRule, ...]:
+        """The file rules of the run: where its own records lie inside the workspace, they are denied as well."""
+        records = realpath(run_folder_path("")).rpartition("/")[0]
+        if not records.startswith(join(context.workspace, "")):
+            return self._rules
+        parts = folded_parts(PurePosixPath(relpath(records, context.workspace)))
+
+        def is_record(path: Path) -> bool:
+            return folded_parts(path)[: len(parts)] == parts
+
+        return (*self._rules, FileGuardrailRule("run_records", "The agent's own records of its runs", is_record))
 
     def _tool_context(self, state: ExecuteToolsSlice, run_id: str, sink: TraceSink) -> ToolContext:
         context, spending = state["context"], state["spending"]
-        limit = context.limits().max_seconds
-        folder, commands = self.folder(context, run_id), self.commands(context)
-        if isinstance(commands, ToolError):
-            sink.emit("commands.unavailable", {"reason": commands.message})
-        if isinstance(folder, ToolError):
-            sink.emit("audit.unavailable", {"reason": folder.message})
+        limit, folder = context.limits().max_seconds, run_folder(run_id)
+        # A thread may go on in another workspace; what it has kept stays with the one that it was found in.
+        kept = f"results-{sha256(context.workspace.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
         return ToolContext(
             workspace=self.workspace(context, partial(sink.emit, "sandbox.refused")),
             files_read=state.get("files_read", {}),
             plan=state.get("plan") or Plan(),
             timeout_s=context.tool_timeout_s,
             seconds_left=inf if limit is None else limit - spending.seconds,
-            kept=KeptResults(join(folder, "results")) if isinstance(folder, str) else None,
-            commands=commands,
+            kept=KeptResults(join(folder, kept)) if isinstance(folder, str) else None,
+            commands=self.commands(context),
             network=Network(context.network()) if context.allowed_hosts else None,
         )
+
+
+def _is_hidden(rules: tuple[FileGuardrailRule, ...], path: str) -> bool:
+    """Whether a command may not see this file. Certificates of public authorities look like keys, and are none."""
+    return not path.endswith(_PUBLIC_CERTIFICATES) and judge_path(path, for_write=False, rules=rules) is not None
+
+
+class _LoggedStep:
+    """The engine's way for the calls of one step; each is written down as soon as it has ended, in call order."""
+
+    def __init__(self, state: ExecuteToolsSlice, engine: Engine, log: RunLog) -> None:
+        self.number = state.get("step", 0)
+        self._judged = list(zip(state["items"], state["verdicts"], strict=False))
+        self._settled = results_of_denied(state["items"], state["verdicts"])
+        self._engine, self._log = engine, log
+        self._noted: set[int] = set()
+
+    def run(self, call: ToolCall, context: ToolContext) -> ToolRun:
+        """Run the call."""
+        index = next(index for index, (item, _) in enumerate(self._judged) if item is call)
+        self._note(self._settled[:index])
+        self._noted.add(index)
+        try:
+            ran = self._engine.run_sync(call, context)
+        except BaseException:
+            self._log.cut_off(self.number, call, self._judged[index][1])
+            raise
+        self._log.call(self.number, call, self._judged[index][1], ran.as_record())
+        return ran
+
+    def note_the_rest(self, results: Sequence[CallResult]) -> None:
+        """Write down the calls that did not run."""
+        self._note(results)
+
+    def _note(self, results: Sequence[CallResult | None]) -> None:
+        for index, ((item, verdict), result) in enumerate(zip(self._judged, results, strict=False)):
+            if result is not None and index not in self._noted:
+                self._noted.add(index)
+                self._log.call(self.number, item, verdict, result)
+
+
+def _nothing_done(state: ExecuteToolsSlice, problem: ToolError) -> Update:
+    """The step of a run whose workspace is no more: it ends with that."""
+    error = problem.model_copy(update={"fatal": True})
+    results = [
+        CallResult(call_id=item.call_id, tool=item.tool, result=ToolResult(ok=False, error=error))
+        for item in state["items"]
+    ]
+    return {"results": results}
+
+
+def _key_of(run_id: str, step: int, index: int, call: ToolCall) -> str:
+    return idempotency_key(run_id, step, index, call.tool, call.arguments)
 
 
 @lru_cache(maxsize=8)
@@ -213,34 +272,3 @@ def _redactor(values: tuple[str, ...]) -> Redactor:
 
 def _forward(write: Write, event: TraceEvent) -> None:
     write({"type": "trace", **asdict(event)})
-
-
-def _audit_record(run_id: str, step: int, item: ToolCall | CallError, verdict: Verdict, result: CallResult) -> JsonMap:
-    """What is kept of a call: what was asked and judged, and how it ended; of its arguments only their hash."""
-    error = result.result.error
-    return {
-        "time": _now(),
-        "event": "call",
-        "run_id": run_id,
-        "step": step,
-        "tool": item.tool,
-        "path": verdict.path,
-        "verdict": verdict.kind.value,
-        "rule": verdict.rule,
-        "arguments_sha256": _fingerprint(item),
-        "ok": result.result.ok,
-        "error_type": "" if error is None else error.code.value,
-        "ms": result.ms,
-        "attempts": result.attempts,
-        "changed": [change.path for change in result.changes],
-    }
-
-
-def _fingerprint(item: ToolCall | CallError) -> str:
-    if isinstance(item, ToolCall):
-        return call_fingerprint(item.tool, item.arguments)
-    return sha256(item.raw_arguments.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")

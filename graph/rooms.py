@@ -40,13 +40,14 @@ from nodes.call_model.model import Model
 from nodes.call_model.node import acall_model, call_model
 from nodes.call_model.offered_tools import offered_tools
 from nodes.call_model.turn_view import TurnView, view_turn
-from nodes.execute_tools.environment.deadline import monotonic_s
+from nodes.execute_tools.environment.deadline import await_call, monotonic_s
+from nodes.execute_tools.environment.lease import Lease
 from nodes.execute_tools.environment.sandbox import check_workspace
 from nodes.execute_tools.environment.url_rules import rule_problems
 from nodes.execute_tools.environment.workspace import Workspace
 from nodes.execute_tools.policy.alerts import Alert, Vitals, observe_cost, observe_reply, observe_tool
 from nodes.execute_tools.policy.circuit_breaker import BreakerConfig, Breakers
-from nodes.execute_tools.redacted_stream import RedactedStream
+from nodes.execute_tools.secrets.redacted_stream import RedactedStream
 from nodes.guard.file_rules import FileGuardrailRule
 from nodes.guard.node import judge_step
 from nodes.guard.policy import GuardConfig
@@ -117,6 +118,8 @@ class Rooms:
         if clean is not None:
             update.setdefault("messages", Overwrite(clean))
         run_id = _thread(runtime) or state.get("run_id") or uuid4().hex
+        for name, reason in ({} if problem else self._gateway.lacks(context, run_id)).items():
+            _tell(run_id, name, reason)
         return {**update, "context": context, "spending": spending, "run_id": run_id, "tool_counts": {}}
 
     def call_model(self, state: CallModelSlice) -> Update:
@@ -150,22 +153,27 @@ class Rooms:
         config = GuardConfig(
             mode=context.mode,
             root=context.workspace,
-            rules=self._rules,
+            rules=self._gateway.rules(context),
             allowed=frozenset() if isinstance(allowed, ToolError) else allowed,
             paths_of=self._gateway.paths_of,
         )
         scrub = self._gateway.redactor().content
         update = judge_step(state, config, self._specs, partial(signature_of, root=context.workspace), scrub)
         if update["results"]:
-            self._gateway.note(context, state["run_id"], {**state, **update}, update["results"])
+            log = self._gateway.log(context, state["run_id"])
+            for item, verdict, result in zip(state["items"], update["verdicts"], update["results"], strict=True):
+                log.call(state.get("step", 0), item, verdict, result)
         return {**update}
 
     def execute_tools(self, state: ExecuteToolsSlice) -> Update:
         """Run the allowed calls, and charge the time to the turn."""
-        update = self._gateway.run(state, state["run_id"], get_stream_writer())
-        for result in update["results"]:
-            update = self._watched(state, update, partial(observe_tool, ok=result.result.ok))
-        return update
+        return self._tools_watched(state, self._gateway.run(state, state["run_id"], get_stream_writer()))
+
+    async def aexecute_tools(self, state: ExecuteToolsSlice) -> Update:
+        """The same without blocking the event loop; a cancelled run changes nothing any more."""
+        lease = Lease()
+        run = partial(self._gateway.run, state, state["run_id"], get_stream_writer(), lease)
+        return self._tools_watched(state, await await_call(run, lease=lease))
 
     def loop_check(self, state: LoopCheckSlice) -> Update:
         """Judge the step and settle it into the history."""
@@ -217,8 +225,13 @@ class Rooms:
         vitals, alert = observe(update.get("vitals") or state.get("vitals") or Vitals())
         if alert is not None:
             get_stream_writer()({"type": "alert", **alert.as_map()})
-            self._gateway.note_alert(state["context"], state["run_id"], alert.as_map())
+            self._gateway.log(state["context"], state["run_id"]).alert(alert.as_map())
         return {**update, "vitals": vitals}
+
+    def _tools_watched(self, state: ExecuteToolsSlice, update: Update) -> Update:
+        for result in update["results"]:
+            update = self._watched(state, update, partial(observe_tool, ok=result.result.ok))
+        return update
 
     def _context_problem(self, context: AgentContext) -> str | None:
         """What no run can be made with, although each field of the context is fine by itself."""
@@ -228,8 +241,9 @@ class Rooms:
         allowed = self._gateway.allowed(context)
         if isinstance(allowed, ToolError):
             return allowed.message
-        for problem in rule_problems(context.network()):
-            return problem
+        for problem in (*rule_problems(context.network()), self._gateway.unknown_tools(context)):
+            if problem:
+                return problem
         return schema_problem(context.answer_schema or {})
 
     def _call_settings(self, state: CallModelSlice) -> CallSettings:
@@ -294,9 +308,15 @@ def _listeners() -> tuple[OnText, OnWait]:
     )
 
 
+def _tell(run_id: str, name: str, reason: str) -> None:
+    """Say what the run has to do without, to whoever listens."""
+    event = {"name": name, "payload": {"reason": reason}, "run_id": run_id, "step_id": "0", "ms": 0}
+    get_stream_writer()({"type": "trace", **event})
+
+
 def _thread(runtime: Runtime[AgentContext]) -> str:
     info = runtime.execution_info
-    return (info.thread_id if info else None) or ""
+    return "" if info is None or info.thread_id is None else str(info.thread_id)
 
 
 def _sentences(corrections: Sequence[Correction]) -> Iterator[str]:

@@ -57,7 +57,7 @@ class Session:
     ) -> None:
         """Nothing runs and nothing is connected until the first request. `thread_id` goes on with a known thread."""
         self.context = context or AgentContext()
-        self.thread_id = thread_id or uuid4().hex
+        self.thread_id = str(thread_id) if thread_id else uuid4().hex
         self._reader = EventReader()
         saver = checkpointer if checkpointer is not None else InMemorySaver(serde=serializer(secrets))
         self._machine, self._rooms = build_machine(

@@ -26,6 +26,15 @@ Part = Literal["house", "environment", "tests"]
 EXCUSED: Final = {
     f"{EFFECT_ROOM}handles.py:open_root": "the one place where an absolute name is opened",
     f"{EFFECT_ROOM}mcp_sessions.py:_start": "the user's own server is started with what the user wrote in its settings",
+    **dict.fromkeys(
+        (
+            f"{EFFECT_ROOM}run_folder.py:run_folder",
+            f"{EFFECT_ROOM}audit_log.py:write",
+            f"{EFFECT_ROOM}audit_log.py:_turn",
+            f"{EFFECT_ROOM}kept_results.py:_open_folder",
+        ),
+        "the run's own records, in a folder of the user's choice, which rules keep from the agent",
+    ),
     f"{EFFECT_ROOM}processes.py:start_process": "a program starts in the workspace; what it opens is its own affair",
 }
 """The functions in `environment/` that may use an absolute name of a workspace, and why."""

@@ -1,5 +1,6 @@
 """Calls and their results in a few words, for the lines that a terminal shows while tools run. Pure."""
 
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,15 +8,12 @@ from graph.terminal.plain_text import one_line
 from nodes.records import ExtractionError, ToolResult
 
 _LONGEST_TARGET = 80
+_LISTED_FILES = 5
 
 
 def target_of(arguments: Mapping[str, Any]) -> str:
-    """What a call is about, its pattern and its path, on one line; "" where it has neither."""
-    pattern, path = arguments.get("pattern"), arguments.get("path")
-    if not isinstance(pattern, str):
-        return one_line(path, _LONGEST_TARGET) if isinstance(path, str) else ""
-    place = f" in {path}" if isinstance(path, str) and path != "." else ""
-    return one_line(f"{pattern!r}{place}", _LONGEST_TARGET)
+    """What a call is about (a command, a URL, a pattern, a path), on one line; "" where it says nothing of the kind."""
+    return one_line(_command(arguments) or _place(arguments), _LONGEST_TARGET)
 
 
 def result_words(result: ToolResult) -> str:
@@ -44,6 +42,26 @@ def count_of(number: int, noun: str, plural: str = "") -> str:
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
+def _command(arguments: Mapping[str, Any]) -> str:
+    argv, folder = arguments.get("argv"), arguments.get("cwd")
+    if not isinstance(argv, list) or not all(isinstance(word, str) for word in argv):
+        return ""
+    return shlex.join(argv) + (f" in {folder}" if isinstance(folder, str) and folder != "." else "")
+
+
+def _place(arguments: Mapping[str, Any]) -> str:
+    named = {key: value for key, value in arguments.items() if isinstance(value, str)}
+    if "url" in named:
+        return named["url"]
+    if "pattern" in named:
+        return repr(named["pattern"]) + (f" in {named['path']}" if named.get("path", ".") != "." else "")
+    return _moved(named) if "path" in named else ""
+
+
+def _moved(names: Mapping[str, str]) -> str:
+    return f"{names['path']} → {names['target']}" if "target" in names else names["path"]
+
+
 def _page(data: Mapping[str, Any]) -> str:
     shown, remaining = data["lines_shown"], data.get("lines_remaining", 0)
     return count_of(shown, "line") + (f", {remaining:,} more" if remaining else "")
@@ -57,7 +75,10 @@ def _found(key: str, noun: str, plural: str = "") -> Any:
 
 
 def _edit(data: Mapping[str, Any]) -> str:
-    return count_of(data["replacements"], "replacement") if data["replacements"] else "created"
+    if not data["replacements"]:
+        return "created"
+    edits = f"{count_of(data['edits'], 'edit')}, " if "edits" in data else ""
+    return edits + count_of(data["replacements"], "replacement")
 
 
 def _merged(data: Mapping[str, Any]) -> str:
@@ -77,7 +98,29 @@ def _plan(data: Mapping[str, Any]) -> str:
     return f"{data['done']} done, {data['in_progress']} in progress, {data['pending']} pending"
 
 
+def _ended(data: Mapping[str, Any]) -> str:
+    end = f"killed by signal {data['signal']}" if "signal" in data else f"exit {data['exit_code']}"
+    made = data.get("made_denied", ())
+    return end + (f", made {count_of(len(made), 'denied file')}" if made else "")
+
+
+def _fetched(data: Mapping[str, Any]) -> str:
+    return f"{data['status']}, {count_of(data['size'], 'byte')}" + (" and more" if data.get("has_more") else "")
+
+
+def _patched(data: Mapping[str, Any]) -> str:
+    files = data["files"]
+    more = f" and {len(files) - _LISTED_FILES} more" if len(files) > _LISTED_FILES else ""
+    return ", ".join(f"{each['action']} {_moved(each)}" for each in files[:_LISTED_FILES]) + more
+
+
+def _done(data: Mapping[str, Any]) -> str:
+    return str(data["action"])
+
+
 _WORDS: Mapping[str, Any] = {
+    "exit_code": _ended,
+    "status": _fetched,
     "lines_shown": _page,
     "replacements": _edit,
     "changed": _merged,
@@ -86,5 +129,7 @@ _WORDS: Mapping[str, Any] = {
     "paths": _found("paths", "file"),
     "matches": _found("matches", "match", "matches"),
     "in_progress": _plan,
+    "files": _patched,
+    "action": _done,
 }
-"""The key by which a tool's result is known, and the words for it."""
+"""The key by which a tool's result is known, and the words for it; the first one that is there counts."""

@@ -65,8 +65,8 @@ def usage_lines(usage: JsonMap, limits: APILimits) -> Iterator[Line]:
     yield Line(f"usage: {', '.join(words)}", "dim")
 
 
-def result_as_json(outcome: Outcome, changes: Sequence[FileChange], plan: Plan, thread_id: str) -> str:
-    """The one object of `--json`, in ASCII on one line."""
+def result_as_json(outcome: Outcome, changes: Sequence[FileChange], plan: Plan, thread_id: str, log: str | None) -> str:
+    """The one object of `--json`, in ASCII on one line. `log` is the path of the run's log, None where it has none."""
     return as_json(
         {
             "outcome": outcome.model_dump(mode="json"),
@@ -74,6 +74,7 @@ def result_as_json(outcome: Outcome, changes: Sequence[FileChange], plan: Plan, 
             "plan": plan.model_dump(mode="json"),
             "usage": outcome.usage,
             "thread_id": thread_id,
+            "log": log,
         }
     )
 

@@ -1,14 +1,70 @@
 """The options of the command line: their names, bounds and help, and what they mean to a run. Pure."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 import typer
 
+from graph.terminal.plain_text import one_line
+
 MIN_CALLS_PER_SESSION = 100
 """A higher --max-calls raises the session's limit as well. Source: spec 1 section 4."""
+
+_ONE_PROGRAM = re.compile(r"(?!-)[^\s*?\"'`$&;|<>()~]*[^\s*?\"'`$&;|<>()~/]")
+"""A name or a path alone: without arguments, and without what only a shell understands."""
+
+
+def program_problem(entry: str) -> str | None:
+    """What is wrong with this as the name or the path of one program, None where nothing is."""
+    if _ONE_PROGRAM.fullmatch(entry):
+        return None
+    words = entry.split()
+    remedy = "give a name such as make, or a path such as .venv/bin/pytest"
+    if words and _ONE_PROGRAM.fullmatch(words[0]):
+        remedy = f"give the program alone, {words[0]!r}"
+    return f"{one_line(repr(entry), 80)} is not one program: {remedy}"
+
+
+def unreachable_host(private: Sequence[str], hosts: Sequence[str]) -> str | None:
+    """The first of the private hosts that none of the allowed hosts covers, so that it would never be asked."""
+    from nodes.execute_tools.environment.url_rules import HostPattern, parse_host_entry
+
+    def meets(one: HostPattern, other: HostPattern) -> bool:
+        same = one.has_host(sample(other)) or other.has_host(sample(one))
+        return same and (not one.port or other.has_port(one.port))
+
+    def sample(pattern: HostPattern) -> str:
+        return f"any.{pattern.host}" if pattern.subdomains else pattern.host
+
+    allowed = [each for each in map(parse_host_entry, hosts) if each]
+    for entry in private:
+        pattern = parse_host_entry(entry)
+        if pattern and not any(meets(pattern, each) for each in allowed):
+            return entry
+    return None
+
+
+def _hosts(entries: list[str] | None) -> list[str] | None:
+    return _judged(entries, "hosts")
+
+
+def _private_hosts(entries: list[str] | None) -> list[str] | None:
+    return _judged(entries, "allow_private")
+
+
+def _judged(entries: list[str] | None, field: Literal["hosts", "allow_private"]) -> list[str] | None:
+    if entries:
+        from nodes.execute_tools.environment.url_rules import NetworkRules, rule_problems
+
+        chosen = tuple(entries)
+        rules = NetworkRules(hosts=chosen) if field == "hosts" else NetworkRules(allow_private=chosen)
+        for problem in rule_problems(rules):
+            raise typer.BadParameter(problem)
+    return entries
+
 
 Root: TypeAlias = Annotated[Path, typer.Option(exists=True, file_okay=False, metavar="DIR", help="Folder to work in.")]
 Mode: TypeAlias = Annotated[
@@ -32,7 +88,8 @@ Temperature: TypeAlias = Annotated[
 ]
 Seed: TypeAlias = Annotated[int | None, typer.Option(min=0, max=2**31 - 1, metavar="N", help="Sampling seed.")]
 Role: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="ROLE", help="Tools it may use: reader, editor or operator (default: all).")
+    Literal["reader", "editor", "operator"] | None,
+    typer.Option(metavar="ROLE", help="Tools it may use: reader, editor or operator (default: all)."),
 ]
 AllowProgram: TypeAlias = Annotated[
     list[str] | None,
@@ -40,10 +97,22 @@ AllowProgram: TypeAlias = Annotated[
 ]
 AllowHost: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option("--allow-host", metavar="HOST", help="A host that it may read from; may be repeated."),
+    typer.Option(
+        "--allow-host", metavar="HOST", callback=_hosts, help="A host that it may read from; may be repeated."
+    ),
+]
+AllowPrivateHost: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-private-host",
+        metavar="HOST",
+        callback=_private_hosts,
+        help="An allowed host that may have a private address; may be repeated.",
+    ),
 ]
 Debug: TypeAlias = Annotated[
-    bool, typer.Option("--debug", help="Calls, results and refused paths as JSON lines on standard error.")
+    bool,
+    typer.Option("--debug", help="Calls, results, refused paths (JSON lines) and the log's path on standard error."),
 ]
 AsJson: TypeAlias = Annotated[
     bool, typer.Option("--json", help="One JSON object on standard output, and nothing else there.")

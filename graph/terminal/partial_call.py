@@ -13,7 +13,7 @@ LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 _LINE = re.compile(rf"[^{LINE_ENDS}]*+[{LINE_ENDS}]?")
 _NEXT = re.compile(r"\s*+(?P<sign>.?)", re.DOTALL)
 _JSON_TOKEN = re.compile(
-    r"""(?P<open>[{\[]) | (?P<close>[}\]]) | (?P<string>"[^"\\]*+(?:\\.[^"\\]*+)*+(?P<quote>"?+)) | [^"(){}\[\]\\]++""",
+    r"""(?P<open>[{\[]) | (?P<close>[}\]]) | (?P<string>"[^"\\]*+(?:\\.[^"\\]*+)*(?P<quote>"?+)) | [^"(){}\[\]\\]++""",
     re.DOTALL | re.VERBOSE,
 )
 

@@ -31,6 +31,9 @@ from graph.terminal.visible_text import VisibleText
 from nodes.execute_tools.redact import redact
 from nodes.records import CallError, CallResult, FileChange, JsonMap, ToolCall, ToolErrorCode
 
+_LONGEST_WARNING = 500
+"""Characters: a warning ends in its remedy, which has to be there."""
+
 PREFIX = "mendgraph: "
 """Stands before the first words of a turn. Source: spec 2, "Terminal output rules"."""
 
@@ -170,7 +173,7 @@ class RunView:
                     f"… that reply cannot be used ({error_words(errors)}): asking again, attempt {attempt}", "dim"
                 )
             case Alerted(message=message):
-                self._note(f"! {one_line(message)}", "yellow")
+                self._note(f"! {one_line(message, _LONGEST_WARNING)}", "yellow")
             case LoopOverridden((*_, override)):
                 what = one_line(f"{override.tool} {override.target}")
                 self._note(f"↻ {what}: the same action {override.repeats} times, refused from now on", "yellow")
@@ -204,7 +207,7 @@ class RunView:
         """A note that is worth saying once."""
         if text not in self._warned:
             self._warned.add(text)
-            self._note(f"! {one_line(text)}", "yellow")
+            self._note(f"! {one_line(text, _LONGEST_WARNING)}", "yellow")
 
     def _debug(self, name: str, payload: JsonMap) -> None:
         if self.display.debug:

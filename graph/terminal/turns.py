@@ -5,7 +5,7 @@ endpoint cannot be interrupted.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
@@ -34,13 +34,15 @@ class Setup:
     """What a run at the terminal needs.
 
     `next_line` reads a chat's requests; `ask` reads a person's approvals, None where there is nobody to ask.
-    `session_options` are further arguments of `Session`.
+    `find_log` gives the path of a thread's log, None where there is none. `session_options` are further arguments of
+    `Session`.
     """
 
     context: AgentContext
     display: Display
     next_line: ReadLine
     ask: ReadLine | None = None
+    find_log: Callable[[str], str | None] = lambda _: None
     environment: Mapping[str, str] = field(default_factory=dict)
     session_options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -99,8 +101,10 @@ class Turns:
             result = self._work_on(request)
         except KeyboardInterrupt:
             self._show_interruption()
+            self._show_log()
             return ExitCode.INTERRUPTED
         self._show_end(result)
+        self._show_log()
         return exit_code_of(result.outcome.kind)
 
     def show_usage(self) -> None:
@@ -129,12 +133,21 @@ class Turns:
     def _show_end(self, result: RunResult) -> None:
         outcome = result.outcome
         if self._display.as_json:
-            self._view.lines(Line(result_as_json(outcome, result.changes, result.plan, result.thread_id)))
+            shown = result_as_json(outcome, result.changes, result.plan, result.thread_id, self._log())
+            self._view.lines(Line(shown))
             return
         self._view.answer(outcome.answer)
         diffs = [self._session.scrub(diff) for diff in combined_diffs(result.changes, self._read_file)]
         self._view.lines(*[Line("")] * bool(diffs), *diff_lines(diffs))
         self._view.lines(*outcome_lines(outcome), *usage_lines(outcome.usage, self._setup.context.limits().api))
+
+    def _log(self) -> str | None:
+        return self._setup.find_log(self._session.thread_id) if self._setup.context.audit else None
+
+    def _show_log(self) -> None:
+        log = self._log() if self._display.debug else None
+        if log is not None:
+            self._display.err.line(f"log: {log}")
 
     def _show_interruption(self) -> None:
         self._view.end_reply()

@@ -15,7 +15,7 @@ from nodes.language.dialects import looks_like_call
 from nodes.language.text_protocol import TOOL_PREFIX, fence_after
 
 _FOREIGN_STARTS = ("<tool", '{"name"', '{"tool"', '[{"name"', '[{"tool"')
-_MAYBE_PATH = re.compile(r"\s*+[*#]*+\s*+(?:[Ff]ile:?\s*+)?+[*`]*+[\w@.+/-]*+[`*:]*+\s*+")
+_MAYBE_PATH = re.compile(r"\s*+[*#]*+\s*+(?:[Ff]ile:?\s*+)?[*`]*+[\w@.+/-]*+[`*:]*+\s*+")
 _UNNAMED_FILE = "file.py"
 """Stands for the one file that was shown: a block of definitions without a path is meant for it."""
 

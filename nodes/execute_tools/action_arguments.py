@@ -1,8 +1,9 @@
 """What spec 4's environment knows of actions by their names: which arguments are paths, texts and addresses."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from posixpath import splitext
-from typing import Final, Literal
+from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
 from nodes.records import Effect, JsonMap
@@ -36,6 +37,25 @@ class ActionRules:
         if action in _READING | _LISTING:
             return Effect.READ
         return Effect.NETWORK if action in {"http_get", "fetch_url"} else Effect.WRITE
+
+
+def named_arguments(arguments: object) -> dict[str, Any]:
+    """A copy of the arguments of a call, which has each of them by its name.
+
+    Raises:
+        TypeError: it is no mapping, or one of its keys is no text.
+    """
+    if not isinstance(arguments, Mapping):
+        raise TypeError(f"the arguments of an action are a mapping, not {type(arguments).__name__}")
+    found = dict(arguments)
+    if wrong := next((type(key).__name__ for key in found if not isinstance(key, str)), ""):
+        raise TypeError(f"the names of arguments are texts, not {wrong}")
+    return found
+
+
+def names_a_folder(action: str, field: str) -> bool:
+    """Whether this argument may be a folder instead of a file: the kind of the file is then that of what is moved."""
+    return action == "move_file" and field in {"target", "directory"}
 
 
 def check_content(action: str, arguments: JsonMap) -> None:

@@ -26,8 +26,8 @@ from nodes.execute_tools.normalise import is_usable, plain_output
 from nodes.execute_tools.policy.call_policy import NO_BACKOFF, CallPolicy, CallRules, PolicyMemory
 from nodes.execute_tools.policy.circuit_breaker import BreakerConfig
 from nodes.execute_tools.redact import Redactor
-from nodes.execute_tools.redacted_output import redacted
 from nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput
+from nodes.execute_tools.secrets.redacted_output import redacted
 from nodes.execute_tools.tool_run import (
     Failure,
     GuardrailError,

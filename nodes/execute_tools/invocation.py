@@ -8,7 +8,7 @@ from nodes.execute_tools.environment.deadline import await_call, call_here
 from nodes.execute_tools.environment.isolation import call_isolated
 from nodes.execute_tools.environment.lease import Lease
 from nodes.execute_tools.registry import Tool, ToolContext
-from nodes.records import JsonMap, ToolError
+from nodes.records import CHANGING, Effect, JsonMap, ToolError
 
 SELF_TIMED_GRACE_S = 2.0
 """How much longer than its own limit a tool that keeps its time by itself is waited for."""
@@ -23,8 +23,8 @@ def call_tool(tool: Tool, context: ToolContext, arguments: JsonMap, timeout_s: f
     """
     if tool.asynchronous:
         return _run_loop(tool, context, arguments, timeout_s)
-    lease = Lease()
-    call = partial(tool.s, _leased(context, lease, timeout_s), **arguments)
+    lease = Lease(context.lease)
+    call = partial(tool.s, _leased(tool, context, lease, timeout_s), **arguments)
     if tool.isolated:
         return call_isolated(timeout_s, call)
     return call_here(_patience(tool, timeout_s), call, lease)
@@ -32,8 +32,8 @@ def call_tool(tool: Tool, context: ToolContext, arguments: JsonMap, timeout_s: f
 
 async def await_tool(tool: Tool, context: ToolContext, arguments: JsonMap, timeout_s: float) -> object:
     """The same in the running event loop; a sync tool gets a thread."""
-    lease = Lease()
-    leased = _leased(context, lease, timeout_s)
+    lease = Lease(context.lease)
+    leased = _leased(tool, context, lease, timeout_s)
     if tool.asynchronous:
         return await _within(_patience(tool, timeout_s), tool, leased, arguments, lease)
     call = partial(tool.s, leased, **arguments)
@@ -65,13 +65,20 @@ def _patience(tool: Tool, timeout_s: float) -> float:
     return timeout_s + SELF_TIMED_GRACE_S if tool.self_timed else timeout_s
 
 
-def _leased(context: ToolContext, lease: Lease, timeout_s: float) -> ToolContext:
-    """The context for one attempt: with what it may change, and for how long."""
-    commands = context.commands
+def _leased(tool: Tool, context: ToolContext, lease: Lease, timeout_s: float) -> ToolContext:
+    """The context for one attempt: with what the tool's effect speaks of and no more, and for how long."""
+    workspace = context.workspace.leased(lease)
+    commands = context.commands if tool.effect is Effect.EXECUTE else None
     if commands is not None and not isinstance(commands, ToolError):
         commands = commands.leased(lease)
-    workspace = context.workspace.leased(lease)
-    return replace(context, workspace=workspace, commands=commands, timeout_s=timeout_s)
+    return replace(
+        context,
+        workspace=workspace if tool.effect in CHANGING else workspace.unchangeable(),
+        commands=commands,
+        network=context.network if tool.effect in {Effect.NETWORK, Effect.EXECUTE} else None,
+        timeout_s=timeout_s,
+        lease=lease,
+    )
 
 
 async def _within(seconds: float, tool: Tool, context: ToolContext, arguments: JsonMap, lease: Lease) -> object:

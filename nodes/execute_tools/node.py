@@ -6,7 +6,7 @@ from typing import Any
 from typing_extensions import TypedDict
 
 from nodes.execute_tools.registry import ToolContext
-from nodes.execute_tools.step import Run, run_step
+from nodes.execute_tools.step import KeyOf, Run, run_step
 from nodes.records import CallError, CallResult, FileChange, Plan, ToolCall, Verdict
 
 
@@ -26,10 +26,11 @@ def execute_tools(
     context: ToolContext,
     terminal: frozenset[str],
     denied: Callable[[Sequence[ToolCall | CallError], Sequence[Verdict]], list[CallResult | None]],
+    key_of: KeyOf = lambda _index, _call: "",
 ) -> dict[str, Any]:
     """Run the allowed calls one after the other; `denied` answers the others in their places."""
     items = state["items"]
-    done = run_step(items, denied(items, state["verdicts"]), run, context, terminal)
+    done = run_step(items, denied(items, state["verdicts"]), run, context, terminal, key_of)
     return {
         "results": done.results,
         "files_read": {**state.get("files_read", {}), **done.files_read},

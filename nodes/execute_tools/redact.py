@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from nodes.execute_tools.known_secrets import forms_of, known_values
-from nodes.execute_tools.secret_assignments import assignment_spans, fold, has_secret_word
-from nodes.execute_tools.secret_keys import is_about, is_secret_key, looks_secret, names_a_literal
-from nodes.execute_tools.secret_shapes import shape_spans
+from nodes.execute_tools.secrets.assignments import assignment_spans, fold, has_secret_word
+from nodes.execute_tools.secrets.keys import is_about, is_secret_key, looks_secret, names_a_literal
+from nodes.execute_tools.secrets.known_secrets import forms_of, known_values
+from nodes.execute_tools.secrets.shapes import shape_spans
 
 __all__ = ["MARK", "PLACEHOLDER", "Redactor", "has_mark", "is_secret_key", "known_values", "redact"]
 

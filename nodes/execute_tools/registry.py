@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
-from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Literal, TypedDict, Unpack, overload
 
 from pydantic import BaseModel, ValidationError
 
@@ -18,14 +18,13 @@ from nodes.execute_tools.argument_schema import (
 )
 from nodes.execute_tools.environment.commands import Commands
 from nodes.execute_tools.environment.kept_results import KeptResults
+from nodes.execute_tools.environment.lease import Lease
 from nodes.execute_tools.environment.network import Network
 from nodes.execute_tools.environment.workspace import Workspace
 from nodes.execute_tools.schema_arguments import SchemaArguments
 from nodes.execute_tools.signature_arguments import read_signature
 from nodes.language.closest import closest_names
 from nodes.records import Effect, FileChange, JsonMap, Plan, ToolError, ToolResult, ToolSpec
-
-Arguments = TypeVar("Arguments", bound=BaseModel)
 
 
 @dataclass(frozen=True)
@@ -47,6 +46,7 @@ class ToolContext:
     commands: Commands | ToolError | None = None
     network: Network | None = None
     idempotency_key: str = ""
+    lease: Lease | None = None
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class Tool:
             return [f"the arguments could not be checked ({type(error).__name__}: {error})"]
         return values_without_json_form(canonical) or canonical
 
-    def s(self, context: ToolContext, **arguments: Any) -> Any:
+    def s(self, context: ToolContext, /, **arguments: Any) -> Any:
         """Run in this thread. A coroutine function gets a loop of its own, so it fails inside a running one."""
         output: object = self.run(context, self._parse(arguments))
         if not inspect.iscoroutine(output):
@@ -148,7 +148,7 @@ class Tool:
         finally:
             output.close()
 
-    async def a(self, context: ToolContext, **arguments: Any) -> Any:
+    async def a(self, context: ToolContext, /, **arguments: Any) -> Any:
         """Run in the caller's event loop."""
         output: object = self.run(context, self._parse(arguments))
         return await output if inspect.isawaitable(output) else output

@@ -14,6 +14,9 @@ from nodes.records import CallError, CallResult, FileChange, Plan, ToolCall, Too
 Run = Callable[[ToolCall, ToolContext], ToolRun]
 """The engine's way for one call."""
 
+KeyOf = Callable[[int, ToolCall], str]
+"""(place in the reply, call) -> a key that is the same whenever this step is run again."""
+
 
 @dataclass
 class StepDone:
@@ -32,8 +35,9 @@ def run_step(
     run: Run,
     context: ToolContext,
     terminal: frozenset[str],
+    key_of: KeyOf = lambda _index, _call: "",
 ) -> StepDone:
-    """Run each call that `settled` has no result for; terminal ones after all others."""
+    """Run each call that `settled` has no result for; terminal ones after all others. `key_of` names each for good."""
     done = StepDone(results=[], plan=context.plan)
     results: dict[int, CallResult] = {index: result for index, result in enumerate(settled) if result is not None}
     waiting = [(index, item) for index, item in enumerate(items) if index not in results and isinstance(item, ToolCall)]
@@ -42,7 +46,8 @@ def run_step(
         if call.tool in terminal and failed:
             results[index] = _not_yet(call, failed)
         else:
-            results[index] = _run_one(call, run, _context_now(context, done), done)
+            now = replace(_context_now(context, done), idempotency_key=key_of(index, call))
+            results[index] = _run_one(call, run, now, done)
     done.results = [results[index] for index in range(len(items))]
     return done
 
@@ -66,10 +71,9 @@ def _context_now(context: ToolContext, done: StepDone) -> ToolContext:
 
 def _run_one(call: ToolCall, run: Run, context: ToolContext, done: StepDone) -> CallResult:
     if context.seconds_left <= 0:
-        message = "The time of this turn is used up, so this call did not run."
-        return CallResult(
-            call_id=call.call_id, tool=call.tool, result=ToolResult.failure(ToolErrorCode.TIMEOUT, message)
-        )
+        return _not_run(call, ToolErrorCode.TIMEOUT, "The time of this turn is used up, so this call did not run.")
+    if context.lease is not None and context.lease.over:
+        return _not_run(call, ToolErrorCode.CANCELLED, "The run was cancelled before this call.")
     ran = run(call, context)
     done.seconds += ran.ms / 1_000
     output = ran.output
@@ -81,4 +85,8 @@ def _run_one(call: ToolCall, run: Run, context: ToolContext, done: StepDone) -> 
 
 def _not_yet(call: ToolCall, failed: int) -> CallResult:
     message = f"Not taken as the final answer: {failed} other call(s) of this reply failed. Mend that, then answer."
-    return CallResult(call_id=call.call_id, tool=call.tool, result=ToolResult.failure(ToolErrorCode.CANCELLED, message))
+    return _not_run(call, ToolErrorCode.CANCELLED, message)
+
+
+def _not_run(call: ToolCall, code: ToolErrorCode, message: str) -> CallResult:
+    return CallResult(call_id=call.call_id, tool=call.tool, result=ToolResult.failure(code, message))

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from nodes.execute_tools.redact import PLACEHOLDER, redact
 from nodes.execute_tools.registry import ToolOutput
-from nodes.execute_tools.whole_words import first_words
+from nodes.execute_tools.secrets.whole_words import first_words
 from nodes.records import CallResult, RawCall, ToolCall, ToolError, ToolErrorCode, ToolResult
 
 LONGEST_REASON = 2_000
@@ -123,12 +123,22 @@ def raised(tool: str, error: BaseException, attempts: int) -> Failure:
 
 
 def reason_of(error: BaseException) -> str:
-    """What an exception says, without secrets, or its type where it says nothing."""
+    """What an exception says, without secrets, or its type where it says nothing.
+
+    A text that is too long is cut between words; one that is a single word is not cut, as no part of a secret may be
+    left: then its length is said.
+    """
+    kind = type(error).__name__
     try:
-        text = str(error)
-    except Exception:  # noqa: BLE001 - an exception whose text fails is still an exception
-        text = ""
-    return str(redact(first_words(text, LONGEST_REASON, PLACEHOLDER))) or type(error).__name__
+        text = str.__str__(str(error))
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - an exception whose text fails is still an exception
+        return kind
+    shown = str(redact(first_words(text, LONGEST_REASON, PLACEHOLDER)))
+    if shown or not text:
+        return shown or kind
+    return f"{kind} (its text is one word of {len(text)} characters, too long to be shown)"
 
 
 def _failure(error: str, code: ToolErrorCode, message: str, attempts: int, error_type: str) -> Failure:

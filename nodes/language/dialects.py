@@ -178,7 +178,7 @@ def _read_bare_call(body: str, known_tools: frozenset[str]) -> list[ToolInvocati
 DIALECTS: tuple[Dialect, ...] = (
     Dialect("tool_call_tags", _read_tags, re.compile(r"^[ \t]*+<tool_call>", re.MULTILINE)),
     Dialect("tool_tag", _read_tool_tag, re.compile(r"^[ \t]*+<tool:[ \t]*+[\w.-]++[ \t]*+\(", re.MULTILINE)),
-    Dialect("json", _read_json, re.compile(rf"^[ \t]*+(?:\[\s*+)?+{_JSON_CALL}", re.MULTILINE)),
+    Dialect("json", _read_json, re.compile(rf"^[ \t]*+(?:\[\s*+)?{_JSON_CALL}", re.MULTILINE)),
     Dialect(
         "tool_line",
         _read_tool_line,

@@ -16,7 +16,7 @@ MAX_ARGUMENT_CHARS = 1_000_000
 MAX_NESTING = 64
 EXCERPT_CHARS = 200
 
-_BRACKET = re.compile(r'(?P<open>[{\[])|(?P<close>[}\]])|"[^"\\]*+(?:\\.[^"\\]*+)*+"?+', re.DOTALL)
+_BRACKET = re.compile(r'(?P<open>[{\[])|(?P<close>[}\]])|"[^"\\]*+(?:\\.[^"\\]*+)*"?+', re.DOTALL)
 _MAX_INTEGER_CHARS = 20
 _JSON_KINDS = {list: "an array", str: "a string", bool: "true or false", type(None): "null"}
 

@@ -23,7 +23,7 @@ _FENCE = re.compile(r"[ \t]*+(`{3,}+|~{3,}+)([^\r\n]*)")
 _JSON_START = re.compile(r"\(\s*+(?=[{\[])")
 _JSON_TOKEN = re.compile(
     r"""(?P<open>[{\[]++) | (?P<close>[}\]]++)
-      | (?P<string>"[^"\\]*+(?:\\.[^"\\]*+)*+(?P<quote>")?+)
+      | (?P<string>"[^"\\]*+(?:\\.[^"\\]*+)*(?P<quote>")?)
       | [^"(){}\[\]\\]++            # separators, white space, numbers, words""",
     re.DOTALL | re.VERBOSE,
 )

@@ -91,11 +91,22 @@ def test_limits_and_modes_reach_the_run(run: Run, words: list[str], code: int) -
     assert run("Fix it", *words)[0] == code
 
 
-def test_a_role_is_a_limit_and_an_unknown_one_an_error(run: Run, folder: Path) -> None:
+def test_debug_and_json_say_where_the_log_is(run: Run) -> None:
+    _, out, err = run("--json", "--debug", "Fix it")
+    shown = json.loads(out)
+    log = Path(shown["log"])
+    assert err.splitlines()[-1] == f"log: {log}"
+    (line,) = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    assert (line["run_id"], line["tool"], line["ok"]) == (shown["thread_id"], "edit_file", True)
+
+
+def test_where_nothing_was_logged_there_is_no_log(run: Run) -> None:
+    _, out, err = run("--json", "--debug", "Hello", script=("Hello.",))
+    assert (json.loads(out)["log"], err) == (None, "")
+
+
+def test_a_role_is_a_limit(run: Run, folder: Path) -> None:
     assert (run("Fix it", "--role", "reader")[0], code_of(folder)) == (0, BUG)
-    code, out, _ = run("Fix it", "--role", "raeder")
-    assert code == 4
-    assert "SYSTEM_ERROR (invalid_request): There is no role 'raeder'. Did you mean reader or editor?" in out
     assert (run("Fix it", "--role", "editor")[0], code_of(folder)) == (0, FIXED)
 
 
@@ -117,13 +128,26 @@ def test_programs_and_hosts_are_allowed_one_by_one(
         "git",
         "--allow-host",
         "*.python.org",
+        "--allow-private-host",
+        "docs.python.org",
         "--role",
         "operator",
     )
     run("Fix it")
-    found = [(each.allowed_programs, each.allowed_hosts, each.role) for each in seen]
-    assert found == [(("make", "git"), ("*.python.org",), "operator"), ((), (), None)]
+    found = [(each.allowed_programs, each.allowed_hosts, each.allowed_private_hosts, each.role) for each in seen]
+    assert found == [(("make", "git"), ("*.python.org",), ("docs.python.org",), "operator"), ((), (), (), None)]
     assert capsys.readouterr().err == ""
+
+
+def test_a_program_may_have_spaces_in_its_path(run: Run, folder: Path) -> None:
+    tool = folder / "my tools" / "lint it"
+    assert run("Fix it", "--allow-program", str(tool))[0] == 2
+    tool.parent.mkdir()
+    tool.touch()
+    assert run("Fix it", "--allow-program", str(tool), script=("Hm.",))[0] == 0
+    assert run("Fix it", "--allow-program", "my tools/lint it", script=("Hm.",))[0] == 0
+    (folder / "lint it").touch()
+    assert run("Fix it", "--allow-program", "lint it")[0] == 2
 
 
 def test_a_person_is_asked_on_standard_error(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,6 +186,17 @@ USAGE_ERRORS = [
     (["Fix it", "--max-seconds", "nan"], "Invalid value for '--max-seconds'"),
     (["Fix it", "--temperature", "2.1"], "Invalid value for '--temperature'"),
     (["Fix it", "--seed", "x"], "Invalid value for '--seed'"),
+    (
+        ["Fix it", "--role", "raeder"],
+        "Invalid value for '--role': 'raeder' is not one of 'reader', 'editor', 'operator'",
+    ),
+    (["Fix it", "--allow-program", "python3 -m pytest"], "Invalid value for '--allow-program': 'python3 -m pytest' is"),
+    (["Fix it", "--allow-program", ""], "Invalid value for '--allow-program': '' is not one program"),
+    (["Fix it", "--allow-host", "https://a.b"], "Invalid value for '--allow-host': 'https://a.b' is no host: write a"),
+    (["Fix it", "--allow-host", "a.b", "--allow-host", ""], "Invalid value for '--allow-host': '' is no host"),
+    (["Fix it", "--allow-private-host", "a b"], "Invalid value for '--allow-private-host': 'a b' is no host"),
+    (["Fix it", "--allow-private-host", "*"], "Invalid value for '--allow-private-host': '*' cannot stand for private"),
+    (["Fix it", "--allow-private-host", "a.b"], "Invalid value for '--allow-private-host': 'a.b' is not allowed yet"),
     (["Fix it", "--root", "nowhere"], "Invalid value for '--root': dir 'nowhere' does not exist"),
     (["Fix it", "--root", "calc.py"], "Invalid value for '--root'"),
     (["Fix it", "--root"], "Option '--root' requires an argument"),

@@ -171,7 +171,13 @@ def test_the_rules_of_tool_calls_are_handed_on() -> None:
 
 
 def test_kinds_of_files_are_written_with_or_without_their_dot() -> None:
-    assert AgentContext(allowed_extensions=("PY", ".md", "")).allowed_extensions == (".py", ".md")
+    assert AgentContext(allowed_extensions=("PY", ".md")).allowed_extensions == (".py", ".md")
+
+
+@pytest.mark.parametrize("kind", ["", ".", ".tar.gz", "a/b", " "])
+def test_what_is_no_extension_is_refused_and_opens_nothing(kind: str) -> None:
+    with pytest.raises(ValidationError, match="is no extension"):
+        AgentContext(allowed_extensions=(".py", kind))
 
 
 @pytest.mark.parametrize("url", ["https://api.example.com/v1", "http://127.0.0.1:8080/v1?user=a@b"])

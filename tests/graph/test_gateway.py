@@ -188,7 +188,7 @@ def test_a_run_without_a_sandbox_says_so_and_goes_on(root: Path, monkeypatch: py
     monkeypatch.setattr(PROBLEM, lambda: "there is no bubblewrap")
     events = events_of(root, use(("run_command", {"argv": ["make"]})), READ, DONE, allowed_programs=("make",))
     reason = "Commands cannot be run on this machine, as their sandbox does not start: there is no bubblewrap."
-    assert payloads(events, "commands.unavailable") == [{"reason": reason}] * 2
+    assert payloads(events, "commands.unavailable") == [{"reason": reason}]
     results = [result.result for event in events if isinstance(event, StepDone) for result in event.results]
     assert [result.error.code if result.error else "ok" for result in results] == [ToolErrorCode.UNAVAILABLE, "ok"]
 
@@ -269,6 +269,7 @@ def test_each_call_is_a_line_of_the_log_denied_ones_too(root: Path, tmp_path: Pa
         "ok": True,
         "error_type": "",
         "changed": [],
+        "target": "",
     }
     read = {**common, "tool": "read_file", "attempts": 1}
     denied = {**common, "verdict": "deny", "ok": False, "error_type": "permission_denied"}
@@ -310,12 +311,12 @@ def test_the_log_is_nobody_elses(root: Path, tmp_path: Path) -> None:
 
 def test_an_alert_is_a_line_of_the_log(root: Path, tmp_path: Path) -> None:
     known, context = gateway(), AgentContext(workspace=str(root))
-    known.note_alert(context, "t", {"kind": "cost", "message": "Dear.", "value": 9.0, "threshold": 3.0})
+    known.log(context, "t").alert({"kind": "cost", "message": "Dear.", "value": 9.0, "threshold": 3.0})
     [line] = lines(tmp_path / "data")
     assert line.pop("time").endswith("+00:00")
     alert = {"kind": "cost", "message": "Dear.", "value": 9.0, "threshold": 3.0}
     assert line == {"event": "alert", "run_id": "t", **alert}
-    known.note_alert(context.model_copy(update={"audit": False}), "t", alert)
+    known.log(context.model_copy(update={"audit": False}), "t").alert(alert)
     assert len(lines(tmp_path / "data")) == 1
 
 
@@ -326,7 +327,7 @@ def test_no_secret_and_no_argument_is_in_the_log(root: Path, tmp_path: Path) -> 
     change = FileChange(path=f"{secret}.py", kind=ChangeKind.CREATED, sha256_before="", sha256_after="1", diff=secret)
     result = CallResult(call_id="c", tool="write_file", result=ToolResult(ok=True), changes=(change,))
     verdict = Verdict(kind=VerdictKind.ALLOW, path=f"{secret}.py")
-    known.note(context, "t", {"items": [call], "verdicts": [verdict], "step": 1}, [result])
+    known.log(context, "t").call(1, call, verdict, result)
     [line] = lines(tmp_path / "data")
     assert (line["path"], line["changed"], secret in json.dumps(line)) == ("***.py", ["***.py"], False)
 

@@ -20,7 +20,7 @@ from nodes.execute_tools.redact import Redactor
 from nodes.records import Plan, PlanStep, ToolCall
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
-from tests.nodes.execute_tools.secret_samples import KEYS
+from tests.nodes.execute_tools.secrets.samples import KEYS
 
 KNOWN = "-".join(("plum", "51", 'orch"ard', "ü42"))
 SHAPED = KEYS[0]

@@ -88,7 +88,7 @@ def test_a_large_result_is_kept_and_read_page_by_page(root: Path, tmp_path: Path
         *[("@result/1", True)] * 4,
         ("@result/1", False),
     ]
-    kept = tmp_path / "data" / "runs" / folder_name("t") / "results" / "1.txt"
+    [kept] = (tmp_path / "data" / "runs" / folder_name("t")).glob("results-*/1.txt")
     assert (kept.stat().st_size, stat.S_IMODE(kept.stat().st_mode)) == (200_000, 0o600)
 
 
@@ -97,6 +97,14 @@ def test_a_kept_result_is_there_for_another_session_of_the_same_thread(root: Pat
     ran(root, RECITE, DONE, checkpointer=saver)
     model = ran(root, page(2_000), DONE, checkpointer=saver)
     assert results_of(model, 1)[-1]["data"]["content"] == f"001999 {WIDE}\n"
+
+
+def test_another_workspace_does_not_see_it(root: Path, tmp_path: Path) -> None:
+    ran(root, RECITE, DONE)
+    write_files(tmp_path / "elsewhere", {"a.py": "a = 1\n"})
+    model = ran(tmp_path / "elsewhere", page(1), DONE)
+    [result] = results_of(model, 1)
+    assert result["error"]["code"] == "not_found"
 
 
 def test_another_thread_does_not_see_it(root: Path) -> None:
@@ -115,7 +123,8 @@ def test_a_kept_result_is_never_written(name: str, root: Path) -> None:
 
 
 def test_without_a_folder_a_large_result_is_only_cut(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(root / "data"))
+    (root.parent / "file").write_text("", encoding="utf-8")
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(root.parent / "file"))
     model = ran(root, RECITE, DONE)
     [result] = results_of(model, 1)
     assert "@result" not in json.dumps(result)
@@ -125,28 +134,29 @@ def test_without_a_folder_a_large_result_is_only_cut(root: Path, monkeypatch: py
 # --- Where the folder may be
 
 
-def test_a_log_that_the_agent_could_change_is_not_written(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("linked", [False, True], ids=["inside", "inside by a link"])
+def test_a_log_inside_the_workspace_is_kept_from_the_agent(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, linked: bool
 ) -> None:
-    """The folder lies in the workspace, also where its name does not say so."""
     (tmp_path / "link").symlink_to(root / "data")
-    for folder in (root / "data", tmp_path / "link"):
-        monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(folder))
-        events = events_of(root, READ, DONE)
-        run = folder / "runs" / folder_name("t")
-        reason = (
-            f"The folder for the runs' own files, {run}, lies inside the workspace, where the agent could change it:"
-            " let MENDGRAPH_DATA_DIR name another one."
-        )
-        assert reasons(events) == [reason]
-        assert not run.exists()
-        assert [event.outcome.kind for event in events if isinstance(event, Ended)] == [OutcomeKind.FINISHED]
-
-
-def test_a_folder_that_is_refused_leaves_nothing_in_the_workspace(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(root / "data"))
-    events_of(root, READ, DONE)
-    assert [path.relative_to(root).as_posix() for path in root.rglob("*")] == ["a.py"]
+    (root / "data").mkdir()
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "link" if linked else root / "data"))
+    other = "data/runs/other/audit.jsonl"
+    write_files(root, {other: "a = 2\n"})
+    attempts: list[tuple[str, JsonMap]] = [
+        ("read_file", {"path": other}),
+        ("read_file", {"path": "DATA/Runs/other/audit.jsonl"}),
+        ("list_files", {"path": "data/runs/other"}),
+        ("write_file", {"path": "data/runs/new.txt", "content": "x"}),
+        ("search_files", {"pattern": "a = "}),
+    ]
+    model = ran(root, use(*attempts), DONE)
+    *refused, found = results_of(model, 1)
+    assert [each["error"]["code"] for each in refused] == ["permission_denied"] * 4
+    assert [match["path"] for match in found["data"]["matches"]] == ["a.py"]
+    log = root / "data" / "runs" / folder_name("t") / "audit.jsonl"
+    rules = [json.loads(line)["rule"] for line in log.read_text(encoding="utf-8").splitlines()]
+    assert rules == [*["run_records"] * 4, ""]
 
 
 def test_a_folder_that_cannot_be_made_is_told(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

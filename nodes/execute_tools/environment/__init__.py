@@ -6,15 +6,15 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nodes.execute_tools.environment.gateway import Environment, ExecResult
+    from nodes.execute_tools.environment.actions import Environment, ExecResult
 
 __all__ = ["Environment", "ExecResult"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import the gateway on first use: it stands on the engine, which stands on the other files here."""
+    """Import them on first use: they stand on the engine, which stands on the other files here."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from nodes.execute_tools.environment import gateway
+    from nodes.execute_tools.environment import actions
 
-    return getattr(gateway, name)
+    return getattr(actions, name)

@@ -24,9 +24,10 @@ class CommandRules:
     """Which programs a run may start, and how.
 
     `programs` are allowed by bare name (`make`), or by exactly this path: absolute, or relative to the workspace
-    (`.venv/bin/pytest`). After `soft_timeout_s` seconds a command is asked to end, `grace_s` later all of it is
-    killed. Of each of its outputs `max_output_bytes` are kept, half of them from the end. `readable` names more
-    folders of the machine that programs may read, such as that of a language's own installation.
+    (`.venv/bin/pytest`). One with an absolute path may be called by its last part as well. After `soft_timeout_s`
+    seconds a command is asked to end, `grace_s` later all of it is killed. Of each of its outputs `max_output_bytes`
+    are kept, half of them from the end. `readable` names more folders of the machine that programs may read, such as
+    that of a language's own installation.
     """
 
     programs: tuple[str, ...] = ()
@@ -57,24 +58,31 @@ def malformed_command(argv: Sequence[str]) -> ToolError | None:
 def find_program(name: str, rules: CommandRules, root: str, path: str) -> str | ToolError:
     """The absolute name of an allowed program; a bare name is looked for on `path`, other names are below `root`."""
     if name not in rules.programs:
+        absolute = [each for each in rules.programs if os.path.isabs(each) and os.path.basename(each) == name]
+        if name and absolute:
+            return os.path.normpath(absolute[0])
         known = f"allowed are {', '.join(rules.programs)}" if rules.programs else "no program is allowed"
         message = f"{quoted(name)} may not be run: {known}."
         return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message, suggestions=rules.programs)
     found = os.path.normpath(os.path.join(root, name)) if "/" in name else shutil.which(name, path=path)
     if found is not None:
         return found
-    message = f"The program {quoted(name)} is not installed where commands can see it ({path})."
+    message = (
+        f"The program {quoted(name)} is not installed where commands can see it. Whoever starts the run can allow it by"
+        " its absolute path in `allowed_programs` (`--allow-program`), or show its folder in `readable_folders`."
+    )
     return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
 
 
 def readable_folders(rules: CommandRules) -> tuple[str, ...] | ToolError:
     """The real names of what is shown beside the system: where our own Python is installed, and what is asked for."""
-    found = [*_interpreter()]
+    found = [*own_installation()]
     for name in rules.readable:
         asked = os.path.expanduser(name)
         real = os.path.realpath(asked)
         unsafe = real == "/" or any(_is_below(real, each) for each in _NEVER_SHOWN)
-        if not os.path.isabs(asked) or not os.path.exists(real) or unsafe:
+        is_there = os.path.isdir(real) or os.path.isfile(real)  # a socket would lead out
+        if not os.path.isabs(asked) or not is_there or unsafe:
             message = (
                 f"{quoted(name)} cannot be shown to commands: name an existing folder by its absolute path, and none of"
                 f" / {' '.join(_NEVER_SHOWN)}."
@@ -98,7 +106,7 @@ def _invalid(message: str) -> ToolError:
     return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
 
 
-def _interpreter() -> tuple[str, ...]:
+def own_installation() -> tuple[str, ...]:
     """Where our Python is installed, unless that is the system or holds somebody's home."""
     prefix, home = os.path.realpath(sys.base_prefix), os.path.realpath(os.path.expanduser("~"))
     return () if _is_below(prefix, "/usr") or _is_below(home, prefix) else (prefix,)

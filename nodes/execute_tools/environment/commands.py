@@ -5,8 +5,8 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Self
@@ -17,6 +17,7 @@ from nodes.execute_tools.environment.command_rules import (
     command_environment,
     find_program,
     malformed_command,
+    own_installation,
     readable_folders,
 )
 from nodes.execute_tools.environment.failures import os_failure, quoted
@@ -24,15 +25,9 @@ from nodes.execute_tools.environment.handles import closing, open_beneath, open_
 from nodes.execute_tools.environment.judged_paths import JudgedPaths
 from nodes.execute_tools.environment.lease import Lease, LeaseOverError
 from nodes.execute_tools.environment.processes import Ends, EndsOfOutput, read_until
+from nodes.execute_tools.environment.protected_git import linked_repository, protected_git
 from nodes.execute_tools.environment.sandbox import PathAccess
-from nodes.execute_tools.environment.workspace_cover import (
-    Cover,
-    Denied,
-    find_cover,
-    git_placeholder,
-    linked_repository,
-    remove_git_placeholder,
-)
+from nodes.execute_tools.environment.workspace_cover import Cover, Denied, find_cover, find_ways_out
 from nodes.execute_tools.environment.workspace_root import check_workspace
 from nodes.records import ToolError, ToolErrorCode
 
@@ -51,7 +46,8 @@ class CommandResult:
 
     `signal` is the one that ended it, 0 for none: as in a shell, `exit_code` is then 128 more. `timed_out` says that
     it was ended after `limit_s` seconds. `made_denied` are names in the workspace that are denied, or where git keeps
-    its own, and that were not there before; None where there was no time to look.
+    its own, and that were not there before or meant something else; None where it is unknown, as the workspace could
+    not be looked through once more (in time, or because there is too much in it).
     """
 
     exit_code: int
@@ -88,7 +84,11 @@ class Commands:
     """Starts programs in one workspace, one at a time, each inside a sandbox of its own (see `bubblewrap`).
 
     Made by `open_commands`. A program sees the workspace under its real name and may change it, but for `.git` and
-    denied files, which it cannot even open. There is no network, no other process, no home and no secret of ours.
+    denied files, which it cannot even open, under none of their names. There is no network, no other process, no home
+    and no secret of ours. Sockets, pipes and devices that are there when it starts are hidden, in the workspace and in
+    what else it is shown beside installed programs; one that somebody outside makes meanwhile is not. A file with
+    another name outside of the workspace (a hard link, as uv and pnpm make them to their caches) is changed there as
+    well.
     """
 
     def __init__(self, root: str, rules: CommandRules, denied: Denied, readable: tuple[str, ...]) -> None:
@@ -142,16 +142,23 @@ class Commands:
         if isinstance(folder, ToolError):
             return folder
         started, limit = times
-        with self._protected_git(root) as problem:
+        with protected_git(root, started + limit) as problem:
             before = problem or find_cover(root, self._denied, started + limit)
             if isinstance(before, ToolError):
                 return before
             with ExitStack() as handles:
                 view = self._view(root, folder, before, handles)
+                asked = [each for each in view.readable if each not in own_installation()]  # it is like the system
+                beside = find_ways_out(asked, self.root, started + limit)
+                if isinstance(beside, ToolError):
+                    return beside
+                view = replace(
+                    view,
+                    hidden_files=(*view.hidden_files, *beside.files),
+                    hidden_folders=(*view.hidden_folders, *beside.folders),
+                )
                 result = self._wait(view, command, started, limit)
-        if isinstance(result, ToolError):
-            return result
-        return self._looked_after(result, root, before)
+            return result if isinstance(result, ToolError) else self._looked_after(result, root, before)
 
     def _wait(
         self, view: bubblewrap.View, command: Sequence[str], started: float, limit: float
@@ -186,7 +193,7 @@ class Commands:
     def _looked_after(self, result: CommandResult, root: int, before: Cover) -> CommandResult:
         deadline = max(result.limit_s - result.seconds, 0.0) + time.monotonic() + _LOOK_AGAIN_S
         after = find_cover(root, self._denied, deadline)
-        made = None if isinstance(after, ToolError) else tuple(sorted(after.names - before.names))
+        made = None if isinstance(after, ToolError) else after.made_since(before)
         return replace(result, made_denied=made and tuple(_shown(name) for name in made))
 
     def _view(self, root: int, folder: str, cover: Cover, handles: ExitStack) -> bubblewrap.View:
@@ -205,15 +212,6 @@ class Commands:
             hidden_files=tuple(self._absolute(name) for name in cover.files),
             hidden_folders=tuple(self._absolute(name) for name in cover.folders),
         )
-
-    @contextmanager
-    def _protected_git(self, root: int) -> Iterator[ToolError | None]:
-        made = git_placeholder(root)
-        try:
-            yield made if isinstance(made, ToolError) else None
-        finally:
-            if made is True:
-                remove_git_placeholder(root)
 
     def _folder(self, root: int, cwd: str) -> str | ToolError:
         """The real name of a folder of the workspace, judged by name and by handle."""

@@ -15,6 +15,9 @@ from nodes.execute_tools.environment.worker import UNPORTABLE, GivenUp, Worker, 
 
 Result = TypeVar("Result")
 
+LONGEST_S = 100_000_000
+"""The longest deadline, about three years. Source: the most that BSD's and macOS's timers take (`itimerfix`)."""
+
 _NEXT_RING_S = 1.0
 """How long a call that was interrupted may clean up before it is interrupted again."""
 _EFFECT_S = 0.005
@@ -64,8 +67,9 @@ def call_here(seconds: float, function: Callable[[], Result], lease: Lease) -> R
     """The same in this thread where it is the main thread, so that not even a sleeping call leaves a thread behind.
 
     The kernel's timer interrupts whatever Python can interrupt: sleeping, waiting, computing. Where somebody else uses
-    that timer, or in another thread, it is `call_within`.
+    that timer, or in another thread, it is `call_within`. No deadline is longer than `LONGEST_S`.
     """
+    seconds = min(seconds, LONGEST_S)
     if not _timer_is_free():
         return call_within(seconds, function, lease)
 

@@ -1,4 +1,4 @@
-"""A call in a process of its own, which is killed with all its children when its time is over."""
+"""A call in a process of its own, which is killed with its process group when its time is over."""
 
 import os
 import pickle

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 
 class LeaseOverError(TimeoutError):
@@ -10,9 +10,13 @@ class LeaseOverError(TimeoutError):
 
 
 class Lease:
-    """Held by one call. An effect that has begun is finished; one that begins after `revoke` is refused."""
+    """Held by one call. An effect that has begun is finished; one that begins after `revoke` is refused.
 
-    def __init__(self) -> None:
+    The lease of a call ends with its `parent`, that of the step.
+    """
+
+    def __init__(self, parent: "Lease | None" = None) -> None:
+        self._parent = parent
         self._lock = threading.RLock()
         self._over = False
         self._busy = 0
@@ -24,7 +28,7 @@ class Lease:
         Raises:
             LeaseOverError: the call's time is over, and nothing may change any more.
         """
-        with self._lock:
+        with nullcontext() if self._parent is None else self._parent.effect(), self._lock:
             if self._over:
                 raise LeaseOverError("the time of this call is over")
             self._busy += 1
@@ -37,6 +41,11 @@ class Lease:
         """End the right; returns when an effect that is being done by another thread is done."""
         with self._lock:
             self._over = True
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing may begin any more."""
+        return self._over or (self._parent is not None and self._parent.over)
 
     @property
     def busy(self) -> bool:

@@ -14,7 +14,8 @@ from nodes.records import ToolError, ToolErrorCode
 
 DISABLED: Final = "Network access is disabled in this Environment."
 """Source: spec 4."""
-_REMEDY: Final = "Whoever starts the run can name hosts in allowed_hosts."
+_ALLOWED: Final = "`allowed_hosts` (`--allow-host`)"
+_REMEDY: Final = f"Whoever starts the run can name hosts in {_ALLOWED}."
 MAX_URL_CHARACTERS: Final = 8_000
 """Source: RFC 9110, section 4.1, what every reader should support."""
 
@@ -99,11 +100,11 @@ def judge_url(url: str, rules: NetworkRules) -> Target | ToolError:
     about_host = [each for each in _patterns(rules.hosts) if each.has_host(target.host)]
     if not about_host:
         known = ", ".join(rules.hosts[:_LISTED_HOSTS])
-        return _denied(f"Domain {quoted(target.host)} not allowed. allowed_hosts has: {known}.")
+        return _denied(f"Domain {quoted(target.host)} not allowed. {_ALLOWED} has: {known}.")
     if not any(each.has_port(target.port) for each in about_host):
         return _denied(
             f"Port {target.port} of {quoted(target.host)} not allowed: only 80 and 443, or the port that the entry"
-            " in allowed_hosts names."
+            f" in {_ALLOWED} names."
         )
     private = any(
         each.host and each.has_host(target.host) and each.port in (0, target.port)

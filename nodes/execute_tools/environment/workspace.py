@@ -32,6 +32,11 @@ __all__ = [
 LARGEST_IGNORE_FILE = 1_000_000
 """Bytes of a `.gitignore` that is read."""
 
+_NOT_CHANGEABLE = ToolError(
+    code=ToolErrorCode.PERMISSION_DENIED,
+    message="A tool that was registered with an effect of none, read or network may change no file.",
+)
+
 
 class Workspace:
     """Reads, writes and lists below one root.
@@ -53,12 +58,19 @@ class Workspace:
     ) -> None:
         self._paths = JudgedPaths(root, judge, observe, allowed_extensions)
         self._lease = Lease()
+        self._changeable = True
         self.root = self._paths.root
 
     def leased(self, lease: Lease) -> Self:
         """The same workspace for one call: after `lease` is revoked it takes no change any more."""
         view = copy(self)
         view._lease = lease  # noqa: SLF001 - its own kind
+        return view
+
+    def unchangeable(self) -> Self:
+        """The same workspace for a call that said that it changes nothing: PERMISSION_DENIED for each change."""
+        view = copy(self)
+        view._changeable = False  # noqa: SLF001 - its own kind
         return view
 
     def read_file(self, path: str, max_bytes: int = 10_000_000) -> FileContent | ToolError:
@@ -76,6 +88,8 @@ class Workspace:
         `expected_sha256` is the hash of what must be there now, "" where nothing may be there yet; otherwise CONFLICT.
         Missing directories above a new file are made. A link is followed to its real file inside the workspace.
         """
+        if not self._changeable:
+            return _NOT_CHANGEABLE
         with self._lease.effect():
             return write_file(self._paths, path, data, expected_sha256)
 
@@ -87,6 +101,8 @@ class Workspace:
         Missing directories above new names are made; none are removed. A file that is written through a link is the
         real one; a link itself is neither deleted nor moved. A moved file keeps mode and owner.
         """
+        if not self._changeable:
+            return _NOT_CHANGEABLE
         with self._lease.effect():
             return change_files(self._paths, changes)
 

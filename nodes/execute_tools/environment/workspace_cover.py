@@ -1,21 +1,25 @@
 """What of a workspace no program may see or change: files that are denied by name, and where git keeps its own.
 
 The whole tree is looked through, ignored folders too, by handle and without following a link. A link is left alone:
-where it leads has a name of its own if it lies in the workspace, and is not there for a program if it does not.
-Only what is there can be covered; a denied name that a program makes is found by looking again.
+where it leads has a name of its own if it lies in the workspace, and is not there for a program if it does not. A hard
+link is the file itself, so all names of a denied file are hidden, and those of git's files as well. Sockets, pipes and
+devices are hidden because they lead out of the sandbox, to whoever has them open.
+
+Only what is there can be covered; a denied name that a program makes is found by looking again. What lies in a folder
+that we may not read is not known: the folder is hidden, but not the other names of its files.
 """
 
-import errno
 import os
-import stat
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from nodes.execute_tools.environment.failures import os_failure
-from nodes.execute_tools.environment.handles import closing, open_beneath, open_regular, open_root
+from nodes.execute_tools.environment.handles import closing, open_beneath, open_root
 from nodes.execute_tools.environment.listing import GIT_DIRECTORY
 from nodes.records import ToolError, ToolErrorCode
 
@@ -23,7 +27,10 @@ Denied = Callable[[str], bool]
 """Whether this workspace-relative name, with "/" between its parts, is to be kept from a program."""
 
 MOST_COVERED: Final = 1_000
-"""Names that are mounted over. Source: bubblewrap takes 9,000 arguments at most."""
+"""Files, and folders, that are mounted over. Source: bubblewrap takes 9,000 arguments at most."""
+
+MOST_ELSEWHERE: Final = 100
+"""The same for what is shown beside the workspace."""
 
 MOST_REPOSITORIES: Final = 100
 """Each of them needs an open handle."""
@@ -31,35 +38,64 @@ MOST_REPOSITORIES: Final = 100
 DEEPEST: Final = 200
 """Folders below each other that are looked into; each is an open handle meanwhile."""
 
-_LONGEST_POINTER = 10_000
-"""Bytes of the small files in which git says where a linked worktree belongs."""
+_Look = Callable[[int, str, int], bool]
 
 
 @dataclass
 class Cover:
-    """Names below the workspace: `repositories` to be read-only; denied `files` and `folders` to be hidden."""
+    """Names below the workspace: `repositories` to be read-only; denied `files` and `folders` to be hidden.
+
+    `inodes` has the number of each denied file or folder and of each repository, by name, to tell later whether a name
+    means something else. Names beside the workspace are absolute.
+    """
 
     repositories: list[str] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
     folders: list[str] = field(default_factory=list)
+    inodes: dict[str, int] = field(default_factory=dict, compare=False)
 
-    @property
-    def names(self) -> frozenset[str]:
-        """All of them."""
-        return frozenset((*self.repositories, *self.files, *self.folders))
+    def made_since(self, before: "Cover") -> tuple[str, ...]:
+        """The denied names and repositories that are new, or mean something else than before."""
+        return tuple(sorted(name for name, inode in self.inodes.items() if before.inodes.get(name) != inode))
 
 
 def find_cover(root_fd: int, denied: Denied, deadline: float) -> Cover | ToolError:
-    """What is to be covered now; TIMEOUT at `deadline` (of the monotonic clock), UNAVAILABLE where it is too much."""
+    """What is to be covered now; TIMEOUT at `deadline` (of the monotonic clock), UNAVAILABLE where it is too much.
+
+    Where that is the only way below the bounds, a folder that holds nothing but denied files is hidden as a whole.
+    """
     search = _Search(denied, deadline)
     try:
         with closing(open_beneath(root_fd, (), os.O_RDONLY)) as top:
             search.look(top, "", 0)
+        search.add_other_names(root_fd)
+        return search.fitted()
     except OSError as error:
         return os_failure(error, "look through", ".")
     except _GivenUpError as error:
         return error.reason
-    return search.cover
+
+
+def find_ways_out(folders: Iterable[str], root: str, deadline: float) -> Cover | ToolError:
+    """The sockets, pipes and devices in folders that are shown beside the workspace `root`; failures as above."""
+    search = _Search(None, deadline, beside=root)
+    for folder in folders:
+        try:
+            with closing(open_root(folder)) as top:
+                search.look_inside(top, f"{folder}/", 0, shown=True)
+        except NotADirectoryError:  # one file
+            continue
+        except OSError as error:
+            return os_failure(error, "look through", folder)
+        except _GivenUpError as error:
+            return error.reason
+    if max(len(search.cover.files), len(search.cover.folders)) <= MOST_ELSEWHERE:
+        return search.cover
+    message = (
+        f"The folders that commands are shown have more than {MOST_ELSEWHERE} sockets, pipes, devices or closed"
+        " folders, so no command is run: name smaller folders in `readable_folders`."
+    )
+    return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
 
 
 class _GivenUpError(Exception):
@@ -69,105 +105,173 @@ class _GivenUpError(Exception):
 
 
 class _Search:
-    def __init__(self, denied: Denied, deadline: float) -> None:
-        self._denied, self._deadline = denied, deadline
+    """Looks through a workspace, or without `denied` through what is shown beside the workspace `beside`."""
+
+    def __init__(self, denied: Denied | None, deadline: float, beside: str = "") -> None:
+        self._denied, self._deadline, self._beside = denied, deadline, beside
+        self._what = f"One of the folders shown beside {beside}" if beside else "The workspace"
         self.cover = Cover()
+        self._seen: list[str] = []
+        self._linked: set[tuple[int, int]] = set()
+        self._all_hidden: set[str] = set()
 
-    def look(self, folder_fd: int, prefix: str, depth: int) -> None:
-        """Look through one open folder; `prefix` is its own name with a "/" at the end, or ""."""
-        if time.monotonic() > self._deadline:
-            message = "The workspace is too large to be looked through for denied files in the time of one command."
-            raise _GivenUpError(ToolErrorCode.TIMEOUT, message)
-        with os.scandir(folder_fd) as found:
-            entries = sorted(found, key=lambda each: each.name)
-        for entry in entries:
+    def look(self, folder_fd: int, prefix: str, depth: int) -> bool:
+        """Look through one open folder; `prefix` is its own name with a "/" at the end, or "".
+
+        True where all that it holds is hidden, and that is something.
+        """
+        entries = self._entries(folder_fd)
+        hidden = [self._judge(folder_fd, entry, f"{prefix}{entry.name}", depth) for entry in entries]
+        if not hidden or not all(hidden):
+            return False
+        self._all_hidden.add(prefix[:-1])
+        return True
+
+    def look_inside(self, folder_fd: int, prefix: str, depth: int, *, shown: bool) -> bool:
+        """Look through an open folder that is hidden, or is `shown` read-only, for ways around that."""
+        for entry in self._entries(folder_fd):
             name = f"{prefix}{entry.name}"
-            if entry.is_symlink():
+            if entry.is_symlink() or name == self._beside:
                 continue
-            is_folder = entry.is_dir(follow_symlinks=False)
-            if entry.name == GIT_DIRECTORY:
-                self._add(self.cover.repositories, name)
-            elif self._is_denied(name):
-                self._add(self.cover.folders if is_folder else self.cover.files, name)
-            elif is_folder:
-                self._enter(folder_fd, entry.name, name, depth)
+            if entry.is_dir(follow_symlinks=False):
+                self._enter(folder_fd, entry, name, depth, partial(self.look_inside, shown=shown), hide=shown)
+            elif entry.is_file(follow_symlinks=False):
+                self._note(entry)
+            elif shown:
+                self._hide_way_out(entry, name)
+        return True
 
-    def _enter(self, parent_fd: int, part: str, name: str, depth: int) -> None:
-        """One folder further down. What we may not read is hidden: a program could change its mode."""
+    def add_other_names(self, root_fd: int) -> None:
+        """Hide what is the same file as one that is denied or git's own."""
+        for name in self._seen if self._linked else ():
+            self._check_time()
+            with suppress(OSError):  # it was there a moment ago
+                if _identity(os.stat(name, dir_fd=root_fd, follow_symlinks=False)) in self._linked:
+                    self.cover.files.append(name)
+
+    def fitted(self) -> Cover:
+        """The cover within its bounds."""
+        files, folders = len(self.cover.files), len(self.cover.folders)
+        if max(files, folders) > MOST_COVERED:
+            self._hide_whole_folders()
+            files, folders = len(self.cover.files), len(self.cover.folders)
+        if max(files, folders) > MOST_COVERED:
+            raise _too_much()
+        return self.cover
+
+    def _hide_whole_folders(self) -> None:
+        """Hide folders in which all is hidden, those with the most names first, until the rest is few enough."""
+        files, folders = (Counter(map(self._whole_folder, names)) for names in (self.cover.files, self.cover.folders))
+        left_files, left_folders = files.total(), folders.total()
+        whole: set[str] = set()
+        for folder, _ in (files + folders).most_common():
+            if max(left_files, left_folders) <= MOST_COVERED:
+                break
+            if folder:
+                whole.add(folder)
+                left_files, left_folders = left_files - files[folder], left_folders - folders[folder] + 1
+        for names in (self.cover.files, self.cover.folders):
+            names[:] = [name for name in names if self._whole_folder(name) not in whole]
+        self.cover.folders += sorted(whole)
+
+    def _whole_folder(self, name: str) -> str:
+        """The outermost folder around `name` in which all is hidden, or ""."""
+        ends = (index for index, letter in enumerate(name) if letter == "/")
+        return next((name[:end] for end in ends if name[:end] in self._all_hidden), "")
+
+    def _judge(self, folder_fd: int, entry: "os.DirEntry[str]", name: str, depth: int) -> bool:
+        """Cover one entry if it has to be; whether it is hidden."""
+        if entry.is_symlink():
+            return False
+        is_folder = entry.is_dir(follow_symlinks=False)
+        if not is_folder and not entry.is_file(follow_symlinks=False):
+            self._hide_way_out(entry, name)
+            if self._is_denied(name):
+                self.cover.inodes[name] = entry.inode()
+            return True
+        is_git = entry.name == GIT_DIRECTORY
+        if not is_git and not self._is_denied(name):
+            if is_folder:
+                return self._enter(folder_fd, entry, name, depth, self.look)
+            self._seen.append(name)
+            return False
+        self.cover.inodes[name] = entry.inode()
+        if is_git:
+            self.cover.repositories.append(name)
+            if len(self.cover.repositories) > MOST_REPOSITORIES:
+                raise _too_much()
+        else:
+            (self.cover.folders if is_folder else self.cover.files).append(name)
+        if is_folder:
+            self._enter(folder_fd, entry, name, depth, partial(self.look_inside, shown=is_git), hide=is_git)
+        else:
+            self._note(entry)
+        return not is_git
+
+    def _enter(
+        self, parent_fd: int, entry: "os.DirEntry[str]", name: str, depth: int, look: _Look, *, hide: bool = True
+    ) -> bool:
+        """One folder further down; `hide` it if we may not read it, because a program could change its mode."""
         if depth >= DEEPEST:
-            message = f"The workspace has more than {DEEPEST} folders below each other, so no command is run in it."
+            message = f"{self._what} has more than {DEEPEST} folders below each other, so no command is run in it."
             raise _GivenUpError(ToolErrorCode.UNAVAILABLE, message)
         try:
-            folder = open_beneath(parent_fd, (part,), os.O_RDONLY | os.O_DIRECTORY)
+            folder = open_beneath(parent_fd, (entry.name,), os.O_RDONLY | os.O_DIRECTORY)
         except PermissionError:
-            self._add(self.cover.folders, name)
-            return
+            if hide:
+                self._hide_closed(entry, name)
+            return True
         except OSError:  # it was there a moment ago
-            return
+            return False
         with closing(folder):
-            self.look(folder, f"{name}/", depth + 1)
+            return look(folder, f"{name}/", depth + 1)
+
+    def _entries(self, folder_fd: int) -> "list[os.DirEntry[str]]":
+        self._check_time()
+        with os.scandir(folder_fd) as found:
+            return sorted(found, key=lambda each: each.name)
+
+    def _check_time(self) -> None:
+        if time.monotonic() > self._deadline:
+            message = f"{self._what} is too large to be looked through for denied files in the time of one command."
+            raise _GivenUpError(ToolErrorCode.TIMEOUT, message)
 
     def _is_denied(self, name: str) -> bool:
         try:
-            return self._denied(name)
+            return self._denied is not None and self._denied(name)
         except Exception:  # noqa: BLE001 - a rule that breaks must not open the door
             return True
 
-    def _add(self, names: list[str], name: str) -> None:
-        names.append(name)
-        if len(names) > (MOST_REPOSITORIES if names is self.cover.repositories else MOST_COVERED):
-            message = (
-                f"The workspace has more than {MOST_COVERED} denied files or folders, or {MOST_REPOSITORIES}"
-                " repositories, so no command is run in it: move what is not needed out of it."
-            )
-            raise _GivenUpError(ToolErrorCode.UNAVAILABLE, message)
+    def _note(self, entry: "os.DirEntry[str]") -> None:
+        """Remember a denied file that has other names."""
+        if self._denied is not None:
+            with suppress(FileNotFoundError):
+                status = entry.stat(follow_symlinks=False)
+                if status.st_nlink > 1:
+                    self._linked.add(_identity(status))
+
+    def _hide_closed(self, entry: "os.DirEntry[str]", name: str) -> None:
+        if self._denied is None:
+            try:
+                entry.stat(follow_symlinks=False)
+            except OSError:  # nobody can reach it, and so it cannot be mounted over
+                return
+        self.cover.folders.append(name)
+        self.cover.inodes[name] = entry.inode()
+
+    def _hide_way_out(self, entry: "os.DirEntry[str]", name: str) -> None:
+        with suppress(FileNotFoundError):
+            entry.stat(follow_symlinks=False)
+            self.cover.files.append(name)
 
 
-def git_placeholder(root_fd: int) -> bool | ToolError:
-    """Make an empty `.git` where there is none, so that it can be made read-only: True where it was made."""
-    try:
-        status = os.stat(GIT_DIRECTORY, dir_fd=root_fd, follow_symlinks=False)
-    except FileNotFoundError:
-        try:
-            os.mkdir(GIT_DIRECTORY, dir_fd=root_fd)
-        except OSError as error:
-            return False if error.errno == errno.EROFS else os_failure(error, "protect", GIT_DIRECTORY)
-        return True
-    except OSError as error:
-        return os_failure(error, "protect", GIT_DIRECTORY)
-    if not stat.S_ISLNK(status.st_mode):
-        return False
-    message = "'.git' is a symbolic link, which cannot be made read-only, so no command is run in this workspace."
-    return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
 
 
-def remove_git_placeholder(root_fd: int) -> None:
-    """Take the empty `.git` away again."""
-    with suppress(OSError):
-        os.rmdir(GIT_DIRECTORY, dir_fd=root_fd)
-
-
-def linked_repository(root: str) -> str | None:
-    """The repository elsewhere of which `root` is a linked worktree, if that repository says so itself.
-
-    The pointer in the workspace could name any folder; only git has written the pointer back.
-    """
-    pointer = _line_of(os.path.join(root, GIT_DIRECTORY))
-    own = os.path.realpath(os.path.join(root, pointer.removeprefix("gitdir:").strip()))
-    if not pointer.startswith("gitdir:") or os.path.basename(os.path.dirname(own)) != "worktrees":
-        return None
-    repository = os.path.dirname(os.path.dirname(own))
-    back = os.path.realpath(_line_of(os.path.join(own, "gitdir")) or "/")
-    if back != os.path.join(root, GIT_DIRECTORY) or not os.path.isfile(os.path.join(repository, "HEAD")):
-        return None
-    return repository
-
-
-def _line_of(path: str) -> str:
-    """The text of a small regular file, "" where there is none."""
-    folder, name = os.path.split(path)
-    with suppress(OSError, ValueError), closing(open_root(folder)) as parent:
-        handle, _ = open_regular(parent, (name,), os.O_RDONLY)
-        with closing(handle):
-            return os.fsdecode(os.read(handle, _LONGEST_POINTER)).strip().replace("\0", "")
-    return ""
+def _too_much() -> _GivenUpError:
+    message = (
+        f"The workspace has more than {MOST_COVERED} denied files or folders, or {MOST_REPOSITORIES}"
+        " repositories, so no command is run in it: move what is not needed out of it."
+    )
+    return _GivenUpError(ToolErrorCode.UNAVAILABLE, message)

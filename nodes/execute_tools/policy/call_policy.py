@@ -14,10 +14,10 @@ import orjson
 from nodes.execute_tools.policy.circuit_breaker import BreakerConfig, Breakers
 from nodes.execute_tools.policy.rate_limits import RateLimit, RateWindow, quota_problem
 from nodes.execute_tools.policy.retries import RetryPolicy, wait_before_retry
-from nodes.execute_tools.redact import MARK
+from nodes.execute_tools.redact import MARK, has_mark
 from nodes.execute_tools.registry import Tool
 from nodes.execute_tools.tool_run import Failure, ToolRun, reason_of, refused
-from nodes.records import CHANGING, JsonMap, ToolErrorCode
+from nodes.records import CHANGING, Effect, JsonMap, ToolErrorCode
 
 Validator = Callable[[JsonMap], JsonMap]
 """Takes the arguments of one tool and gives them back, checked and normalised; raises to refuse them."""
@@ -75,7 +75,7 @@ class CallPolicy:
         if self._rules.read_only and tool.effect in CHANGING:
             message = f"This environment is read-only, so {tool.name} is refused."
             return refused(message, ToolErrorCode.PERMISSION_DENIED, "PermissionError")
-        if tool.effect in CHANGING and MARK in orjson.dumps(arguments).decode():
+        if tool.effect in CHANGING and has_mark(orjson.dumps(arguments).decode()):
             return refused(_CARRIES_MARK, _MISTAKE, "ValueError")
         return None
 
@@ -86,7 +86,9 @@ class CallPolicy:
             return arguments
         try:
             checked = tool.validate(validator(dict(arguments)))
-        except Exception as error:  # noqa: BLE001 - a validator that breaks must not open the way
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - a validator that breaks must not open the way, or end the run
             code = ToolErrorCode.PERMISSION_DENIED if isinstance(error, PermissionError) else _MISTAKE
             return refused(reason_of(error), code, type(error).__name__)
         return checked if isinstance(checked, dict) else refused("; ".join(checked), _MISTAKE, "ValueError")
@@ -110,8 +112,8 @@ class CallPolicy:
         return None
 
     def timeout_s(self, tool: Tool, default: float) -> float:
-        """How long one attempt may take, in seconds: never longer than `default`."""
-        return min(self._rules.timeouts.get(tool.name, default), default)
+        """How long one attempt may take, in seconds: the tool's own time, or `default`."""
+        return self._rules.timeouts.get(tool.name, default)
 
     def wait_before_retry(self, tool: Tool, error: BaseException, attempt: int) -> float | None:
         """How many seconds to wait before the next attempt, None where there is none."""
@@ -122,12 +124,20 @@ class CallPolicy:
         breaker = self._memory.breakers.of(tool.name)
         if run is None:
             breaker.abandoned()
-        elif run.error.startswith("tool_error:"):
+        elif run.error.startswith("tool_error:") or _is_out_of_order(tool, run):
             breaker.failed()
         else:
             breaker.succeeded()
 
 
+def _is_out_of_order(tool: Tool, run: ToolRun) -> bool:
+    """Whether a tool that reaches beyond the workspace could not do so; one file that fails is no outage."""
+    error = run.result.error
+    return tool.effect in _REACHING_OUT and error is not None and error.code in _OUTAGES
+
+
+_REACHING_OUT = frozenset({Effect.EXECUTE, Effect.NETWORK})
+_OUTAGES = frozenset({ToolErrorCode.IO_ERROR, ToolErrorCode.TIMEOUT, ToolErrorCode.UNAVAILABLE})
 _MISTAKE = ToolErrorCode.INVALID_ARGUMENT
 _CARRIES_MARK = (
     f"The arguments hold {MARK}, which stands for a secret that you cannot see: it would be lost. Leave that line as it"

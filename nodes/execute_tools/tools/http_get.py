@@ -25,7 +25,7 @@ def http_get(context: ToolContext, arguments: HttpGetArguments) -> ToolOutput:
     their deadline.
     """
     if context.network is None:
-        message = f"{DISABLED} To allow it, whoever starts the run has to name hosts in allowed_hosts."
+        message = f"{DISABLED} To allow it, whoever starts the run names hosts in `allowed_hosts` (`--allow-host`)."
         return ToolOutput.failed(ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message))
     response = context.network.get(arguments.url, min(context.timeout_s, context.seconds_left))
     if isinstance(response, ToolError):

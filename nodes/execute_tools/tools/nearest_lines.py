@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 from rapidfuzz import fuzz, process
 
-from nodes.execute_tools.masked_blocks import masked_blocks
+from nodes.execute_tools.secrets.masked_blocks import masked_blocks
+from nodes.execute_tools.secrets.whole_words import first_words
 from nodes.execute_tools.tools.text_files import to_unix
-from nodes.execute_tools.whole_words import first_words
 
 MAX_REGIONS = 3
 MAX_REGION_LINES = 40

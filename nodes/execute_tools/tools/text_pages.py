@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable
 from typing import NamedTuple
 
-from nodes.execute_tools.masked_blocks import MaskedStream
+from nodes.execute_tools.secrets.masked_blocks import MaskedStream
+from nodes.execute_tools.secrets.whole_words import MARGIN, whole_words
 from nodes.execute_tools.tools.text_files import SNIFFED_BYTES
-from nodes.execute_tools.whole_words import MARGIN, whole_words
 
 MAX_LINES = 500
 """Lines of one page. Source: spec 3, MVP defaults (`max_lines=500`)."""

@@ -63,7 +63,7 @@ def test_a_result_is_one_object_on_one_line_of_ascii() -> None:
     outcome = Outcome(
         kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="é\u202e", usage={"total_calls": 1}
     )
-    text = result_as_json(outcome, [CHANGE], Plan(steps=(PlanStep(title="x"),)), "thread")
+    text = result_as_json(outcome, [CHANGE], Plan(steps=(PlanStep(title="x"),)), "thread", "/data/é")
     assert text.isascii()
     assert text.isprintable()
     assert json.loads(text) == {
@@ -72,7 +72,13 @@ def test_a_result_is_one_object_on_one_line_of_ascii() -> None:
         "plan": {"steps": [{"title": "x", "status": "pending"}]},
         "usage": {"total_calls": 1},
         "thread_id": "thread",
+        "log": "/data/é",
     }
+
+
+def test_a_result_without_a_log_says_so() -> None:
+    done = Outcome(kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="Done.")
+    assert json.loads(result_as_json(done, [], Plan(), "thread", None))["log"] is None
 
 
 def test_an_error_is_an_object_too() -> None:

@@ -280,6 +280,14 @@ def test_what_a_run_has_to_do_without_is_told_once() -> None:
     )
 
 
+def test_a_warning_is_shown_down_to_its_remedy() -> None:
+    reason = "why " * 100 + "Install it."
+    shown = Shown().show(unavailable("commands.unavailable", reason), Alerted("cost", reason, 9.0, 3.0))
+    assert shown.out == f"! no commands: {reason}\n! {reason}\n"
+    endless = Shown().show(unavailable("audit.unavailable", "x" * 900), Alerted("cost", "x" * 900, 9.0, 3.0))
+    assert [len(line) for line in endless.out.splitlines()] == [502, 502]
+
+
 def test_warnings_stand_beside_the_answer_in_json() -> None:
     shown = Shown(as_json=True).show(unavailable("commands.unavailable"), Alerted("cost", "Dear.", 9.0, 3.0), ENDED)
     assert (shown.out, shown.err) == ("", "! no commands: there is no bubblewrap\n! Dear.\n")

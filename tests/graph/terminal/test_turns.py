@@ -56,6 +56,7 @@ class Terminal:
             display=Display(out, err, **options),
             next_line=lambda prompt: self._read(prompt, lines),
             ask=None if said is None else lambda prompt: self._read(prompt, iter([said])),
+            find_log=self._find_log,
             session_options={"model": kind([Say(line) if isinstance(line, str) else line for line in script])},
         )
 
@@ -64,6 +65,10 @@ class Terminal:
         for line in lines:
             return line
         raise EOFError
+
+    def _find_log(self, thread_id: str) -> str:
+        self.thread_id = thread_id
+        return "/data/audit\x1b.jsonl"
 
     @property
     def out(self) -> str:
@@ -123,9 +128,26 @@ def test_json_is_one_object(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, [f"I look.\n{FIX}", "Done."], as_json=True)
     assert run_once(terminal.setup, "Fix add") is ExitCode.FINISHED
     shown = json.loads(terminal.out)
-    assert set(shown) == {"outcome", "changes", "plan", "usage", "thread_id"}
+    assert set(shown) == {"outcome", "changes", "plan", "usage", "thread_id", "log"}
     assert (shown["outcome"]["kind"], shown["changes"][0]["path"]) == ("FINISHED", "calc.py")
+    assert (shown["log"], shown["thread_id"]) == ("/data/audit\x1b.jsonl", terminal.thread_id)
     assert terminal.err == "→ edit_file calc.py  1 replacement\n"
+
+
+def test_debug_ends_each_turn_with_the_place_of_its_log(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, ["Hello.", "I wait"], model=Interrupted, lines=["hi", "wait"], debug=True)
+    assert chat(terminal.setup) is ExitCode.FINISHED
+    log = r"log: /data/audit\x1b.jsonl"
+    assert [line for line in terminal.err.splitlines() if "{" not in line] == [log, "mendgraph: stopped by Ctrl-C", log]
+
+
+@pytest.mark.parametrize("audit", [True, False])
+def test_a_run_without_a_log_names_none(tmp_path: Path, audit: bool) -> None:
+    terminal = Terminal(tmp_path, ["Done."], as_json=True, debug=True, context={"audit": audit})
+    setup = replace(terminal.setup, find_log=lambda _: None) if audit else terminal.setup
+    assert run_once(setup, "Fix add") is ExitCode.FINISHED
+    assert json.loads(terminal.out)["log"] is None
+    assert "log:" not in terminal.err
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,13 @@
 import pytest
 
-from nodes.execute_tools.action_arguments import ActionRules, check_content, check_domain, check_extension
+from nodes.execute_tools.action_arguments import (
+    ActionRules,
+    check_content,
+    check_domain,
+    check_extension,
+    named_arguments,
+    names_a_folder,
+)
 from nodes.records import Effect, JsonMap
 
 NET = ActionRules(allow_net=True, allowed_domains=frozenset({"api.example.com"}))
@@ -36,6 +43,40 @@ def test_writers_supply_content(action: str, arguments: JsonMap) -> None:
         check_content(action, arguments)
     check_content(action, {"content": ""})
     check_content("read_file", arguments)
+
+
+def test_arguments_are_copied_under_their_names() -> None:
+    given = {"a": object()}
+    found = named_arguments(given)
+    assert found == given
+    assert found is not given
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (None, "the arguments of an action are a mapping, not NoneType"),
+        ([("a", 1)], "the arguments of an action are a mapping, not list"),
+        ({"a": 1, 5: 1}, "the names of arguments are texts, not int"),
+    ],
+)
+def test_what_has_no_names_is_no_arguments(arguments: object, message: str) -> None:
+    with pytest.raises(TypeError, match=f"^{message}$"):
+        named_arguments(arguments)
+
+
+@pytest.mark.parametrize(
+    ("action", "field", "folder"),
+    [
+        ("move_file", "target", True),
+        ("move_file", "directory", True),
+        ("move_file", "path", False),
+        ("delete_file", "target", False),
+        ("read_file", "directory", False),
+    ],
+)
+def test_only_what_is_moved_goes_into_a_folder(action: str, field: str, folder: bool) -> None:
+    assert names_a_folder(action, field) is folder
 
 
 @pytest.mark.parametrize("path", ["a.txt", "/x/A.TXT", "b.md"])

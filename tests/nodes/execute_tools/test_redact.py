@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from nodes.execute_tools.redact import MARK, PLACEHOLDER, Redactor, has_mark, is_secret_key, known_values, redact
 from nodes.records import ToolError, ToolErrorCode
-from tests.nodes.execute_tools.secret_samples import BENIGN, BLOCKS, FILE_NAMES, HEX, KEYS, MIXED, PARTS, joined
+from tests.nodes.execute_tools.secrets.samples import BENIGN, BLOCKS, FILE_NAMES, HEX, KEYS, MIXED, PARTS, joined
 
 NOTHING_KNOWN = Redactor()
 KEY = joined("s~k-abcdefghijkl1234mnop")

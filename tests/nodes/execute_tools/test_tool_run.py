@@ -34,6 +34,11 @@ class UnspeakableError(Exception):
         raise ZeroDivisionError
 
 
+class EndingError(Exception):
+    def __str__(self) -> str:
+        raise SystemExit(1)
+
+
 @pytest.mark.parametrize(
     ("failure", "error", "code", "message"),
     [
@@ -96,13 +101,26 @@ def test_an_unknown_tool_is_answered_with_those_there_are() -> None:
         (UnspeakableError(), "UnspeakableError"),
         (RuntimeError("key sk-abcdefghijkl1234mnop"), "key ***"),
         (RuntimeError("xyz " * 10_000), "xyz " * (LONGEST_REASON // 4)),
-        (RuntimeError("x" * 10_000), "RuntimeError"),
+        (
+            RuntimeError("x" * 10_000),
+            "RuntimeError (its text is one word of 10000 characters, too long to be shown)",
+        ),
+        (EndingError(), "EndingError"),
         (RuntimeError("a " * 995 + "key sk-abcdefghijkl1234mnop " + "b " * 9), "a " * 995 + "key ***"),
         (RuntimeError("a " * 995 + "quokka-4471-lantern-88"), "a " * 995),
     ],
 )
 def test_a_reason_is_short_without_secrets_and_never_empty(error: BaseException, reason: str) -> None:
     assert reason_of(error) == reason
+
+
+def test_an_interrupt_is_no_reason() -> None:
+    class Interrupted(Exception):  # noqa: N818 - it is none
+        def __str__(self) -> str:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        reason_of(Interrupted())
 
 
 def test_a_call_that_ended_early_has_the_failure_as_its_result() -> None:

@@ -9,6 +9,7 @@ from nodes.execute_tools.environment.command_rules import (
     command_environment,
     find_program,
     malformed_command,
+    own_installation,
     readable_folders,
 )
 from nodes.records import ToolError, ToolErrorCode
@@ -28,7 +29,8 @@ def test_by_default_no_program_is_allowed() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["ls", "/usr/bin/sh", "./sh", "../sh", "SH", "sh ", "tools/../tools/own", "./tools/own", "own", "x", ""]
+    "name",
+    ["ls", "/usr/bin/sh", "./sh", "../sh", "SH", "sh ", "tools/../tools/own", "./tools/own", "own", "opt/x", "X", ""],
 )
 def test_a_program_that_is_not_allowed_is_refused(name: str) -> None:
     message = f"{name!r} may not be run: allowed are sh, tools/own, /opt/x, no-such-program."
@@ -39,11 +41,21 @@ def test_a_program_that_is_not_allowed_is_refused(name: str) -> None:
 def test_where_allowed_programs_are() -> None:
     assert find_program("tools/own", RULES, "/w", "") == "/w/tools/own"
     assert find_program("/opt/x", RULES, "/w", "") == "/opt/x"
+    assert find_program("x", RULES, "/w", "/usr/bin") == "/opt/x"
     assert find_program("sh", RULES, "/w", "/no/such/folder:/bin:/usr/bin") == "/bin/sh"
 
 
+def test_a_bare_name_that_is_allowed_itself_is_looked_for() -> None:
+    rules = CommandRules(("/opt/sh", "sh", "/a/x", "/b/x"))
+    assert find_program("sh", rules, "/w", "/bin") == "/bin/sh"
+    assert find_program("x", rules, "/w", "/bin") == "/a/x"
+
+
 def test_a_program_that_is_not_installed() -> None:
-    message = "The program 'no-such-program' is not installed where commands can see it (/usr/bin:/bin)."
+    message = (
+        "The program 'no-such-program' is not installed where commands can see it. Whoever starts the run can allow it"
+        " by its absolute path in `allowed_programs` (`--allow-program`), or show its folder in `readable_folders`."
+    )
     found = find_program("no-such-program", RULES, "/w", "/usr/bin:/bin")
     assert found == ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
 
@@ -78,6 +90,17 @@ def test_folders_that_cannot_be_shown(name: str) -> None:
     assert found == ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
 
 
+def test_a_file_can_be_shown_and_a_socket_or_a_pipe_cannot(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    os.mkfifo(tmp_path / "pipe")
+    shown = readable_folders(CommandRules(readable=(str(tmp_path / "file"),)))
+    assert isinstance(shown, tuple)
+    assert shown[-1] == str(tmp_path.resolve() / "file")
+    refused = readable_folders(CommandRules(readable=(str(tmp_path / "pipe"),)))
+    assert isinstance(refused, ToolError)
+    assert refused.code is ToolErrorCode.INVALID_ARGUMENT
+
+
 def test_our_python_is_shown_unless_it_is_the_systems_or_holds_a_home(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,7 +110,7 @@ def test_our_python_is_shown_unless_it_is_the_systems_or_holds_a_home(
     monkeypatch.setenv("HOME", str(root / "home"))
     for prefix, shown in ((root / "link", (str(root / "python"),)), (root, ()), (root / "home", ()), ("/usr", ())):
         monkeypatch.setattr(sys, "base_prefix", str(prefix))
-        assert readable_folders(CommandRules()) == shown
+        assert own_installation() == readable_folders(CommandRules()) == shown
     assert readable_folders(CommandRules(readable=("~/../link", str(root / "python")))) == (str(root / "python"),)
 
 

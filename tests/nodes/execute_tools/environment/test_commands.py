@@ -218,6 +218,17 @@ def test_denied_names_that_a_program_made_are_told(place: Place) -> None:
     assert place.result("true").made_denied == ()
 
 
+def test_a_denied_name_that_means_something_else_is_told(place: Place) -> None:
+    (place.root / "sub/.git").mkdir(parents=True)
+    result = place.result("sh", "-c", "mv sub .x; mkdir -p sub/.git/hooks; echo x > sub/.git/hooks/pre-commit")
+    assert result.made_denied == (".x/.git", "sub/.git")
+
+
+def test_what_a_program_made_is_told_after_a_timeout_as_well(place: Place) -> None:
+    result = place.result("sh", "-c", "mkdir -p b/.git/hooks; sleep 60", timeout_s=0.5)
+    assert (result.timed_out, result.made_denied) == (True, ("b/.git",))
+
+
 def test_it_is_told_when_there_was_no_time_to_look(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_LOOK_AGAIN_S", -60)
     assert place.result("true").made_denied is None

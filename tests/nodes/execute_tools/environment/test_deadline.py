@@ -9,6 +9,7 @@ from contextlib import suppress
 import pytest
 
 from nodes.execute_tools.environment.deadline import (
+    LONGEST_S,
     await_call,
     call_here,
     call_within,
@@ -119,6 +120,13 @@ def test_a_call_that_swallows_the_interrupt_is_interrupted_again() -> None:
 
     with pytest.raises(TimeoutError):
         here(0.05, stubborn)
+
+
+def test_a_deadline_that_no_timer_takes_is_the_longest_that_one_does() -> None:
+    left = here(float("inf"), lambda: signal.getitimer(signal.ITIMER_REAL)[0])
+    assert isinstance(left, float)
+    assert LONGEST_S - 60 < left <= LONGEST_S
+    assert in_a_thread(5, lambda: here(float("inf"), lambda: 1)) == 1
 
 
 def test_the_timer_is_given_back() -> None:

@@ -77,7 +77,7 @@ def test_what_may_be_asked(url: str, target: Target) -> None:
 )
 def test_a_host_that_is_not_listed(url: str, shown: str) -> None:
     known = "good.test, *.wild.test, ported.test:8080, 127.0.0.1:8000, [::1]:8000, münchen.test"
-    message = f"Domain '{shown}' not allowed. allowed_hosts has: {known}."
+    message = f"Domain '{shown}' not allowed. `allowed_hosts` (`--allow-host`) has: {known}."
     assert error_of(url) == (ToolErrorCode.PERMISSION_DENIED, message)
 
 
@@ -93,7 +93,8 @@ def test_a_host_that_is_not_listed(url: str, shown: str) -> None:
 )
 def test_a_port_that_is_not_listed(url: str, port: int, host: str) -> None:
     message = (
-        f"Port {port} of '{host}' not allowed: only 80 and 443, or the port that the entry in allowed_hosts names."
+        f"Port {port} of '{host}' not allowed: only 80 and 443, or the port that the entry in `allowed_hosts`"
+        " (`--allow-host`) names."
     )
     assert error_of(url) == (ToolErrorCode.PERMISSION_DENIED, message)
 

@@ -1,7 +1,10 @@
+import errno
 import os
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -9,13 +12,7 @@ import pytest
 from nodes.execute_tools.environment import workspace_cover
 from nodes.execute_tools.environment.commands import CommandResult
 from nodes.execute_tools.environment.handles import closing, open_root
-from nodes.execute_tools.environment.workspace_cover import (
-    Cover,
-    find_cover,
-    git_placeholder,
-    linked_repository,
-    remove_git_placeholder,
-)
+from nodes.execute_tools.environment.workspace_cover import Cover, find_cover, find_ways_out
 from nodes.records import ToolError, ToolErrorCode
 from tests.nodes.execute_tools.environment.command_place import Place, command_place, opened
 
@@ -117,54 +114,99 @@ def test_bounds_themselves_are_not_too_much(tmp_path: Path, monkeypatch: pytest.
     assert cover_of(tmp_path) == Cover([".git", "a/.git"], ["1.env", "a/2.env"])
 
 
-def test_an_absent_git_gets_a_placeholder_for_a_while(tmp_path: Path) -> None:
-    with closing(open_root(str(tmp_path))) as root:
-        assert git_placeholder(root) is True
-        assert (tmp_path / ".git").is_dir()
-        assert git_placeholder(root) is False
-        remove_git_placeholder(root)
-        assert not (tmp_path / ".git").exists()
-        put(tmp_path, ".git/config")
-        remove_git_placeholder(root)
-        assert (tmp_path / ".git/config").exists()
+def test_other_names_of_denied_files_and_of_gits_own_are_hidden(tmp_path: Path) -> None:
+    put(tmp_path, ".env", "secrets/deep/one", ".git/config", "sub/.git", "b/2.env", "ok", "alone.env")
+    for name in (".env", "secrets/deep/one", ".git/config", "sub/.git", "ok"):
+        (tmp_path / f"z-{name.replace('/', '-')}").hardlink_to(tmp_path / name)
+    (tmp_path / "b/3.env").hardlink_to(tmp_path / "b/2.env")
+    assert cover_of(tmp_path) == Cover(
+        repositories=[".git", "sub/.git"],
+        files=[
+            *(".env", "alone.env", "b/2.env", "b/3.env", "z-.env", "z-.git-config"),
+            *("z-secrets-deep-one", "z-sub-.git"),
+        ],
+        folders=["secrets"],
+    )
 
 
-def test_a_git_that_is_a_link_is_refused(tmp_path: Path) -> None:
-    (tmp_path / ".git").symlink_to("elsewhere")
-    with closing(open_root(str(tmp_path))) as root:
-        message = "'.git' is a symbolic link, which cannot be made read-only, so no command is run in this workspace."
-        assert git_placeholder(root) == ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
+def put_ways_out(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    os.mkfifo(folder / "pipe")
+    here = os.open(folder, os.O_RDONLY)
+    with closing(here), socket.socket(socket.AF_UNIX) as made:
+        made.bind(f"/proc/self/fd/{here}/socket")  # names of sockets are short
 
 
-def git(folder: Path, *arguments: str) -> None:
-    identity = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "init.defaultBranch=main")
-    subprocess.run(["git", "-C", str(folder), *identity, *arguments], check=True, capture_output=True)
+def test_sockets_and_pipes_are_hidden_in_the_workspace_and_in_repositories(tmp_path: Path) -> None:
+    for name in ("a", ".git/deep", "secrets"):
+        put_ways_out(tmp_path / name)
+    put(tmp_path, "a/ok")
+    assert cover_of(tmp_path) == Cover(
+        [".git"], [".git/deep/pipe", ".git/deep/socket", "a/pipe", "a/socket"], ["secrets"]
+    )
 
 
-def test_only_a_worktree_that_its_repository_knows_is_linked(tmp_path: Path) -> None:
-    main, tree, false = tmp_path / "main", tmp_path / "tree", tmp_path / "false"
-    for folder in (main, false):
-        folder.mkdir()
-    git(main, "init")
-    git(main, "commit", "--allow-empty", "-m", "first")
-    git(main, "worktree", "add", str(tree))
-    assert linked_repository(str(tree)) == str(main / ".git")
-    (false / ".git").write_text((tree / ".git").read_text())
-    assert linked_repository(str(false)) is None
-    assert linked_repository(str(main)) is None
+def test_sockets_and_pipes_are_found_beside_the_workspace_and_not_in_it(tmp_path: Path) -> None:
+    for name in ("a", "a/.git", "root"):
+        put_ways_out(tmp_path / name)
+    put(tmp_path, "a/.env", "file")
+    asked = (str(tmp_path), str(tmp_path / "file"))
+    names = [f"{tmp_path}/a/{name}" for name in (".git/pipe", ".git/socket", "pipe", "socket")]
+    assert find_ways_out(asked, str(tmp_path / "root"), time.monotonic() + 60) == Cover(files=names)
 
 
-@pytest.mark.parametrize(
-    "pointer", ["", "gitdir: /root/.ssh", "gitdir: /", "gitdir: ../outside/worktrees/x", "x", "\0"]
-)
-def test_a_pointer_to_any_other_folder_is_not_followed(tmp_path: Path, pointer: str) -> None:
-    root = tmp_path / "root"
-    put(root, ".git")
-    put(tmp_path, "outside/worktrees/x/gitdir", "outside/HEAD")
-    (root / ".git").write_text(pointer)
-    assert linked_repository(str(root)) is None
-    (root / ".git").unlink()
-    assert linked_repository(str(root)) is None
+def test_too_many_ways_out_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_ways_out(tmp_path / "a")
+    monkeypatch.setattr(workspace_cover, "MOST_ELSEWHERE", 1)
+    message = (
+        "The folders that commands are shown have more than 1 sockets, pipes, devices or closed folders, so no command"
+        " is run: name smaller folders in `readable_folders`."
+    )
+    found = find_ways_out((str(tmp_path),), "/w", time.monotonic() + 60)
+    assert found == ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
+    assert isinstance(found := find_ways_out((str(tmp_path),), "/w", time.monotonic() - 1), ToolError)
+    assert found.message.startswith("One of the folders shown beside /w is too large to be looked through")
+    assert isinstance(found := find_ways_out((str(tmp_path / "no"),), "/w", time.monotonic() + 60), ToolError)
+    assert found.code is ToolErrorCode.NOT_FOUND
+
+
+def test_a_way_out_that_a_program_made_is_not_told_unless_its_name_is_denied(tmp_path: Path) -> None:
+    put(tmp_path, "1.env")
+    before = cover_of(tmp_path)
+    put_ways_out(tmp_path)
+    put(tmp_path, "2.env", "a/.git/x")
+    (tmp_path / "1.env").rename(tmp_path / "3.env")
+    put(tmp_path, "1.env")
+    os.mkfifo(tmp_path / "4.env")
+    after = cover_of(tmp_path)
+    assert isinstance(before, Cover)
+    assert isinstance(after, Cover)
+    assert after.made_since(before) == ("1.env", "2.env", "3.env", "4.env", "a/.git")
+
+
+def test_folders_in_which_all_is_hidden_are_hidden_as_a_whole_where_there_is_too_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path, "own/1.env", "own/sub/2.env", "own/sub/3.env", "own/secrets/x", "two/4.env", "two/5.env")
+    put(tmp_path, "mixed/6.env", "mixed/ok", "one/7.env")
+    open_ones = [f"{folder}/{number}.env" for folder in ("half", "linked") for number in range(5)]
+    put(tmp_path, *open_ones)
+    (tmp_path / "linked/link").symlink_to("nowhere")
+    (tmp_path / "half/empty").mkdir()
+    rest = [*open_ones, "mixed/6.env", "one/7.env"]
+    own = ["own/1.env", "own/sub/2.env", "own/sub/3.env"]
+    for most, files, folders in (
+        (17, [*rest, *own, "two/4.env", "two/5.env"], ["own/secrets"]),
+        (16, [*rest, "two/4.env", "two/5.env"], ["own"]),
+        (13, rest, ["own", "two"]),
+        (12, rest, ["own", "two"]),
+    ):
+        monkeypatch.setattr(workspace_cover, "MOST_COVERED", most)
+        assert cover_of(tmp_path) == Cover(files=files, folders=folders)
+        assert isinstance(found := cover_of(tmp_path), Cover)
+        assert len(found.inodes) == 18
+    monkeypatch.setattr(workspace_cover, "MOST_COVERED", 10)
+    assert isinstance(cover_of(tmp_path), ToolError)
 
 
 # --- What the cover is worth
@@ -205,13 +247,38 @@ def test_a_repository_is_readable_but_cannot_be_changed_moved_or_removed(place: 
     assert (place.root / ".git/config").read_text() == "canary of .git/config\n"
 
 
-def test_a_repository_cannot_be_made_where_there_is_none(place: Place) -> None:
-    (place.root / ".git/config").unlink()
-    (place.root / ".git").rmdir()
-    said = place.says("git init 2>&1; mkdir -p .git/hooks; echo x > .git; rmdir .git; mv .git away; ln -s /tmp .git")
-    assert said.count(".git") >= 5
-    assert not (place.root / ".git").exists()
-    assert not (place.root / "away").exists()
+def test_other_names_of_what_is_protected_are_no_way_to_it(place: Place) -> None:
+    for name in (".env", "src/keys/one", ".git/config"):
+        (place.root / f"other-{Path(name).name}").hardlink_to(place.root / name)
+    said = place.says("cat other-*; for o in other-.env other-one other-config; do echo x > $o; cat $o; rm $o; done")
+    assert "canary" not in said
+    for name in (".env", "src/keys/one", ".git/config"):
+        assert (place.root / name).read_text() == f"canary of {name}\n"
+
+
+def test_sockets_in_the_workspace_and_beside_it_do_not_answer(place: Place, tmp_path: Path) -> None:
+    shown = tmp_path.resolve() / "shown"
+    shown.mkdir()
+    folders = (place.root, place.root / ".git", shown)
+    script = (
+        "import os, socket, sys\n"
+        "for name in sys.argv[1:]:\n"
+        "    os.chdir(name)\n"
+        "    with socket.socket(socket.AF_UNIX) as made:\n"
+        "        print(made.connect_ex('socket'))\n"
+    )
+    with ExitStack() as open_ones:
+        for folder in folders:
+            here = open_ones.enter_context(closing(os.open(folder, os.O_RDONLY)))
+            made = open_ones.enter_context(socket.socket(socket.AF_UNIX))
+            made.bind(f"/proc/self/fd/{here}/socket")
+            made.listen()
+        asked = ["python3", "-c", script, *map(str, folders)]
+        outside = subprocess.run(asked, capture_output=True, check=True)
+        result = opened(place.root, readable=(str(shown),)).run(asked)
+    assert outside.stdout == b"0\n" * 3
+    assert isinstance(result, CommandResult)
+    assert (result.stdout.head, result.made_denied) == (f"{errno.ECONNREFUSED}\n".encode() * 3, ())
 
 
 def test_a_repository_that_is_a_file_cannot_be_changed(place: Place) -> None:
@@ -220,21 +287,3 @@ def test_a_repository_that_is_a_file_cannot_be_changed(place: Place) -> None:
     (place.root / ".git").write_text("gitdir: /elsewhere\n")
     place.says("echo x > .git; rm -f .git; mv .git away; mkdir .git")
     assert (place.root / ".git").read_text() == "gitdir: /elsewhere\n"
-
-
-def test_git_works_in_a_repository_and_in_a_linked_worktree(tmp_path: Path) -> None:
-    identity = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "init.defaultBranch=trunk")
-    main, root = tmp_path.resolve() / "main", tmp_path.resolve() / "root"
-    for line in (("init", str(main)), ("-C", str(main), "commit", "--allow-empty", "-m", "first")):
-        subprocess.run(["git", *identity, *line], check=True, capture_output=True)
-    subprocess.run(
-        ["git", "-C", str(main), "worktree", "add", "-b", "side", str(root)], check=True, capture_output=True
-    )
-    (root / "new").touch()
-    result = opened(tmp_path / "root").run(["git", "status", "--short", "--branch"])
-    assert isinstance(result, CommandResult)
-    assert (result.stdout.head, result.stderr.head) == (b"## side\n?? new\n", b"")
-    for argv in (["git", "add", "new"], ["sh", "-c", f"echo x > {main}/.git/x"]):
-        refused = opened(tmp_path / "root").run(argv)
-        assert isinstance(refused, CommandResult)
-        assert b"ead-only file system" in refused.stderr.head

@@ -12,7 +12,7 @@ from nodes.execute_tools.policy.retries import RetryPolicy
 from nodes.execute_tools.redact import MARK
 from nodes.execute_tools.registry import Tool, ToolOutput
 from nodes.execute_tools.tool_run import Failure, RetryableToolError, ToolRun, refused
-from nodes.records import Effect, ToolErrorCode
+from nodes.records import Effect, ToolError, ToolErrorCode
 
 
 class Arguments(BaseModel):
@@ -100,6 +100,11 @@ def test_a_validator_normalises_the_arguments_of_its_tool_only() -> None:
     assert policy(rules).normalise(make(name="u"), {"x": 1}) == {"x": 1}
 
 
+def test_an_interrupt_passes_a_validator() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        policy(CallRules(validators={"t": fail(KeyboardInterrupt())})).normalise(TOOL, {"x": 1})
+
+
 def test_a_validator_cannot_change_the_arguments_of_its_caller() -> None:
     given = {"x": 1}
     rules = CallRules(validators={"t": lambda arguments: arguments.update(x=9) or arguments})
@@ -112,6 +117,7 @@ def test_a_validator_cannot_change_the_arguments_of_its_caller() -> None:
     [
         (fail(ValueError("b != 0")), refused("b != 0", ToolErrorCode.INVALID_ARGUMENT, "ValueError")),
         (fail(PermissionError("no")), refused("no", ToolErrorCode.PERMISSION_DENIED, "PermissionError")),
+        (fail(SystemExit(3)), refused("3", ToolErrorCode.INVALID_ARGUMENT, "SystemExit")),
         (fail(ZeroDivisionError()), refused("ZeroDivisionError", ToolErrorCode.INVALID_ARGUMENT, "ZeroDivisionError")),
         (
             lambda _: {"x": "many"},
@@ -181,6 +187,18 @@ def test_only_failures_of_the_tool_itself_open_its_circuit(run: ToolRun | None) 
         guarded.settle(TOOL, run)
 
 
+@pytest.mark.parametrize("code", ToolErrorCode)
+@pytest.mark.parametrize("effect", Effect)
+def test_a_typed_failure_counts_where_it_is_an_outage(effect: Effect, code: ToolErrorCode) -> None:
+    tool, guarded = make(effect), policy()
+    failed = ToolRun("c", "t", ToolOutput.failed(ToolError(code=code, message="m")), attempts=1)
+    for _ in range(2):
+        guarded.take(tool)
+        guarded.settle(tool, failed)
+    outage = code in {ToolErrorCode.IO_ERROR, ToolErrorCode.TIMEOUT, ToolErrorCode.UNAVAILABLE}
+    assert (guarded.take(tool) is not None) == (outage and effect in {Effect.EXECUTE, Effect.NETWORK})
+
+
 def test_a_call_that_is_not_taken_leaves_no_probe_behind() -> None:
     clock = Clock()
     guarded = policy(CallRules(rate_limits={"t": RateLimit(3, 1_000)}), clock)
@@ -196,10 +214,8 @@ def test_a_call_that_is_not_taken_leaves_no_probe_behind() -> None:
         assert failure.error_type == "RateLimitError"
 
 
-@pytest.mark.parametrize(("timeout", "default", "expected"), [(2.0, 30.0, 2.0), (60.0, 30.0, 30.0), (None, 30.0, 30.0)])
-def test_a_tool_has_its_own_timeout_within_that_of_the_run(
-    timeout: float | None, default: float, expected: float
-) -> None:
+@pytest.mark.parametrize(("timeout", "default", "expected"), [(2.0, 30.0, 2.0), (60.0, 30.0, 60.0), (None, 30.0, 30.0)])
+def test_a_tool_has_its_own_timeout_or_that_of_the_run(timeout: float | None, default: float, expected: float) -> None:
     rules = CallRules(timeouts={} if timeout is None else {"t": timeout})
     assert policy(rules).timeout_s(TOOL, default) == expected
 

@@ -5,7 +5,7 @@ from hypothesis import given, strategies as st
 
 from nodes.execute_tools.redact import MARK
 from nodes.execute_tools.tools.diffs import MAX_DIFF_CHARACTERS, MAX_DIFF_LINES, unified_diff
-from tests.nodes.execute_tools.secret_samples import BASE64, BLOCKS
+from tests.nodes.execute_tools.secrets.samples import BASE64, BLOCKS
 
 LINES = st.lists(st.sampled_from(["a\n", "b\n", "c\n", "d\n"]), max_size=30)
 

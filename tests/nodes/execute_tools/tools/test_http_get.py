@@ -67,8 +67,8 @@ def test_an_error_is_handed_on(bench: Bench) -> None:
 def test_without_a_network_it_says_how_to_get_one(bench: Bench) -> None:
     """Spec 4's words, and the remedy."""
     message = (
-        "Network access is disabled in this Environment. To allow it, whoever starts the run has to name hosts in"
-        " allowed_hosts."
+        "Network access is disabled in this Environment. To allow it, whoever starts the run names hosts in"
+        " `allowed_hosts` (`--allow-host`)."
     )
     assert run(bench, None).error == ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
 

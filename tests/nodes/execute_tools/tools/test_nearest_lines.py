@@ -2,7 +2,7 @@ import pytest
 
 from nodes.execute_tools.redact import MARK
 from nodes.execute_tools.tools.nearest_lines import MAX_REGION_CHARACTERS, MAX_REGIONS, Region, nearest_regions
-from tests.nodes.execute_tools.secret_samples import BASE64, BLOCKS
+from tests.nodes.execute_tools.secrets.samples import BASE64, BLOCKS
 
 CODE = "def add(a, b):\r\n    return a - b\r\n\r\n\r\ndef sub(a, b):\r\n    return a + b\r\n"
 

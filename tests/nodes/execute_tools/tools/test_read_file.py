@@ -11,7 +11,7 @@ from nodes.execute_tools.redact import MARK
 from nodes.execute_tools.registry import ToolContext, ToolOutput
 from nodes.execute_tools.tools.read_file import read_file
 from nodes.records import ToolErrorCode
-from tests.nodes.execute_tools.secret_samples import BLOCKS
+from tests.nodes.execute_tools.secrets.samples import BLOCKS
 from tests.nodes.execute_tools.tools.conftest import Bench
 
 

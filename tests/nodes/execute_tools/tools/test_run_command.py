@@ -49,7 +49,7 @@ def test_what_the_other_rooms_know_of_it() -> None:
 
 
 def test_without_commands_it_says_how_to_allow_them(bench: Bench) -> None:
-    message = "Commands are off in this run: name the programs in allowed_programs."
+    message = "Commands are off in this run: name the programs in `allowed_programs` (`--allow-program`)."
     assert bench.error(run_command, argv=["make"]) == ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
 
 
@@ -87,7 +87,24 @@ def test_a_sandbox_that_cannot_start_says_why(bench: Bench) -> None:
                 "made_denied": ["x/.env"],
             },
         ),
-        (replace(RESULT, made_denied=None), {"exit_code": 0, "stdout": "", "stderr": ""}),
+        (
+            replace(RESULT, made_denied=tuple(f"{number}.env" for number in range(52))),
+            {
+                "exit_code": 0,
+                "stdout": "",
+                "stderr": "",
+                "made_denied": [*(f"{number}.env" for number in range(50)), "... and 2 more"],
+            },
+        ),
+        (
+            replace(RESULT, made_denied=None),
+            {
+                "exit_code": 0,
+                "stdout": "",
+                "stderr": "",
+                "made_denied": "unknown, as the workspace could not be looked through",
+            },
+        ),
     ],
 )
 def test_what_a_model_sees(bench: Bench, result: CommandResult, data: JsonMap) -> None:
@@ -101,6 +118,17 @@ def test_what_a_model_sees(bench: Bench, result: CommandResult, data: JsonMap) -
         (
             replace(RESULT, stdout=Ends(b"1 passed\n", b"", 9), stderr=Ends(b"slow", b"", 4), timed_out=True),
             "make was stopped after 30 s. The end of its output:\n1 passed\nslow",
+        ),
+        (
+            replace(RESULT, made_denied=("a/.git", ".env"), timed_out=True),
+            "make was stopped after 30 s. It made what is denied: a/.git, .env. It had printed nothing.",
+        ),
+        (
+            replace(RESULT, made_denied=None, timed_out=True),
+            (
+                "make was stopped after 30 s. Which denied files it made: unknown, as the workspace could not be looked"
+                " through. It had printed nothing."
+            ),
         ),
     ],
 )
@@ -186,6 +214,12 @@ def test_a_real_program(bench: Bench, context: Callable[..., ToolContext]) -> No
 def test_a_real_timeout(context: Callable[..., ToolContext]) -> None:
     output = run_command.s(context(timeout_s=0.3), argv=["sh", "-c", "echo up; sleep 60"])
     message = "sh was stopped after 0.3 s. The end of its output:\nup"
+    assert output.result.error == ToolError(code=ToolErrorCode.TIMEOUT, message=message)
+
+
+def test_a_real_timeout_tells_what_denied_files_were_made(context: Callable[..., ToolContext]) -> None:
+    output = run_command.s(context(timeout_s=0.3), argv=["sh", "-c", "echo x > .env; sleep 60"])
+    message = "sh was stopped after 0.3 s. It made what is denied: .env. It had printed nothing."
     assert output.result.error == ToolError(code=ToolErrorCode.TIMEOUT, message=message)
 
 

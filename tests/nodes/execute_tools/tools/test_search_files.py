@@ -11,7 +11,7 @@ from nodes.execute_tools.environment.workspace import OpenedFile, Workspace
 from nodes.execute_tools.redact import MARK
 from nodes.execute_tools.tools.search_files import search_files
 from nodes.records import ToolError, ToolErrorCode
-from tests.nodes.execute_tools.secret_samples import BASE64, BLOCKS
+from tests.nodes.execute_tools.secrets.samples import BASE64, BLOCKS
 from tests.nodes.execute_tools.tools.conftest import Bench, deny_env
 
 MODULE = sys.modules[search_files.run.__module__]

@@ -15,7 +15,7 @@ from nodes.execute_tools.tools.search_matches import (
     read_ripgrep,
     select,
 )
-from tests.nodes.execute_tools.secret_samples import BASE64, BLOCKS, MIXED
+from tests.nodes.execute_tools.secrets.samples import BASE64, BLOCKS, MIXED
 
 TOKEN = "".join(("gh", "p_", MIXED[:36]))
 

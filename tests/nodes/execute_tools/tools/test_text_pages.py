@@ -6,11 +6,11 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.execute_tools.masked_blocks import masked_blocks
 from nodes.execute_tools.redact import MARK
+from nodes.execute_tools.secrets.masked_blocks import masked_blocks
 from nodes.execute_tools.tools import text_pages
 from nodes.execute_tools.tools.text_pages import MAX_PAGE_BYTES, TextPage, read_page
-from tests.nodes.execute_tools.secret_samples import BLOCKS
+from tests.nodes.execute_tools.secrets.samples import BLOCKS
 
 
 def page(data: bytes, start_line: int = 1, limit: int = 500, piece: int = 1 << 20) -> TextPage | None:

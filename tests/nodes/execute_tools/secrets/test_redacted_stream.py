@@ -3,10 +3,10 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.execute_tools.key_blocks import open_block
 from nodes.execute_tools.redact import MARK, Redactor
-from nodes.execute_tools.redacted_stream import RedactedStream
-from tests.nodes.execute_tools.secret_samples import BASE64, BENIGN, BLOCKS, KEYS, PARTS
+from nodes.execute_tools.secrets.key_blocks import open_block
+from nodes.execute_tools.secrets.redacted_stream import RedactedStream
+from tests.nodes.execute_tools.secrets.samples import BASE64, BENIGN, BLOCKS, KEYS, PARTS
 
 KNOWN = "my own secret 42"
 REDACTOR = Redactor([KNOWN, "line-1-of-the-value\nline-2-of-the-value"])
@@ -107,7 +107,7 @@ def test_a_key_without_an_end_is_looked_at_a_few_times_only(monkeypatch: pytest.
         looked_at.append(len(text))
         return open_block(text)
 
-    monkeypatch.setattr("nodes.execute_tools.redacted_stream.open_block", counting)
+    monkeypatch.setattr("nodes.execute_tools.secrets.redacted_stream.open_block", counting)
     stream = RedactedStream(REDACTOR)
     stream.feed("-----BEGIN PRIVATE KEY-----\n")
     for _ in range(1_000):

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from nodes.execute_tools.key_blocks import key_block_spans, open_block
 from nodes.execute_tools.redact import MARK
+from nodes.execute_tools.secrets.key_blocks import key_block_spans, open_block
 
 LONGEST_HELD: Final = 262_144
 """Characters of an unfinished block that a stream holds: several times the largest PGP key in use."""

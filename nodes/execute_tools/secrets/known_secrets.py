@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 from urllib.parse import quote, quote_plus, unquote
 
-from nodes.execute_tools.secret_keys import is_plain, is_secret_key, names_a_literal
-from nodes.execute_tools.secret_shapes import url_password
+from nodes.execute_tools.secrets.keys import is_plain, is_secret_key, names_a_literal
+from nodes.execute_tools.secrets.shapes import url_password
 
 SHORTEST_VALUE: Final = 6
 """Characters of the shortest value that is looked for: shorter ones are all over ordinary text."""

@@ -2,10 +2,10 @@ import re
 
 import pytest
 
-from nodes.execute_tools import secret_assignments
-from nodes.execute_tools.secret_assignments import assignment_spans, fold, has_secret_word
-from nodes.execute_tools.secret_keys import SECRET_WORDS
-from tests.nodes.execute_tools.secret_samples import BENIGN, FILE_NAMES, MIXED
+from nodes.execute_tools.secrets import assignments
+from nodes.execute_tools.secrets.assignments import assignment_spans, fold, has_secret_word
+from nodes.execute_tools.secrets.keys import SECRET_WORDS
+from tests.nodes.execute_tools.secrets.samples import BENIGN, FILE_NAMES, MIXED
 
 S = "x8KqqP2zz1"
 
@@ -119,9 +119,7 @@ def test_hostile_text_takes_linear_time(word: str) -> None:
     list(assignment_spans(text, text.lower()))
 
 
-@pytest.mark.parametrize(
-    "pattern", [each for each in vars(secret_assignments).values() if isinstance(each, re.Pattern)]
-)
+@pytest.mark.parametrize("pattern", [each for each in vars(assignments).values() if isinstance(each, re.Pattern)])
 def test_no_group_repeats_possessively(pattern: re.Pattern[str]) -> None:
     """Python before 3.11.5 is wrong about such groups (gh-106052), which no later one shows."""
     assert re.search(r"\)(?:[*+?]|\{[0-9,]+\})\+|\(\?>", pattern.pattern) is None

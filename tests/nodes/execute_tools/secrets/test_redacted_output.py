@@ -1,8 +1,8 @@
 import pytest
 
 from nodes.execute_tools.redact import MARK, Redactor
-from nodes.execute_tools.redacted_output import redacted
 from nodes.execute_tools.registry import ToolOutput
+from nodes.execute_tools.secrets.redacted_output import redacted
 from nodes.records import ChangeKind, FileChange, Plan, PlanStep, ToolError, ToolErrorCode, ToolResult
 
 SECRET = "xyzzy" + "-4711-plugh"

@@ -3,8 +3,8 @@
 import re
 from typing import Final
 
-from nodes.execute_tools.key_blocks import open_block
 from nodes.execute_tools.redact import MARK, Redactor
+from nodes.execute_tools.secrets.key_blocks import open_block
 
 CONTEXT: Final = 1024
 """Characters of what has been shown that are looked at again: room for a name before its value."""

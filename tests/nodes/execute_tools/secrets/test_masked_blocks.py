@@ -1,11 +1,11 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.execute_tools import masked_blocks as module
-from nodes.execute_tools.key_blocks import key_block_spans
-from nodes.execute_tools.masked_blocks import LONGEST_HELD, MaskedStream, masked_blocks, masked_lines
 from nodes.execute_tools.redact import MARK
-from tests.nodes.execute_tools.secret_samples import BASE64, BENIGN, BLOCKS
+from nodes.execute_tools.secrets import masked_blocks as module
+from nodes.execute_tools.secrets.key_blocks import key_block_spans
+from nodes.execute_tools.secrets.masked_blocks import LONGEST_HELD, MaskedStream, masked_blocks, masked_lines
+from tests.nodes.execute_tools.secrets.samples import BASE64, BENIGN, BLOCKS
 
 HEADER = "-----BEGIN PRIVATE KEY-----"
 FOOTER = "-----END PRIVATE KEY-----"

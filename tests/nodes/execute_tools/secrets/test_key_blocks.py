@@ -2,9 +2,9 @@ import re
 
 import pytest
 
-from nodes.execute_tools import key_blocks
-from nodes.execute_tools.key_blocks import GAP, key_block_spans, open_block
-from tests.nodes.execute_tools.secret_samples import BASE64, BENIGN, BLOCKS
+from nodes.execute_tools.secrets import key_blocks
+from nodes.execute_tools.secrets.key_blocks import GAP, key_block_spans, open_block
+from tests.nodes.execute_tools.secrets.samples import BASE64, BENIGN, BLOCKS
 
 
 def taken(text: str) -> list[str]:

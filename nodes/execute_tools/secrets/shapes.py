@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from nodes.execute_tools.key_blocks import key_block_spans
-from nodes.execute_tools.secret_keys import is_filler, is_plain, looks_secret
+from nodes.execute_tools.secrets.key_blocks import key_block_spans
+from nodes.execute_tools.secrets.keys import is_filler, is_plain, looks_secret
 
 SHORTEST_TOKEN: Final = 15
 """Characters of the shortest key that a prefix tells."""

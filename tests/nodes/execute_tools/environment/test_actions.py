@@ -1,7 +1,5 @@
-import asyncio
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,30 +11,7 @@ from nodes.execute_tools.policy.call_policy import CallRules
 from nodes.execute_tools.policy.circuit_breaker import BreakerConfig
 from nodes.execute_tools.policy.rate_limits import RateLimit
 from nodes.records import Effect, JsonMap
-
-
-class Do:
-    """An action made of a function; `calls` are the arguments that reached it."""
-
-    def __init__(self, name: str, function: Callable[..., Any], effect: Effect | None = None) -> None:
-        self.name, self._function, self.calls = name, function, list[JsonMap]()
-        if effect is not None:
-            self.effect = effect
-
-    def execute(self, **arguments: Any) -> Any:
-        self.calls.append(arguments)
-        return self._function(**arguments)
-
-
-def fail(error: BaseException) -> Callable[..., Any]:
-    def function(**_: Any) -> Any:
-        raise error
-
-    return function
-
-
-def echo(**arguments: Any) -> JsonMap:
-    return arguments
+from tests.nodes.execute_tools.environment.action_doubles import Do, Later, echo, fail
 
 
 def plain(result: JsonMap) -> JsonMap:
@@ -75,16 +50,6 @@ def test_an_action_that_works(value: Any, data: Any) -> None:
 def test_an_action_that_fails_has_the_same_shape(error: BaseException, message: str, kind: str) -> None:
     result = Environment().execute(Do("div", fail(error)), {"b": 0})
     assert result == ExecResult(False, "div", {"b": 0}, error=message, error_type=kind, ms=result.ms)
-
-
-def test_an_interrupt_passes() -> None:
-    with pytest.raises(KeyboardInterrupt):
-        Environment().execute_action(Do("wait", fail(KeyboardInterrupt())), {})
-
-
-def test_what_is_no_action_is_an_error_and_no_crash() -> None:
-    result = Environment().execute(object(), {"a": 1})  # type: ignore[arg-type] # this is what must not crash
-    assert (result.ok, result.action, result.error_type) == (False, "<unknown>", "AttributeError")
 
 
 def test_the_callers_arguments_stay_as_they_are(tmp_path: Path) -> None:
@@ -128,6 +93,40 @@ def test_a_prefix_is_not_a_parent(tmp_path: Path) -> None:
     (tmp_path / "root-evil").mkdir()
     result = Environment(base_dir=str(base)).execute(Do("read_file", echo), {"file_name": "../root-evil/a.txt"})
     assert result.error == "Path traversal blocked."
+
+
+def test_without_a_base_folder_paths_become_absolute_and_lead_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    here = Path.cwd()
+    action = Do("read_file", echo)
+    for path in ("a.txt", "../b.txt", "/etc/c.txt", Path("d.txt")):
+        assert Environment().execute(action, {"file_name": path}).ok
+    read = [call["file_name"] for call in action.calls]
+    assert read == [str(here / "a.txt"), str(here.parent / "b.txt"), "/etc/c.txt", str(here / "d.txt")]
+
+
+def test_a_path_may_be_a_path_object(tmp_path: Path) -> None:
+    action, environment = Do("read_file", echo), Environment(base_dir=str(tmp_path))
+    assert environment.execute(action, {"path": Path("a.txt")}).ok
+    assert action.calls == [{"path": str(tmp_path.resolve() / "a.txt")}]
+    assert environment.execute(action, {"path": Path("..") / "a.txt"}).error == "Path traversal blocked."
+    assert environment.execute(action, {"path": b"a.txt"}).error == "A path must be text."
+
+
+def test_a_file_may_be_moved_into_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    environment = Environment(base_dir=str(tmp_path))
+
+    def error_of(action: str, **paths: str) -> str | None:
+        return environment.execute(Do(action, echo), paths).error
+
+    assert error_of("move_file", path="a.txt", target="docs") is None
+    assert error_of("move_file", path="a.txt", target="new") == "Extension '' not allowed."
+    assert error_of("move_file", path="docs", target="b.txt") == "Extension '' not allowed."
+    assert error_of("delete_file", target="docs") == "Extension '' not allowed."
+    assert error_of("move_file", path="a.txt", target="..") == "Path traversal blocked."
 
 
 @pytest.mark.parametrize(
@@ -229,15 +228,29 @@ def test_each_tool_may_have_its_own_timeout() -> None:
     assert time.monotonic() - started < 5
 
 
+def test_a_timeout_of_its_own_may_be_longer_and_is_named() -> None:
+    slow = CallRules(timeouts={"sleepy": 1.0, "later": 0.25})
+    environment = Environment(timeout_s=0.05, rules=slow, max_retries=0)
+    assert environment.execute(Do("sleepy", lambda: time.sleep(0.2)), {}).ok
+    assert environment.execute(Later(0.1), {"a": 1}).data == {"a": 1}
+    assert environment.execute(Later(30), {}).error == "Action 'later' timed out after 0.25s"
+    assert environment.execute(Do("other", lambda: time.sleep(30)), {}).error == "Action 'other' timed out after 0.05s"
+
+
+def test_a_timeout_of_the_actions_own_keeps_its_words() -> None:
+    result = Environment(retry_backoff_s=0).execute(
+        Do("fetch", fail(TimeoutError("no answer from db")), Effect.READ), {}
+    )
+    assert (result.error, result.error_type, result.retries) == ("no answer from db", "TimeoutError", 1)
+
+
+def test_a_timeout_may_be_endless() -> None:
+    assert Environment(timeout_s=float("inf")).execute(Do("x", lambda: 1), {}).data == 1
+
+
 def test_async_actions_run_as_well() -> None:
-    class Later:
-        name = "later"
-
-        async def execute(self, **arguments: Any) -> JsonMap:
-            await asyncio.sleep(0)
-            return arguments
-
-    assert Environment().execute(Later(), {"a": 1}).data == {"a": 1}
+    assert Environment().execute(Later(0), {"a": 1}).data == {"a": 1}
+    assert Environment().execute(Do("hidden", lambda **given: Later(0).execute(**given)), {"a": 1}).data == {"a": 1}
 
 
 # --- Policy ----------------------------------------------------------------------------------------------------
@@ -253,6 +266,14 @@ def test_validators_check_and_normalise() -> None:
     assert environment.execute(Do("divide", echo), {"a": 1, "b": 0}).error == "b must not be 0"
     result = environment.execute(Do("divide", echo), {"a": 1, "b": 2})
     assert (result.data, result.args) == ({"a": 1.0, "b": 2}, {"a": 1.0, "b": 2})
+
+
+def test_a_validator_may_give_objects_and_cannot_change_the_callers_map() -> None:
+    thing, given = object(), {"a": 1}
+    action = Do("x", lambda **_: 1)
+    environment = Environment(arg_validators={"x": lambda args: args.update(a=thing) or args})
+    assert environment.execute(action, given).ok
+    assert (action.calls, given) == ([{"a": thing}], {"a": 1})
 
 
 def test_read_only_roles_quotas_and_rates() -> None:
@@ -304,11 +325,6 @@ def test_every_action_is_logged_without_secrets(tmp_path: Path) -> None:
         assert "hunter2" not in text
         assert "tr0ub4dor" not in text
     assert [json.loads(line)["event"] for line in written.splitlines()] == ["action_ok", "action_error"]
-
-
-def test_a_logger_that_breaks_breaks_nothing() -> None:
-    environment = Environment(logger=fail(RuntimeError("disk full")))  # a logger takes one argument: worse still
-    assert environment.execute_action(Do("add", lambda: 3), {})["data"] == 3
 
 
 def test_an_alert_is_logged_when_the_error_rate_jumps() -> None:

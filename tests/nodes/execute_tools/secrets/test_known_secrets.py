@@ -5,7 +5,7 @@ from urllib.parse import quote, quote_plus
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.execute_tools.known_secrets import forms_of, is_findable, known_values
+from nodes.execute_tools.secrets.known_secrets import forms_of, is_findable, known_values
 
 VALUE = 'p/ss w"rd+\\ü1'
 

@@ -2,9 +2,9 @@ import re
 
 import pytest
 
-from nodes.execute_tools.secret_assignments import fold
-from nodes.execute_tools.secret_shapes import SHAPES, SHORTEST_TOKEN, shape_spans, url_password
-from tests.nodes.execute_tools.secret_samples import BENIGN, BLOCKS, HEX, KEYS, MIXED, joined
+from nodes.execute_tools.secrets.assignments import fold
+from nodes.execute_tools.secrets.shapes import SHAPES, SHORTEST_TOKEN, shape_spans, url_password
+from tests.nodes.execute_tools.secrets.samples import BENIGN, BLOCKS, HEX, KEYS, MIXED, joined
 
 
 def taken(text: str) -> list[str]:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from nodes.execute_tools.secret_keys import SECRET_WORDS, looks_secret, names_a_literal
+from nodes.execute_tools.secrets.keys import SECRET_WORDS, looks_secret, names_a_literal
 
 _LONGEST_PREFIX: Final = 60
 """Characters of a name before its secret word."""

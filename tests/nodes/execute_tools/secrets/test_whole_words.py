@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from nodes.execute_tools.redact import MARK, PLACEHOLDER, Redactor
-from nodes.execute_tools.whole_words import MARGIN, first_words, whole_words
-from tests.nodes.execute_tools.secret_samples import BLOCKS, MIXED
+from nodes.execute_tools.secrets.whole_words import MARGIN, first_words, whole_words
+from tests.nodes.execute_tools.secrets.samples import BLOCKS, MIXED
 
 TOKEN = "".join(("gh", "p_", MIXED[:36]))
 NAMED = 'password = "x8K!qP2zzz"'

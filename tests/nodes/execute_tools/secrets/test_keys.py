@@ -1,6 +1,6 @@
 import pytest
 
-from nodes.execute_tools.secret_keys import is_about, is_filler, is_plain, is_secret_key, looks_secret, names_a_literal
+from nodes.execute_tools.secrets.keys import is_about, is_filler, is_plain, is_secret_key, looks_secret, names_a_literal
 
 _CLEAR = """password db_password PASSWD passphrase secret client_secret clientSecret token access_token accessToken
 refresh_tokens auth_token api_key apikey apiKey API-KEY OPENAI_API_KEY authorization Authorization bearer credentials

@@ -1,0 +1,119 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graph.run_log import LONGEST_TARGET, RunLog
+from nodes.execute_tools.environment.audit_log import AuditLog
+from nodes.execute_tools.redact import Redactor
+from nodes.records import (
+    CallError,
+    CallResult,
+    ChangeKind,
+    ExtractionError,
+    ExtractionErrorType,
+    FileChange,
+    JsonMap,
+    ToolCall,
+    ToolErrorCode,
+    ToolResult,
+    Verdict,
+    VerdictKind,
+)
+
+SECRET = "xyzzy" + "-4711-plugh"
+ALLOW = Verdict(kind=VerdictKind.ALLOW, path="a.py")
+CHANGE = FileChange(path="a.py", kind=ChangeKind.CREATED, sha256_before="", sha256_after="1", diff="+x")
+
+
+def call(tool: str = "write_file", **arguments: Any) -> ToolCall:
+    return ToolCall(call_id="c", tool=tool, arguments=arguments, raw_arguments="")
+
+
+def lines(folder: Path) -> list[JsonMap]:
+    """What was written, without times."""
+    written = (folder / "audit.jsonl").read_text("utf-8").splitlines() if (folder / "audit.jsonl").exists() else []
+    found = [json.loads(line) for line in written]
+    for line in found:
+        assert line.pop("time").endswith("+00:00")
+    return found
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> RunLog:
+    return RunLog(AuditLog(str(tmp_path)), Redactor([SECRET]), "t")
+
+
+def test_a_call_is_written_with_its_verdict_and_its_end(log: RunLog, tmp_path: Path) -> None:
+    done = CallResult(call_id="c", tool="write_file", result=ToolResult.success(), changes=(CHANGE,), ms=7, attempts=2)
+    log.call(3, call(path="a.py", content="x"), ALLOW, done)
+    [line] = lines(tmp_path)
+    assert len(line.pop("arguments_sha256")) == 64
+    assert line == {
+        "event": "call",
+        "run_id": "t",
+        "step": 3,
+        "tool": "write_file",
+        "path": "a.py",
+        "target": "",
+        "verdict": "allow",
+        "rule": "",
+        "ok": True,
+        "error_type": "",
+        "ms": 7,
+        "attempts": 2,
+        "changed": ["a.py"],
+    }
+
+
+def test_a_call_that_could_not_be_read_is_written_too(log: RunLog, tmp_path: Path) -> None:
+    error = ExtractionError(ExtractionErrorType.INVALID_JSON_SYNTAX, 1, "tool: x(", "cut")
+    item = CallError(call_id="c", tool="x", raw_arguments="(\ud800", error=error)
+    refused = ToolResult.failure(ToolErrorCode.INVALID_ARGUMENT, "cut")
+    log.call(
+        1, item, Verdict(kind=VerdictKind.DENY, rule="malformed"), CallResult(call_id="c", tool="x", result=refused)
+    )
+    [line] = lines(tmp_path)
+    assert (line["tool"], line["verdict"], line["rule"], line["error_type"]) == (
+        "x",
+        "deny",
+        "malformed",
+        "invalid_argument",
+    )
+
+
+def test_a_call_that_was_cut_off_is_written_as_such(log: RunLog, tmp_path: Path) -> None:
+    log.cut_off(1, call(path="a.py"), ALLOW)
+    [line] = lines(tmp_path)
+    assert (line["tool"], line["ok"], line["error_type"]) == ("write_file", False, "cut_off")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "target"),
+    [
+        ({"argv": ["make", "test"]}, "make"),
+        ({"argv": []}, ""),
+        ({"argv": "make"}, ""),
+        ({"argv": [3]}, "3"),
+        ({"url": "https://docs.python.org/3/?q=1"}, "docs.python.org"),
+        ({"url": "https://[broken"}, ""),
+        ({"argv": ["x" * 500]}, "x" * LONGEST_TARGET),
+        ({"path": "a.py"}, ""),
+    ],
+)
+def test_a_line_names_the_program_or_the_host(log: RunLog, tmp_path: Path, arguments: JsonMap, target: str) -> None:
+    log.cut_off(1, call(**arguments), ALLOW)
+    assert [line["target"] for line in lines(tmp_path)] == [target]
+
+
+def test_no_secret_is_written(log: RunLog, tmp_path: Path) -> None:
+    log.cut_off(1, call(argv=[SECRET]), ALLOW.model_copy(update={"path": f"{SECRET}.py"}))
+    log.alert({"kind": "cost", "message": f"Dear {SECRET}.", "value": 9.0, "threshold": 3.0})
+    assert SECRET not in (tmp_path / "audit.jsonl").read_text("utf-8")
+    assert [line["event"] for line in lines(tmp_path)] == ["call", "alert"]
+
+
+def test_without_a_log_nothing_is_written(tmp_path: Path) -> None:
+    RunLog(None, Redactor(), "t").alert({"kind": "cost"})
+    assert list(tmp_path.iterdir()) == []

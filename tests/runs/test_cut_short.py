@@ -1,0 +1,138 @@
+"""Runs that lose what they stand on, or that nobody waits for any more."""
+
+import asyncio
+import shutil
+import threading
+import time
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from graph.context import AgentContext
+from graph.run import arun_task, run_task
+from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
+from nodes.execute_tools.tools import default_tools
+from nodes.records import Effect, OutcomeKind, Protocol, StopReason
+from tests.doubles.replies import Say
+from tests.doubles.scripted_model import ScriptedModel
+from tests.runs.playing import write_files
+from tests.runs.scenario import message_of, use
+
+FILES = {"a.py": "a = 1\n"}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    write_files(tmp_path / "root", FILES)
+    return tmp_path / "root"
+
+
+def told(*calls: Any) -> ScriptedModel:
+    return ScriptedModel([message_of(use(*calls), Protocol.NATIVE), Say("Done.")])
+
+
+BEGUN = threading.Event()
+
+
+@tool(effect=Effect.WRITE)
+def late(context: ToolContext, name: str) -> ToolOutput:
+    """Wait, then write."""
+    BEGUN.set()
+    time.sleep(1.5)
+    context.workspace.write_file(name, b"late", expected_sha256="")
+    return ToolOutput.ok()
+
+
+def test_a_cancelled_run_returns_at_once_and_changes_nothing_any_more(root: Path) -> None:
+    async def cancelled() -> None:
+        model = told(("late", {"name": "late.txt"}), ("write_file", {"path": "second.txt", "content": "x"}))
+        context = AgentContext(workspace=str(root))
+        run = asyncio.ensure_future(arun_task("Go.", context, model=model, tools=(*default_tools(), late)))
+        await asyncio.to_thread(BEGUN.wait, 10)
+        run.cancel()
+        await run
+
+    BEGUN.clear()
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(cancelled())
+    deadline = time.monotonic() + 10
+    while any(thread.name == "tool" for thread in threading.enumerate()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert [path.name for path in root.iterdir()] == ["a.py"]
+
+
+@pytest.mark.parametrize("with_file", [False, True], ids=["gone", "a file now"])
+def test_a_workspace_that_disappears_is_a_failure_with_a_reason(root: Path, with_file: bool) -> None:
+    class Vanishing(ScriptedModel):
+        def complete(self, *arguments: Any) -> Any:
+            shutil.rmtree(root, ignore_errors=True)
+            if with_file and not root.exists():
+                root.write_text("x", encoding="utf-8")
+            return super().complete(*arguments)
+
+    model = Vanishing([message_of(use(("read_file", {"path": "a.py"})), Protocol.NATIVE), Say("Done.")])
+    outcome = run_task("Read a.py", AgentContext(workspace=str(root)), model=model).outcome
+    assert (outcome.kind, outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.WORKSPACE_FAILED)
+    assert str(root) in " ".join((outcome.message, *outcome.diagnostics))
+
+
+@pytest.mark.parametrize("thread", [123, uuid4(), True, "a/../b"])
+def test_whatever_a_thread_is_called_the_run_ends(root: Path, thread: Any) -> None:
+    model = told(("read_file", {"path": "a.py"}))
+    result = run_task("Read a.py", AgentContext(workspace=str(root)), model=model, thread_id=thread)
+    assert (result.outcome.kind, result.thread_id) == (OutcomeKind.FINISHED, str(thread))
+
+
+@tool(effect=Effect.READ)
+def sneaky(context: ToolContext) -> ToolOutput:
+    """Say that it reads, and write."""
+    written = context.workspace.write_file("s.txt", b"x", expected_sha256="")
+    changed = context.workspace.change_files([])
+    return ToolOutput.ok(
+        written=str(written), changed=str(changed), commands=context.commands is None, network=context.network is None
+    )
+
+
+def test_a_tool_is_handed_no_more_than_its_effect_speaks_of(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nodes.execute_tools.environment.bubblewrap.sandbox_problem", lambda: None)
+    model = told(("sneaky", {}))
+    context = AgentContext(workspace=str(root), allowed_programs=("make",), allowed_hosts=("example.com",))
+    result = run_task("Go.", context, model=model, tools=(*default_tools(), sneaky))
+    assert result.outcome.kind is OutcomeKind.FINISHED
+    said = str(result.messages[2].content)
+    assert said.count("may change no file") == 2
+    assert '"commands":true,"network":true' in said.replace(" ", "")
+    assert not (root / "s.txt").exists()
+
+
+@pytest.mark.parametrize("field", ["tool_timeouts_s", "tool_quotas", "tool_calls_per_minute"])
+def test_a_limit_of_a_tool_that_there_is_not_binds_nobody_and_is_refused(root: Path, field: str) -> None:
+    context = AgentContext.model_validate({"workspace": str(root), field: {"read_fil": 1}})
+    outcome = run_task("Go.", context, model=told()).outcome
+    assert (outcome.kind, outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.INVALID_REQUEST)
+    assert outcome.message == (
+        "The context limits a tool that there is not, 'read_fil'. Did you mean read_file or edit_file or write_file?"
+    )
+
+
+KEYS: list[str] = []
+
+
+@tool(effect=Effect.WRITE)
+def charge(context: ToolContext) -> str:
+    """Note the key."""
+    KEYS.append(context.idempotency_key)
+    return "charged"
+
+
+def test_each_call_has_a_key_of_its_own_which_is_the_same_for_the_same_step(root: Path) -> None:
+    KEYS.clear()
+    for _ in range(2):
+        model = told(("charge", {}), ("charge", {}))
+        run_task("Go.", AgentContext(workspace=str(root)), model=model, tools=(*default_tools(), charge), thread_id="t")
+    first, second, third, fourth = KEYS
+    assert (first, second) == (third, fourth)
+    assert first != second
+    assert len(first) == 64
