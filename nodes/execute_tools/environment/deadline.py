@@ -42,14 +42,14 @@ def pause(seconds: float) -> None:
 def call_within(seconds: float, function: Callable[[], Result], lease: Lease | None = None) -> Result:
     """What `function` returns or raises, or TimeoutError at once when the time is over.
 
-    It runs in a thread of its own. On a timeout its `lease` is revoked, so that it changes nothing any more, and it is
-    interrupted at its next step in Python; inside a call of C it goes on until that returns, as a daemon.
+    It runs in a thread of its own. On a timeout its `lease` is revoked, so that it changes nothing any more; the thread
+    is left behind until the call ends, as a daemon.
     """
     worker = Worker(contextvars.copy_context(), function)
     try:
         return worker.outcome.result(seconds)
     finally:
-        _give_up(worker.outcome, worker, lease)
+        _give_up(worker.outcome, lease)
 
 
 async def await_call(
@@ -60,7 +60,7 @@ async def await_call(
     try:
         return await asyncio.wait_for(asyncio.wrap_future(worker.outcome), seconds)
     finally:
-        _give_up(worker.outcome, worker, lease)
+        _give_up(worker.outcome, lease)
 
 
 def call_here(seconds: float, function: Callable[[], Result], lease: Lease) -> Result:
@@ -116,10 +116,9 @@ def _timer_is_free() -> bool:
     )
 
 
-def _give_up(outcome: "Future[Result]", worker: Worker[Result], lease: Lease | None) -> None:
+def _give_up(outcome: "Future[Result]", lease: Lease | None) -> None:
     """End what nobody waits for any more."""
     if outcome.done() and not outcome.cancelled():
         return
     if lease is not None:
         lease.revoke()
-    worker.interrupt()

@@ -104,7 +104,7 @@ class Scene:
         """Take in all files that were written: the log, the kept results, the databases, whatever else."""
         runs = self.folder / "data" / "runs"
         self.places["log"] = b"".join(path.read_bytes() for path in runs.rglob("audit.jsonl*"))
-        self.places["kept results"] = b"".join(path.read_bytes() for path in runs.rglob("results/*"))
+        self.places["kept results"] = b"".join(path.read_bytes() for path in runs.rglob("results-*/*"))
         self.places["all files"] = everything_below(self.folder, but=self.root)
 
 
