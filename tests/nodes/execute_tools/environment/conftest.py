@@ -21,8 +21,3 @@ def root(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture
 def workspace(root: Path) -> Workspace:
     return Workspace(str(root), no_env)
-
-
-@pytest.fixture(autouse=True)
-def unmeasured(no_cover: None) -> None:
-    """These files are not in the coverage (see `tests/architecture/house.py`)."""
