@@ -36,7 +36,7 @@ demo: setup ## a real bug, repaired by the local model before your eyes (the fir
 test: setup ## all tests, offline
 	@$(BIN)/pytest -n 2 $(ARGS)
 
-# Without what interrupts itself: Python 3.11 can spin for ever where a traced call is interrupted.
+# Without the tests of effects and the attacks, which say nothing of these lines and take several times as long traced.
 coverage: setup ## the tests of the pure files, with their coverage
 	@$(BIN)/pytest -n 2 --cov tests/graph tests/nodes tests/specs --ignore=$(EXECUTING)/environment \
 	  --ignore=$(EXECUTING)/attacks --ignore=$(EXECUTING)/test_invocation.py $(ARGS)

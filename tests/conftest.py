@@ -1,6 +1,7 @@
 """What holds for every test: its own home, no one's keys, no network, no clock in hypothesis."""
 
 import os
+import signal
 from collections.abc import Iterable, Iterator
 from importlib import import_module
 
@@ -51,6 +52,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Take away what the command line says before any test is collected; what needs it is skipped, and says so."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a job in the background, whose tests would wait
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     for name in config.getoption("--without"):
         module, attribute, value = LACKS[name]
         setattr(import_module(f"nodes.execute_tools.environment.{module}"), attribute, value)
