@@ -2,28 +2,38 @@
 
 A scripted endpoint in a process of its own asks for the same 4 kB file again and again (from another line each time)
 and then answers. Three ways to serve it take turns: a plain httpx2 loop, a loop on the openai SDK, and the whole
-machine with its guard, gateway, ledger and loop control. Nothing waits for a model.
+machine with its guard, gateway, ledger and loop control. Nothing waits for a model. Then, what the database of a run
+grows to: in turns of 2 x 1 kB, and in one turn of edits whose diffs have 2 kB each.
 """
 
 import argparse
 import json
 import multiprocessing
+import os
 import resource
+import sqlite3
 import statistics
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import closing
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx2
 import openai
+from langgraph.checkpoint.sqlite import SqliteSaver
 from rich.console import Console
 from rich.table import Table
 
 from graph import AgentContext, run_task
+from graph.state import serializer
+from graph.store import Store
+from nodes.execute_tools.environment.run_folder import DATA_DIR_VARIABLE
 from tests.doubles.scripted_server import Calls, Reply, Say, ScriptedServer
+from tests.runs.growth import edit, talk, with_add_messages
 
 FILE = "".join(f"line_{number:03} = {'x' * 30!r}\n" for number in range(90))
 TOOL = {
@@ -34,6 +44,8 @@ TOOL = {
         "parameters": {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]},
     },
 }
+
+EDITS = 100
 
 
 def reply_after(steps: int) -> Callable[[dict[str, Any]], Reply]:
@@ -149,11 +161,39 @@ def measure(steps: int, rounds: int) -> dict[str, list[float]]:
     return measured
 
 
+def growth_table(turns: int) -> Table:
+    """How large a database becomes under durability "sync", also with LangGraph's own channel and its own saver."""
+    with tempfile.TemporaryDirectory() as name:
+        roots = [Path(name, each) for each in ("turns", "edits", "plain")]
+        for root in roots:
+            root.mkdir()
+        with closing(Store(str(roots[0]))) as talking, closing(Store(str(roots[1]))) as editing:
+            grown = {f"{turns} turns": talk(talking, roots[0], turns), f"{EDITS} edits": edit(editing, roots[1], EDITS)}
+        with closing(sqlite3.connect(os.path.join(name, "plain.sqlite"), check_same_thread=False)) as connection:
+            plain: Any = SimpleNamespace(saver=SqliteSaver(connection, serde=serializer()))
+            grown[f"{turns} turns with add_messages"] = talk(plain, roots[2], turns, with_add_messages)
+    table = Table(title="Size of a workspace's database")
+    for column in ("", "MB at half", "MB at the end", "R² of a line"):
+        table.add_column(column, justify="left" if not column else "right")
+    for contestant, growth in grown.items():
+        half, end = growth.sizes[len(growth.sizes) // 2 - 1], growth.sizes[-1]
+        table.add_row(contestant, f"{half / 1e6:.1f}", f"{end / 1e6:.1f}", f"{growth.r_squared:.4f}")
+    return table
+
+
 def main() -> None:
-    """Measure and print the table."""
+    """Measure and print the tables; what the runs keep is removed again."""
+    with tempfile.TemporaryDirectory() as name:
+        os.environ[DATA_DIR_VARIABLE] = name
+        report()
+
+
+def report() -> None:
+    """Do what the command line says."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--steps", type=int, default=50)
     options.add_argument("--rounds", type=int, default=5)
+    options.add_argument("--turns", type=int, default=200, help="how long the run is whose database is measured")
     chosen = options.parse_args()
     measured = measure(chosen.steps, chosen.rounds)
     floor = statistics.median(measured["httpx2 loop"])
@@ -165,6 +205,7 @@ def main() -> None:
         figures = (f"{median:.2f}", f"{min(costs):.2f}", f"{max(costs):.2f}", f"{median / floor:.2f}")
         table.add_row(name, *figures)
     Console().print(table)
+    Console().print(growth_table(chosen.turns))
 
 
 if __name__ == "__main__":

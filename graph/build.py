@@ -20,6 +20,7 @@ from graph.gateway import Gateway
 from graph.rooms import Rooms
 from graph.slices import CallModelSlice, ExecuteToolsSlice
 from graph.state import AgentInput, AgentOutput, AgentState
+from graph.stop_request import StopRequest
 from nodes.call_model.model import Model
 from nodes.execute_tools.registry import Tool
 from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
@@ -70,9 +71,13 @@ def build_machine(
     rules: tuple[FileGuardrailRule, ...],
     roles: Mapping[str, Collection[str]] = NO_ROLES,
     secrets: Sequence[str] = (),
+    stop: StopRequest | None = None,
 ) -> tuple[Machine, Rooms]:
-    """Compile the machine, and give its rooms as well: they are closed by whoever runs it (`graph.run`)."""
-    rooms = Rooms(model, rules, Gateway(tools, rules, roles, secrets))
+    """Compile the machine, and give its rooms as well: they are closed by whoever runs it (`graph.run`).
+
+    `stop` is how somebody may let a run end early.
+    """
+    rooms = Rooms(model, rules, Gateway(tools, rules, roles, secrets), stop)
     builder: StateGraph[AgentState, AgentContext, AgentInput, AgentOutput] = StateGraph(
         AgentState, context_schema=AgentContext, input_schema=AgentInput, output_schema=AgentOutput
     )

@@ -7,15 +7,18 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from graph.terminal import model_commands, options as opt
+from graph.terminal import model_commands, options as opt, run_commands
 from graph.terminal.exit_codes import ExitCode, exit_code_table
 from graph.terminal.plain_text import one_line
+from graph.terminal.run_words import KeptRun
 from graph.terminal.word_order import TaskGroup
 
 if TYPE_CHECKING:
@@ -30,6 +33,9 @@ OPENAI_API_KEY it uses that endpoint.
 Examples:
   mendgraph "The add function in calc.py is wrong: it subtracts. Fix it."
   git diff | mendgraph --mode read-only --json - > review.json
+  mendgraph runs                  what was done in this folder
+  mendgraph resume                go on where the last run was cut off
+  mendgraph undo 3f2a9c01         restore the files as they were before a run
 """
 EPILOG = f"\b\nExit codes:\n{exit_code_table()}"
 
@@ -42,7 +48,8 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(model_commands.app, name="model")
+_FOR_EVERY_COMMAND = frozenset({"root", "as_json", "debug", "version"})
+"""Options that are not those of a new run."""
 
 
 def _show_version(wanted: bool) -> None:
@@ -70,6 +77,7 @@ def options(  # noqa: PLR0913, PLR0917 - typer reads the options from the signat
     allow_program: opt.AllowProgram = None,
     allow_host: opt.AllowHost = None,
     allow_private_host: opt.AllowPrivateHost = None,
+    durability: opt.Durability = None,
     debug: opt.Debug = False,
     as_json: opt.AsJson = False,
     version: Annotated[  # noqa: ARG001 - its callback answers
@@ -93,7 +101,8 @@ def options(  # noqa: PLR0913, PLR0917 - typer reads the options from the signat
         allowed_hosts=tuple(allow_host) if allow_host else None,
         allowed_private_hosts=tuple(allow_private_host) if allow_private_host else None,
     )
-    context.obj = opt.Options(root, as_json, debug, settings)
+    given = [each.opts[0] for each in context.command.params if _is_of_new_runs(context, str(each.name))]
+    context.obj = opt.Options(root, as_json, debug, settings, durability or "sync", tuple(given))
 
 
 @app.command()
@@ -111,7 +120,7 @@ def run(context: typer.Context, task: opt.Task = None) -> int:
 
 
 @app.command()
-def chat(context: typer.Context) -> int:
+def chat(context: typer.Context, run: opt.RunToTalkOf = None) -> int:
     """Talk with the agent, turn by turn, until the input ends."""
     _check_folder(context)
 
@@ -120,7 +129,31 @@ def chat(context: typer.Context) -> int:
 
         return talk(setup)
 
-    return _start(context.obj, work, attended=True)
+    if run is None:
+        return _start(context.obj, work, attended=True)
+    return _take_up(context.obj, run, work)
+
+
+@app.command()
+def resume(context: typer.Context, run: opt.RunToResume = "") -> int:
+    """Go on with a run that was cut off or stopped.
+
+    It goes on with the options that it was begun with. A run that has finished says so.
+    """
+    chosen = run_commands.options_without_a_task(context)
+
+    def work(setup: "Setup") -> int:
+        from graph.terminal.turns import resume_once
+
+        return resume_once(setup)
+
+    return _take_up(chosen, run, work, even_finished=chosen.as_json)
+
+
+app.add_typer(run_commands.app, name="runs")
+app.command()(run_commands.undo)
+app.command()(run_commands.fork)
+app.add_typer(model_commands.app, name="model")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -138,7 +171,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _close_output(f"cannot read or write ({error.strerror or type(error).__name__})")
     except Exception as error:  # noqa: BLE001 - no traceback for a user; a bug is one line that asks for a report
         return _report_bug(given, error)
-    if code == ExitCode.INTERRUPTED and arguments is None:
+    if code in {ExitCode.INTERRUPTED, ExitCode.TERMINATED} and arguments is None:
         _leave_at_once(code)
     return code if given else ExitCode.USAGE_ERROR
 
@@ -146,9 +179,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _start(chosen: opt.Options, work: "Callable[[Setup], int]", *, attended: bool) -> int:
     try:
         return work(_setup(chosen, attended=attended))
-    except KeyboardInterrupt:  # while libraries are loaded, or for the second time
-        sys.stderr.write("mendgraph: stopped by Ctrl-C\n")
-        return ExitCode.INTERRUPTED
+    except KeyboardInterrupt as signal:  # while libraries are loaded, or for the second time
+        terminated = type(signal) is not KeyboardInterrupt
+        sys.stderr.write(f"mendgraph: stopped by {'SIGTERM' if terminated else 'Ctrl-C'}\n")
+        return ExitCode.TERMINATED if terminated else ExitCode.INTERRUPTED
+
+
+def _take_up(chosen: opt.Options, run: str, work: "Callable[[Setup], int]", *, even_finished: bool = True) -> int:
+    """Work on a run that is known, with its own context; options that are given take the place of what is in it."""
+    from graph.runs import RunState, get_run
+    from nodes.records import ToolError
+
+    found = get_run(run, str(chosen.root))
+    if isinstance(found, ToolError):
+        return run_commands.refused(chosen, found)
+    if found.standing is RunState.FINISHED and not even_finished:
+        done = KeptRun(found.run_id, can_go_on=False, root=str(chosen.root))
+        sys.stderr.write(f"mendgraph: {one_line(done.when_finished(), 1_000)}\n")
+        return ExitCode.FINISHED
+    own = found.context.model_dump()
+    taken_up = replace(
+        chosen,
+        settings={**own, **chosen.settings},
+        durability=chosen.durability if "--durability" in chosen.given else found.durability,
+        run_id=found.run_id,
+    )
+    return _start(taken_up, work, attended=True)
 
 
 def _setup(chosen: opt.Options, *, attended: bool) -> "Setup":
@@ -159,19 +215,26 @@ def _setup(chosen: opt.Options, *, attended: bool) -> "Setup":
     from graph.terminal.turns import Setup
 
     return Setup(
-        context=AgentContext(workspace=str(chosen.root), **chosen.settings),
+        context=AgentContext(**{"workspace": str(chosen.root), **chosen.settings}),
         display=Display(Screen(Console()), Screen(Console(stderr=True)), chosen.as_json, chosen.debug),
         next_line=input,
         find_log=_find_log,
+        find_run=partial(_find_run, chosen.root),
         ask=_ask if attended and not chosen.as_json and sys.stdin.isatty() else None,
         environment=os.environ,
-        session_options=_session_options(),
+        session_options={"durability": chosen.durability, "thread_id": chosen.run_id, **_session_options()},
     )
 
 
 def _session_options() -> Mapping[str, Any]:
     """Further arguments of `Session`: the seam at which tests put a model of their own."""
     return {}
+
+
+def _is_of_new_runs(context: typer.Context, name: str) -> bool:
+    """Whether this option was given, and says how a run is to be."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE" and name not in _FOR_EVERY_COMMAND
 
 
 def _find_log(thread_id: str) -> str | None:
@@ -181,6 +244,15 @@ def _find_log(thread_id: str) -> str | None:
 
     path = os.path.join(run_folder_path(thread_id), FILE_NAME)
     return path if os.path.isfile(path) else None
+
+
+def _find_run(root: Path, thread_id: str) -> KeptRun | None:
+    """The run, if it was written down."""
+    from graph.runs import get_run
+    from nodes.records import ToolError
+
+    found = get_run(thread_id, str(root))
+    return None if isinstance(found, ToolError) else KeptRun(found.run_id, found.resumable, str(root))
 
 
 def _ask(prompt: str) -> str:

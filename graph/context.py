@@ -121,6 +121,10 @@ class AgentContext(BaseModel):
     allowed_extensions: tuple[str, ...] = Field(
         (), description="Kinds of files that may be used, such as .py or .md. Empty: all that the rules allow."
     )
+    syntax_gate: Literal["off", "report", "refuse"] = Field(
+        "report",
+        description="An edit that breaks the syntax of a Python, JSON, TOML or YAML file. report: the model is told.",
+    )
     audit: bool = Field(True, description="Keep a log of all calls in the run's own folder.")
     answer_schema: dict[str, Any] | None = Field(
         None, description="JSON schema that the value of final_answer must fit. Empty: any text is an answer."

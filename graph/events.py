@@ -142,11 +142,19 @@ Event = (
 
 @dataclass
 class EventReader:
-    """Turns the stream's parts into events. Keeps the calls of the step at hand, to name what guard denied."""
+    """Turns the stream's parts into events. Keeps the calls of the step at hand, to name what guard denied.
 
-    _calls: tuple[ToolCall | CallError, ...] = ()
+    It begins with the changes that a turn which is taken up again has made before.
+    """
+
     _changes: tuple[FileChange, ...] = ()
+    _calls: tuple[ToolCall | CallError, ...] = ()
     _waiting: list[ToolCall] = field(default_factory=list)
+
+    @property
+    def changes(self) -> tuple[FileChange, ...]:
+        """The file effects of the turn so far."""
+        return self._changes
 
     def read(self, mode: str, part: Any) -> Iterator[Event]:
         """The events of one part, in order."""
@@ -197,7 +205,7 @@ class EventReader:
             if update.get("results"):
                 yield StepDone(tuple(update["results"]), self._changes)
         elif node == "execute_tools":
-            self._changes = tuple(update.get("changes") or ())
+            self._changes += tuple(update.get("changes") or ())
             yield StepDone(tuple(update.get("results") or ()), self._changes)
         elif node == "loop_check":
             loop = update.get("loop")

@@ -17,16 +17,24 @@ from typing import Any
 from graph.context import AgentContext
 from graph.run_log import RunLog
 from graph.slices import ExecuteToolsSlice
+from graph.tool_step import Execution, ToolStep, calls_made, changes_something
+from graph.workspace_records import WorkspaceRecords
 from nodes.execute_tools.cache import ToolCache
 from nodes.execute_tools.engine import Engine, EngineConfig
 from nodes.execute_tools.environment.audit_log import AuditLog
 from nodes.execute_tools.environment.command_rules import CommandRules
 from nodes.execute_tools.environment.commands import Commands, open_commands
 from nodes.execute_tools.environment.deadline import monotonic_s
+from nodes.execute_tools.environment.journal import Journal
 from nodes.execute_tools.environment.kept_results import KeptResults
 from nodes.execute_tools.environment.lease import Lease
 from nodes.execute_tools.environment.network import Network
-from nodes.execute_tools.environment.run_folder import run_folder, run_folder_path
+from nodes.execute_tools.environment.run_folder import (
+    run_folder,
+    run_folder_path,
+    workspace_folder,
+    workspace_folder_path,
+)
 from nodes.execute_tools.environment.sandbox import check_workspace
 from nodes.execute_tools.environment.workspace import Workspace
 from nodes.execute_tools.node import execute_tools
@@ -43,7 +51,7 @@ from nodes.guard.paths import folded_parts
 from nodes.guard.policy import judge_path
 from nodes.guard.verdicts import results_of_denied
 from nodes.language.closest import closest_names
-from nodes.records import CallResult, JsonMap, Plan, ToolCall, ToolError, ToolResult
+from nodes.records import CallError, CallResult, JsonMap, Plan, ToolCall, ToolError, ToolResult
 
 Update = dict[str, Any]
 Write = Callable[[Any], None]
@@ -73,6 +81,7 @@ class Gateway:
         self._terminal = frozenset(spec.name for spec in self.specs.values() if spec.terminal)
         self._rules = rules
         self._roles, self._secrets = dict(roles), tuple(secrets)
+        self.records = WorkspaceRecords()
         self._memory = PolicyMemory(monotonic_s)
         self._commands: dict[tuple[str, CommandRules], Commands] = {}
 
@@ -135,14 +144,33 @@ class Gateway:
             known = self._commands.setdefault(key, opened)
         return known
 
-    def run(self, state: ExecuteToolsSlice, run_id: str, write: Write, lease: Lease | None = None) -> Update:
-        """Run the calls that guard allowed, and charge their time to the turn; nothing begins once `lease` is over."""
-        context, spending = state["context"], state["spending"]
-        redactor, log = self.redactor(), self.log(context, run_id)
-        sink = TraceSink(run_id, str(state.get("step", 0)), forward=partial(_forward, write), redactor=redactor)
+    def run(
+        self, state: ExecuteToolsSlice, run_id: str, write: Write, lease: Lease | None = None, task: str = ""
+    ) -> Update:
+        """Run the calls that guard allowed, and charge their time to the turn; nothing begins once `lease` is over.
+
+        `task` names this execution of the node: it is the same when a step that was cut off is run again.
+        """
+        context, redactor = state["context"], self.redactor()
+        execution = Execution(run_id, task, state.get("step", 0))
+        sink = TraceSink(run_id, str(execution.step), forward=partial(_forward, write), redactor=redactor)
         gone = check_workspace(context.workspace)
         if isinstance(gone, ToolError):
             return _nothing_done(state, gone)
+        wanted = changes_something(state, self.registry)
+        with self.records.journal(context.workspace, run_id, sink, wanted=wanted) as journal:
+            return self._run(state, execution, sink, journal, lease)
+
+    def _run(
+        self,
+        state: ExecuteToolsSlice,
+        execution: Execution,
+        sink: TraceSink,
+        journal: Journal | ToolError | None,
+        lease: Lease | None,
+    ) -> Update:
+        context, spending, run_id = state["context"], state["spending"], execution.run_id
+        redactor = self.redactor()
         used = dict(state.get("tool_counts", {}))
         allowed = self.allowed(context)
         rules = context.calls(frozenset() if isinstance(allowed, ToolError) else allowed)
@@ -155,13 +183,23 @@ class Gateway:
             policy=CallPolicy(rules, self._memory, scope=run_id, used=used),
             redactor=redactor,
         )
-        step = _LoggedStep(state, engine, log)
+        step = ToolStep(state, execution, engine, self.registry, self.log(context, run_id), journal)
         tool_context = replace(self._tool_context(state, run_id, sink), lease=lease)
-        key_of = partial(_key_of, run_id, step.number)
+        key_of = partial(_key_of, run_id, execution.step)
         update = execute_tools(state, step.run, tool_context, self._terminal, results_of_denied, key_of)
         step.note_the_rest(update["results"])
         seconds = spending.seconds + sum(result.ms for result in update["results"]) / 1_000
         return {**update, "tool_counts": used, "spending": spending.model_copy(update={"seconds": seconds})}
+
+    def calls_made(
+        self, context: AgentContext, run_id: str, step: int, items: Sequence[ToolCall | CallError]
+    ) -> dict[int, ToolRun]:
+        """What the calls of a step that was cut off came to, by their places; those that were not made are left out."""
+        sink = TraceSink(run_id, str(step), redactor=self.redactor())
+        with self.records.journal(context.workspace, run_id, sink, wanted=True) as journal:
+            if not isinstance(journal, Journal):
+                return {}
+            return calls_made(journal, self.registry, self.workspace(context), Execution(run_id, "", step), items)
 
     def log(self, context: AgentContext, run_id: str) -> RunLog:
         """Where the run is written down."""
@@ -170,8 +208,8 @@ class Gateway:
 
     def lacks(self, context: AgentContext, run_id: str) -> JsonMap:
         """What a run has to do without, and why, by the name of the event that says so."""
-        commands, folder = self.commands(context), run_folder(run_id)
-        found = {"commands.unavailable": commands, "audit.unavailable": folder}
+        commands, folder, records = self.commands(context), run_folder(run_id), workspace_folder(context.workspace)
+        found = {"commands.unavailable": commands, "audit.unavailable": folder, "journal.unavailable": records}
         return {name: why.message for name, why in found.items() if isinstance(why, ToolError)}
 
     def unknown_tools(self, context: AgentContext) -> str:
@@ -185,13 +223,16 @@ class Gateway:
 
     def rules(self, context: AgentContext) -> tuple[FileGuardrailRule, ...]:
         """The file rules of the run: where its own records lie inside the workspace, they are denied as well."""
-        records = realpath(run_folder_path("")).rpartition("/")[0]
-        if not records.startswith(join(context.workspace, "")):
+        paths = (run_folder_path(""), workspace_folder_path(""))
+        records = [realpath(path).rpartition("/")[0] for path in paths]
+        inside = [path for path in records if path.startswith(join(context.workspace, ""))]
+        if not inside:
             return self._rules
-        parts = folded_parts(PurePosixPath(relpath(records, context.workspace)))
+        folders = [folded_parts(PurePosixPath(relpath(path, context.workspace))) for path in inside]
 
         def is_record(path: Path) -> bool:
-            return folded_parts(path)[: len(parts)] == parts
+            parts = folded_parts(path)
+            return any(parts[: len(folder)] == folder for folder in folders)
 
         return (*self._rules, FileGuardrailRule("run_records", "The agent's own records of its runs", is_record))
 
@@ -209,46 +250,13 @@ class Gateway:
             kept=KeptResults(join(folder, kept)) if isinstance(folder, str) else None,
             commands=self.commands(context),
             network=Network(context.network()) if context.allowed_hosts else None,
+            syntax_gate=context.syntax_gate,
         )
 
 
 def _is_hidden(rules: tuple[FileGuardrailRule, ...], path: str) -> bool:
     """Whether a command may not see this file. Certificates of public authorities look like keys, and are none."""
     return not path.endswith(_PUBLIC_CERTIFICATES) and judge_path(path, for_write=False, rules=rules) is not None
-
-
-class _LoggedStep:
-    """The engine's way for the calls of one step; each is written down as soon as it has ended, in call order."""
-
-    def __init__(self, state: ExecuteToolsSlice, engine: Engine, log: RunLog) -> None:
-        self.number = state.get("step", 0)
-        self._judged = list(zip(state["items"], state["verdicts"], strict=False))
-        self._settled = results_of_denied(state["items"], state["verdicts"])
-        self._engine, self._log = engine, log
-        self._noted: set[int] = set()
-
-    def run(self, call: ToolCall, context: ToolContext) -> ToolRun:
-        """Run the call."""
-        index = next(index for index, (item, _) in enumerate(self._judged) if item is call)
-        self._note(self._settled[:index])
-        self._noted.add(index)
-        try:
-            ran = self._engine.run_sync(call, context)
-        except BaseException:
-            self._log.cut_off(self.number, call, self._judged[index][1])
-            raise
-        self._log.call(self.number, call, self._judged[index][1], ran.as_record())
-        return ran
-
-    def note_the_rest(self, results: Sequence[CallResult]) -> None:
-        """Write down the calls that did not run."""
-        self._note(results)
-
-    def _note(self, results: Sequence[CallResult | None]) -> None:
-        for index, ((item, verdict), result) in enumerate(zip(self._judged, results, strict=False)):
-            if result is not None and index not in self._noted:
-                self._noted.add(index)
-                self._log.call(self.number, item, verdict, result)
 
 
 def _nothing_done(state: ExecuteToolsSlice, problem: ToolError) -> Update:

@@ -7,12 +7,13 @@ import asyncio
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from uuid import uuid4
 
 from langchain_core.messages import AnyMessage
 from langgraph.config import get_config, get_stream_writer
-from langgraph.runtime import Runtime
+from langgraph.runtime import Runtime, get_runtime
 from langgraph.types import Overwrite
 
 from graph.context import AgentContext
@@ -29,11 +30,14 @@ from graph.slices import (
     Watched,
 )
 from graph.state import Update
+from graph.stop_request import StopRequest
+from graph.workspace_records import WorkspaceRecords
+from nodes.begin_turn.cut_off_step import close_step, cut_off_items
 from nodes.begin_turn.node import begin_turn
 from nodes.begin_turn.scrubbed_messages import scrubbed
 from nodes.call_model import ledger
 from nodes.call_model.client import Connections
-from nodes.call_model.driver import OnText, OnWait
+from nodes.call_model.driver import NEVER, OnText, OnWait
 from nodes.call_model.exchange import CallSettings
 from nodes.call_model.guarded_model import GuardedModel, Scrubber
 from nodes.call_model.model import Model
@@ -80,8 +84,15 @@ from nodes.stop.node import finish, give_up
 class Rooms:
     """All nodes of one machine. Holds no state of a run."""
 
-    def __init__(self, model: Model | None, rules: tuple[FileGuardrailRule, ...], gateway: Gateway) -> None:
-        """Bind the nodes; nothing is opened or connected yet."""
+    def __init__(
+        self,
+        model: Model | None,
+        rules: tuple[FileGuardrailRule, ...],
+        gateway: Gateway,
+        stop: StopRequest | None = None,
+    ) -> None:
+        """Bind the nodes; nothing is opened or connected yet. `stop` is how somebody lets a run end early."""
+        self._stop = stop
         self._gateway = gateway
         self._specs = gateway.specs
         self._writing = frozenset(spec.name for spec in self._specs.values() if spec.effect in CHANGING)
@@ -89,6 +100,11 @@ class Rooms:
         self._model = model
         self._connections = Connections(lambda: os.environ)
         self._breakers = Breakers(BreakerConfig(), monotonic_s)
+
+    @property
+    def records(self) -> WorkspaceRecords:
+        """The records of the workspaces that this machine works in."""
+        return self._gateway.records
 
     def close(self) -> None:
         """Close the connections that the nodes opened for sync calls."""
@@ -112,12 +128,14 @@ class Rooms:
         workspace = None if problem else self._gateway.workspace(context)
         exists = workspace.exists if workspace else lambda _: False
         files = partial(_readable_files, workspace)
-        clean = scrubbed(state.get("messages") or [], self._gateway.redactor().text)
-        seen = state if clean is None else BeginTurnSlice({**state, "messages": clean})
-        update = begin_turn(seen, self._profile(context), problem, exists, files, Overwrite)
-        if clean is not None:
-            update.setdefault("messages", Overwrite(clean))
         run_id = _thread(runtime) or state.get("run_id") or uuid4().hex
+        messages, files_read = self._closed_history(state, None if problem else context, run_id)
+        seen = state if messages is None else BeginTurnSlice({**state, "messages": messages})
+        update = begin_turn(seen, self._profile(context), problem, exists, files, Overwrite)
+        if messages is not None:
+            update.setdefault("messages", Overwrite(messages))
+        if files_read:
+            update["files_read"] = files_read
         for name, reason in ({} if problem else self._gateway.lacks(context, run_id)).items():
             _tell(run_id, name, reason)
         return {**update, "context": context, "spending": spending, "run_id": run_id, "tool_counts": {}}
@@ -125,12 +143,14 @@ class Rooms:
     def call_model(self, state: CallModelSlice) -> Update:
         """Make the next model call."""
         settings, specs = self._call_settings(state), self._tool_specs(state)
-        return self._costed(state, call_model(state, settings, specs, self._connect, *_listeners()))
+        update = call_model(state, settings, specs, self._connect, *_listeners(), self._stop or NEVER)
+        return self._costed(state, update)
 
     async def acall_model(self, state: CallModelSlice) -> Update:
         """Make the next model call without blocking the event loop."""
         settings, specs = self._call_settings(state), await asyncio.to_thread(self._tool_specs, state)
-        return self._costed(state, await acall_model(state, settings, specs, self._connect, *_listeners()))
+        update = await acall_model(state, settings, specs, self._connect, *_listeners(), self._stop or NEVER)
+        return self._costed(state, update)
 
     def parse(self, state: ParseSlice) -> Update:
         """Read the reply."""
@@ -166,14 +186,17 @@ class Rooms:
         return {**update}
 
     def execute_tools(self, state: ExecuteToolsSlice) -> Update:
-        """Run the allowed calls, and charge the time to the turn."""
-        return self._tools_watched(state, self._gateway.run(state, state["run_id"], get_stream_writer()))
+        """Run the allowed calls, and charge the time to the turn; once a stop is asked for, no further call begins."""
+        with self._lease() as lease:
+            update = self._gateway.run(state, state["run_id"], get_stream_writer(), lease, _task())
+        return self._tools_watched(state, update)
 
     async def aexecute_tools(self, state: ExecuteToolsSlice) -> Update:
         """The same without blocking the event loop; a cancelled run changes nothing any more."""
-        lease = Lease()
-        run = partial(self._gateway.run, state, state["run_id"], get_stream_writer(), lease)
-        return self._tools_watched(state, await await_call(run, lease=lease))
+        with self._lease() as lease:
+            run = partial(self._gateway.run, state, state["run_id"], get_stream_writer(), lease, _task())
+            update = await await_call(run, lease=lease)
+        return self._tools_watched(state, update)
 
     def loop_check(self, state: LoopCheckSlice) -> Update:
         """Judge the step and settle it into the history."""
@@ -181,7 +204,7 @@ class Rooms:
         update = check(state, context.loop(), partial(signature_of, root=context.workspace), self._specs)
         paid = not (state.get("reply") or ModelReply()).preloaded
         spending = state["spending"]
-        return {**update, "spending": spending.model_copy(update={"steps": spending.steps + paid})}
+        return {**update, "items": [], "spending": spending.model_copy(update={"steps": spending.steps + paid})}
 
     def finish(self, state: StopSlice) -> Update:
         """End with the answer."""
@@ -195,6 +218,30 @@ class Rooms:
     def system_error(self, state: StopSlice) -> Update:
         """End on a failure that the machine could not mend."""
         return give_up(state, OutcomeKind.SYSTEM_ERROR, state.get("stop") or _UNNAMED, _usage(state))
+
+    def _closed_history(
+        self, state: BeginTurnSlice, context: AgentContext | None, run_id: str
+    ) -> tuple[list[AnyMessage] | None, dict[str, str]]:
+        """The history without secrets and with the step that was cut off, None where it is as it should be.
+
+        The second value is what the calls of that step have read and written.
+        """
+        messages = state.get("messages") or []
+        clean = scrubbed(messages, self._gateway.redactor().text)
+        items = cut_off_items(state)
+        if context is None or not items:
+            return clean, {}
+        made = self._gateway.calls_made(context, run_id, state.get("step", 0), items)
+        results = {place: run.as_record() for place, run in made.items()}
+        files_read = {path: sha256 for run in made.values() for path, sha256 in run.output.files_read.items()}
+        return close_step(messages if clean is None else clean, state, results), files_read
+
+    @contextmanager
+    def _lease(self) -> Iterator[Lease]:
+        """The right of one step, which is closed when somebody wants the run to stop."""
+        lease = Lease()
+        with self._stop.told(lease.close) if self._stop else nullcontext():
+            yield lease
 
     def _profile(self, context: AgentContext) -> Profile:
         embedded = self._model is None and self._connections.is_embedded(context.model, context.base_url)
@@ -317,6 +364,12 @@ def _tell(run_id: str, name: str, reason: str) -> None:
 def _thread(runtime: Runtime[AgentContext]) -> str:
     info = runtime.execution_info
     return "" if info is None or info.thread_id is None else str(info.thread_id)
+
+
+def _task() -> str:
+    """What LangGraph calls this execution of the node: the same when it is run again after a kill."""
+    info = get_runtime().execution_info
+    return "" if info is None else info.task_id
 
 
 def _sentences(corrections: Sequence[Correction]) -> Iterator[str]:

@@ -1,12 +1,14 @@
 """Run tasks from Python and from the terminal: one task to its outcome, or a session of many turns.
 
-A session keeps its thread in a checkpointer (by default in memory), passes the recursion limit that belongs to its
-context, and closes what it opened.
+A session keeps its thread in the workspace's database or in a checkpointer of the user's, passes the recursion limit
+that belongs to its context, and closes what it opened.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 from uuid import uuid4
@@ -14,19 +16,24 @@ from uuid import uuid4
 from langchain_core.messages import AnyMessage, HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
-from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
 from graph.build import NO_ROLES, build_machine
 from graph.context import AgentContext
-from graph.events import Asked, Event, EventReader
+from graph.events import Asked, Ended, Event, EventReader
 from graph.routes import recursion_limit
-from graph.state import serializer
+from graph.run_keeper import Begun, RunKeeper
+from graph.stop_request import StopRequest
+from graph.store import Durability
+from graph.way_on import TO_THE_CALL, WayOn, before_the_call, go_on_with, way_on
 from nodes.call_model.ledger import Spending, usage_report
 from nodes.call_model.model import Model
+from nodes.execute_tools.environment.database import StoreError
 from nodes.execute_tools.registry import Tool
 from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
-from nodes.records import FileChange, JsonMap, Outcome, Plan
+from nodes.language.history import is_request
+from nodes.records import FileChange, JsonMap, Outcome, OutcomeKind, Plan, StopCause, StopReason
+from nodes.stop.report import stopped
 
 
 @dataclass(frozen=True)
@@ -43,7 +50,7 @@ class RunResult:
 class Session:
     """A thread of turns. Use it as a context manager: it closes the connections that it opened."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a session is made of, each with a default
         self,
         context: AgentContext | None = None,
         *,
@@ -54,14 +61,26 @@ class Session:
         secrets: Sequence[str] = (),
         checkpointer: BaseCheckpointSaver[Any] | None = None,
         thread_id: str | None = None,
+        durability: Durability = "sync",
     ) -> None:
-        """Nothing runs and nothing is connected until the first request. `thread_id` goes on with a known thread."""
+        """Nothing runs and nothing is connected until the first request. `thread_id` goes on with a known thread.
+
+        The thread is kept in the workspace's own database, unless a `checkpointer` is given. `durability` says when a
+        step is on the disk: "sync" before the next one begins, so that a kill loses nothing; "async" while the next
+        one runs, so that a kill may lose the last step and its model call; "exit" when the turn ends, so that a kill
+        loses the turn. Changes of files are recorded before they happen, whatever is chosen.
+        """
         self.context = context or AgentContext()
         self.thread_id = str(thread_id) if thread_id else uuid4().hex
-        self._reader = EventReader()
-        saver = checkpointer if checkpointer is not None else InMemorySaver(serde=serializer(secrets))
+        self._reader, self._durability = EventReader(), durability
+        self._keeper = RunKeeper(
+            self.context, self.thread_id, secrets=secrets, durability=durability, checkpointer=checkpointer
+        )
+        self._failed: Outcome | None = None
+        self._result: RunResult | None = None
+        self._stop = StopRequest()
         self._machine, self._rooms = build_machine(
-            saver, model=model, tools=tools, rules=rules, roles=roles, secrets=secrets
+            self._keeper.saver, model=model, tools=tools, rules=rules, roles=roles, secrets=secrets, stop=self._stop
         )
 
     def __enter__(self) -> Self:
@@ -77,30 +96,51 @@ class Session:
     def stream(self, request: str) -> Iterator[Event]:
         """Work on one request; the last event is `Ended`, or `Asked` when a person has to decide."""
         self._reader = EventReader()
-        yield from self._stream(self._request(request))
+        self._stop.clear()
+        yield from self._stream(partial(self._begin, self.scrub(request)))
 
     def answer(self, decisions: Mapping[str, Any] | str) -> Iterator[Event]:
         """Go on after `Asked`, with "approve", "reject", "stop", or decisions call by call."""
-        yield from self._stream(Command(resume=decisions))
+        yield from self._stream(partial(self._answered, decisions))
+
+    def resume(self) -> Iterator[Event]:
+        """Go on where the last turn was cut off or stopped; a run that has finished gives its outcome once more."""
+        self._stop.clear()
+        yield from self._stream(self._begin_again)
 
     async def astream(self, request: str) -> AsyncIterator[Event]:
         """Work on one request without blocking the event loop."""
         self._reader = EventReader()
-        async for event in self._astream(self._request(request)):
+        self._stop.clear()
+        async for event in self._astream(partial(self._begin, self.scrub(request))):
             yield event
 
     async def aanswer(self, decisions: Mapping[str, Any] | str) -> AsyncIterator[Event]:
         """Go on after `Asked` without blocking the event loop."""
-        async for event in self._astream(Command(resume=decisions)):
+        async for event in self._astream(partial(self._answered, decisions)):
             yield event
+
+    async def aresume(self) -> AsyncIterator[Event]:
+        """Go on where the last turn was cut off or stopped, without blocking the event loop."""
+        self._stop.clear()
+        async for event in self._astream(self._begin_again):
+            yield event
+
+    def stop(self, reason: str = "by the program") -> None:
+        """Let the turn at work end early; any thread and any signal handler may ask. `reason` says who did.
+
+        A model call is dropped, a tool that runs is waited for, and nothing begins after it. The outcome says
+        `cancelled`, and `resume` goes on as if nothing had been.
+        """
+        self._stop.ask(reason)
 
     def scrub(self, text: str) -> str:
         """The text without the secrets that this session knows of."""
         return self._rooms.scrub(text)
 
     def result(self) -> RunResult:
-        """The thread as it stands after a run that ended."""
-        return _result(self._machine.get_state(self._config()).values, self.thread_id)
+        """The thread as it stands after a run that ended; also after `close`."""
+        return self._result or self._read_result()
 
     def usage(self) -> JsonMap:
         """What the thread has used so far, a turn that was cut off included; the keys are those of an outcome."""
@@ -108,33 +148,142 @@ class Session:
         return usage_report(spending, self.context.limits())
 
     def close(self) -> None:
-        """Close the connections of sync calls."""
+        """Close the connections of sync calls, and the store."""
         self._rooms.close()
+        self._keeper.close()
 
     async def aclose(self) -> None:
-        """Close the connections of this event loop, and those of sync calls."""
+        """Close the connections of this event loop, those of sync calls, and the store."""
         await self._rooms.aclose()
+        await asyncio.to_thread(self._keeper.close)
 
-    def _stream(self, request: Any) -> Iterator[Event]:
-        for mode, part in self._machine.stream(
-            request, self._config(), context=self.context, stream_mode=["custom", "updates"]
-        ):
-            yield from self._reader.read(mode, part)
+    # --- One turn
 
-    async def _astream(self, request: Any) -> AsyncIterator[Event]:
-        async for mode, part in self._machine.astream(
-            request, self._config(), context=self.context, stream_mode=["custom", "updates"]
-        ):
-            for event in self._reader.read(mode, part):
-                yield event
+    def _begin(self, request: str) -> "Way | StopCause":
+        begun = self._keeper.begin(request, self._rooms.records)
+        return begun if isinstance(begun, StopCause) else Way(_message(begun))
 
-    def _request(self, text: str) -> dict[str, Any]:
-        """The input of a turn; a secret in it is taken out before the first checkpoint is written."""
-        return {"messages": [HumanMessage(self._rooms.scrub(text))]}
+    def _answered(self, decisions: Mapping[str, Any] | str) -> "Way | StopCause":
+        """Somebody may have asked in another process, which is gone: then the workspace has to be taken again."""
+        begun = self._keeper.begin_again(self._rooms.records)
+        return begun if isinstance(begun, StopCause) else Way(Command(resume=decisions))
+
+    def _begin_again(self) -> "Way | StopCause":
+        """Take the turn up again, as its own state says; see `graph.way_on`."""
+        begun = self._keeper.begin_again(self._rooms.records)
+        if isinstance(begun, StopCause):
+            return begun
+        values = self._machine.get_state(self._config()).values
+        self._reader = EventReader(tuple(values.get("changes") or ()))
+        match way_on(values, begun.request_id):
+            case WayOn.NOTHING:
+                return Way(None, ended=values["outcome"])
+            case WayOn.NEW_TURN:
+                return self._begin(go_on_with(begun.request or _last_request(values)))
+            case WayOn.GO_BACK:
+                way = Way(None, self._before_the_stop(values))
+            case WayOn.GO_ON:
+                way = Way(None)
+            case WayOn.SEND_AGAIN:
+                way = Way(_message(begun))
+        self._keeper.take_up()
+        return way
+
+    def _before_the_stop(self, values: Mapping[str, Any]) -> RunnableConfig | None:
+        """The checkpoint before the model call that did not happen; what has been spent since stays spent."""
+        found = before_the_call(self._machine.get_state_history(self._config()))
+        if found is None:
+            return None
+        return self._machine.update_state(found.config, {"spending": values["spending"]}, as_node=TO_THE_CALL)
+
+    def _opened(self, begin: "Callable[[], Way | StopCause]") -> "Way | Ended":
+        """The way that this turn takes, or its end, where there is nothing to do or nothing can be done."""
+        self._failed = self._result = None
+        try:
+            way = begin()
+        except StoreError as error:
+            way = _store_failed(error)
+        if isinstance(way, StopCause):
+            self._keeper.release()
+            return self._gives_up(way)
+        if way.ended is not None:
+            self._finish(way.ended)
+            return Ended(way.ended)
+        return way
+
+    def _stream(self, begin: "Callable[[], Way | StopCause]") -> Iterator[Event]:
+        way = self._opened(begin)
+        if isinstance(way, Ended):
+            yield way
+            return
+        last: Event | None = None
+        try:
+            for mode, part in self._machine.stream(way.request, way.config or self._config(), **self._settings()):
+                for last in self._reader.read(mode, part):
+                    if not isinstance(last, Ended):  # which is told once it is on the disk
+                        yield last
+        except StoreError as error:
+            last = self._gives_up(_store_failed(error))
+        finally:
+            if not isinstance(last, Asked | Ended):
+                self._keeper.release()
+        if isinstance(last, Ended):
+            self._finish(last.outcome)
+            yield last
+
+    async def _astream(self, begin: "Callable[[], Way | StopCause]") -> AsyncIterator[Event]:
+        way = await asyncio.to_thread(self._opened, begin)
+        if isinstance(way, Ended):
+            yield way
+            return
+        last: Event | None = None
+        try:
+            parts = self._machine.astream(way.request, way.config or self._config(), **self._settings())
+            async for mode, part in parts:
+                for last in self._reader.read(mode, part):
+                    if not isinstance(last, Ended):
+                        yield last
+        except StoreError as error:
+            last = self._gives_up(_store_failed(error))
+        finally:
+            if not isinstance(last, Asked | Ended):
+                self._keeper.release()
+        if isinstance(last, Ended):
+            await asyncio.to_thread(self._finish, last.outcome)
+            yield last
+
+    def _finish(self, outcome: Outcome) -> None:
+        """Write down how the turn ended, keep what came of it, and leave the workspace."""
+        self._keeper.end(outcome)
+        with suppress(StoreError):
+            self._result = self._read_result()
+
+    def _gives_up(self, cause: StopCause) -> Ended:
+        """The end of a turn that the machine could not work on, or not to its end."""
+        usage = usage_report(Spending(), self.context.limits())
+        self._failed = stopped(OutcomeKind.SYSTEM_ERROR, cause, Plan(), self._reader.changes, usage)
+        return Ended(self._failed)
+
+    def _read_result(self) -> RunResult:
+        if self._failed is not None:
+            return RunResult(self._failed, (), self._reader.changes, Plan(), self.thread_id)
+        return _result(self._machine.get_state(self._config()).values, self.thread_id)
+
+    def _settings(self) -> dict[str, Any]:
+        return {"context": self.context, "stream_mode": ["custom", "updates"], "durability": self._durability}
 
     def _config(self) -> RunnableConfig:
         limit = recursion_limit(self.context.max_calls_per_turn)
         return {"configurable": {"thread_id": self.thread_id}, "recursion_limit": limit}
+
+
+@dataclass(frozen=True)
+class Way:
+    """What a turn gives to the machine, and from which checkpoint on; `ended` says that there is nothing to do."""
+
+    request: Any
+    config: RunnableConfig | None = None
+    ended: Outcome | None = None
 
 
 def run_task(task: str, context: AgentContext | None = None, **options: Any) -> RunResult:
@@ -169,3 +318,17 @@ def _result(values: Mapping[str, Any], thread_id: str) -> RunResult:
         plan=values.get("plan") or Plan(),
         thread_id=thread_id,
     )
+
+
+def _message(begun: Begun) -> dict[str, Any]:
+    """The input of a turn. The same request has the same id, so that sending it again adds nothing."""
+    return {"messages": [HumanMessage(begun.request, id=begun.request_id or None)]}
+
+
+def _last_request(values: Mapping[str, Any]) -> str:
+    requests = [message.text for message in values.get("messages", ()) if is_request(message)]
+    return requests[-1] if requests else ""
+
+
+def _store_failed(error: StoreError) -> StopCause:
+    return StopCause(reason=StopReason.STORE_FAILED, message=str(error))

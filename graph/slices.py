@@ -7,6 +7,7 @@ from langchain_core.messages import AnyMessage
 from typing_extensions import TypedDict
 
 from graph.context import AgentContext
+from nodes.begin_turn.cut_off_step import CutOffState
 from nodes.begin_turn.node import BeginTurnState
 from nodes.call_model import ledger
 from nodes.call_model.exchange import CallModelState
@@ -28,12 +29,14 @@ class Watched(TypedDict, total=False):
     vitals: Vitals
 
 
-class BeginTurnSlice(BeginTurnState, total=False):
-    """With the counters, which go on from turn to turn."""
+class BeginTurnSlice(BeginTurnState, CutOffState, total=False):
+    """With the counters, which go on from turn to turn, and what the last turn has left open."""
 
     spending: ledger.Spending
     context: AgentContext
     run_id: str
+    step: int
+    files_read: dict[str, str]
 
 
 class CallModelSlice(CallModelState, Watched, total=False):

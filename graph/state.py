@@ -7,14 +7,13 @@ Until then the reply, its calls, verdicts and results live in channels of their 
 
 import os
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Any
 
-from langchain_core.messages import AnyMessage
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
-from langgraph.graph.message import add_messages
 from typing_extensions import TypedDict
 
 from graph.context import AgentContext
+from graph.delta_channels import Changes, FilesRead, Messages
 from graph.scrubbing_serializer import ScrubbingSerializer
 from nodes import records
 from nodes.call_model.budget import APILimits, APIUsageStats
@@ -27,15 +26,15 @@ from nodes.heal.corrective_prompt import HealingAttempt
 class AgentInput(TypedDict):
     """What a user sends: the new message or messages. The last one must be a person's."""
 
-    messages: Annotated[list[AnyMessage], add_messages]
+    messages: Messages
 
 
 class AgentOutput(TypedDict, total=False):
     """What a run returns."""
 
-    messages: Annotated[list[AnyMessage], add_messages]
+    messages: Messages
     outcome: records.Outcome | None
-    changes: list[records.FileChange]
+    changes: Changes
     plan: records.Plan
     spending: Spending
 
@@ -43,7 +42,7 @@ class AgentOutput(TypedDict, total=False):
 class AgentState(AgentOutput, total=False):
     """All channels. Those in the first group last as long as the thread, those in the others as long as a turn."""
 
-    files_read: dict[str, str]
+    files_read: FilesRead
     step: int
     run_id: str
     vitals: Vitals
@@ -83,12 +82,13 @@ CHECKPOINT_TYPES: tuple[type, ...] = (
 """Every type of ours that a checkpoint may hold; a saver refuses to build any other."""
 
 
-def serializer(secrets: Sequence[str] = ()) -> JsonPlusSerializer:
+def serializer(secrets: Sequence[str] = (), dictionary: bytes = b"") -> JsonPlusSerializer:
     """The only serializer that our savers use: strict msgpack, our types and LangChain's messages, nothing else.
 
-    `secrets` and those of the environment are written nowhere.
+    `secrets` and those of the environment are written nowhere. With a `dictionary` values are compressed, for a disk.
     """
-    return ScrubbingSerializer(Redactor((*secrets, *known_values(os.environ))), CHECKPOINT_TYPES)
+    redactor = Redactor((*secrets, *known_values(os.environ)))
+    return ScrubbingSerializer(redactor, CHECKPOINT_TYPES, dictionary)
 
 
 def allowed_msgpack_modules() -> list[list[str]]:

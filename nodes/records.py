@@ -192,7 +192,7 @@ class ToolErrorCode(StrEnum):
     NOT_FOUND, INVALID_ARGUMENT = "not_found", "invalid_argument"
     PERMISSION_DENIED, IO_ERROR = "permission_denied", "io_error"
     UNKNOWN_TOOL, UNAVAILABLE, RATE_LIMITED = "unknown_tool", "unavailable", "rate_limited"
-    CONFLICT, UNCHANGED = "conflict", "unchanged"
+    CONFLICT, UNCHANGED, OUTCOME_UNKNOWN = "conflict", "unchanged", "outcome_unknown"
     TIMEOUT, CANCELLED, LOOP_OVERRIDE = "timeout", "cancelled", "loop_override"
 
 
@@ -370,12 +370,12 @@ class StopReason(StrEnum):
     MAX_COST = "max_cost"
     HEALING_EXHAUSTED = "healing_exhausted"
     SCHEMA_REPAIR_EXHAUSTED = "schema_repair_exhausted"
-    LOOP_PERSISTED = "loop_persisted"
-    PROVIDER_FAILED = "provider_failed"
+    LOOP_PERSISTED, PROVIDER_FAILED = "loop_persisted", "provider_failed"
     CONTEXT_OVERFLOW = "context_overflow"
     EMPTY_REPLY = "empty_reply"
     REFUSED, CANCELLED, INVALID_REQUEST = "refused", "cancelled", "invalid_request"
-    WORKSPACE_FAILED = "workspace_failed"
+    WORKSPACE_FAILED, WORKSPACE_CHANGED = "workspace_failed", "workspace_changed"
+    WORKSPACE_BUSY, STORE_FAILED = "workspace_busy", "store_failed"
 
 
 class StopCause(Record):

@@ -28,10 +28,14 @@ EXCUSED: Final = {
     f"{EFFECT_ROOM}mcp_sessions.py:_start": "the user's own server is started with what the user wrote in its settings",
     **dict.fromkeys(
         (
-            f"{EFFECT_ROOM}run_folder.py:run_folder",
+            f"{EFFECT_ROOM}run_folder.py:_private_folder",
+            f"{EFFECT_ROOM}run_folder.py:remove_run_folder",
+            f"{EFFECT_ROOM}database.py:open_database",
             f"{EFFECT_ROOM}audit_log.py:write",
             f"{EFFECT_ROOM}audit_log.py:_turn",
             f"{EFFECT_ROOM}kept_results.py:_open_folder",
+            f"{EFFECT_ROOM}run_lock.py:_taken",
+            f"{EFFECT_ROOM}run_lock.py:_open_folder",
         ),
         "the run's own records, in a folder of the user's choice, which rules keep from the agent",
     ),

@@ -65,8 +65,19 @@ def usage_lines(usage: JsonMap, limits: APILimits) -> Iterator[Line]:
     yield Line(f"usage: {', '.join(words)}", "dim")
 
 
-def result_as_json(outcome: Outcome, changes: Sequence[FileChange], plan: Plan, thread_id: str, log: str | None) -> str:
-    """The one object of `--json`, in ASCII on one line. `log` is the path of the run's log, None where it has none."""
+def result_as_json(
+    outcome: Outcome,
+    changes: Sequence[FileChange],
+    plan: Plan,
+    thread_id: str,
+    log: str | None,
+    resume: str | None = None,
+) -> str:
+    """The one object of `--json`, in ASCII on one line.
+
+    `log` is the path of the run's log, None where it has none; `resume` is the command that goes on with a run that
+    can go on, and left out for others.
+    """
     return as_json(
         {
             "outcome": outcome.model_dump(mode="json"),
@@ -75,8 +86,16 @@ def result_as_json(outcome: Outcome, changes: Sequence[FileChange], plan: Plan, 
             "usage": outcome.usage,
             "thread_id": thread_id,
             "log": log,
+            **({"resume": resume} if resume else {}),
         }
     )
+
+
+def interruption(by: str, changed: Iterable[str], resume: str | None) -> str:
+    """What is said of a run that was ended at once: by what, which files it had changed, and how it is resumed."""
+    files = ", ".join(dict.fromkeys(changed))
+    done = f"; changed before that: {files}" if files else ""
+    return f"stopped by {by}{done}" + (f"; go on with: {resume}" if resume else "")
 
 
 def error_as_json(code: str, message: str) -> str:

@@ -6,7 +6,12 @@ from nodes.records import OutcomeKind
 
 
 class ExitCode(IntEnum):
-    """How the process ended. The three terminals of the machine have a code each."""
+    """How the process ended. The three terminals of the machine have a code each.
+
+    A run that was stopped after its running step has an outcome, and so that outcome's code, whoever stopped it. What
+    was ended at once, and a chat as a whole, has none: its code is that of the signal (128 and its number, as in a
+    shell).
+    """
 
     FINISHED = 0
     OUTPUT_CLOSED = 1
@@ -15,16 +20,18 @@ class ExitCode(IntEnum):
     SYSTEM_ERROR = 4
     INTERNAL_ERROR = 70
     INTERRUPTED = 130
+    TERMINATED = 143
 
 
 MEANINGS: dict[ExitCode, str] = {
     ExitCode.FINISHED: "FINISHED: the run gave its answer",
     ExitCode.OUTPUT_CLOSED: "nobody reads the output any more, or it cannot be written",
     ExitCode.USAGE_ERROR: "the command line or the workspace is wrong, and nothing was run",
-    ExitCode.BUDGET_STOP: "BUDGET_STOP: a limit ended the run, or a person did",
-    ExitCode.SYSTEM_ERROR: "SYSTEM_ERROR: the run failed, or the model is not in place",
+    ExitCode.BUDGET_STOP: "BUDGET_STOP: a limit ended the run, or a person did (Ctrl-C, too), or SIGTERM",
+    ExitCode.SYSTEM_ERROR: "SYSTEM_ERROR: the run failed or the command was refused, or the model is not in place",
     ExitCode.INTERNAL_ERROR: "a bug in mendgraph",
-    ExitCode.INTERRUPTED: "Ctrl-C; files are whole, old or new",
+    ExitCode.INTERRUPTED: "Ctrl-C for the second time, or at a question; files are whole, old or new",
+    ExitCode.TERMINATED: "SIGTERM for the second time, at a question or in a chat; files are whole, old or new",
 }
 
 

@@ -110,6 +110,14 @@ AllowPrivateHost: TypeAlias = Annotated[
         help="An allowed host that may have a private address; may be repeated.",
     ),
 ]
+Durability: TypeAlias = Annotated[
+    Literal["sync", "async", "exit"] | None,
+    typer.Option(
+        help="When a step is on the disk: before the next one begins, so that a kill loses nothing (sync, the default);"
+        " while the next one runs (async: a kill may lose the last step); when the turn ends (exit: it loses the turn)."
+        " Changes of files are always recorded before they happen."
+    ),
+]
 Debug: TypeAlias = Annotated[
     bool,
     typer.Option("--debug", help="Calls, results, refused paths (JSON lines) and the log's path on standard error."),
@@ -120,6 +128,32 @@ AsJson: TypeAlias = Annotated[
 Task: TypeAlias = Annotated[
     list[str] | None, typer.Argument(metavar="TASK", help="What to do; `-` reads it from the input.")
 ]
+_A_RUN = "The run, by its id or the beginning of it."
+Run: TypeAlias = Annotated[str, typer.Argument(metavar="RUN", help=_A_RUN)]
+RunToResume: TypeAlias = Annotated[
+    str, typer.Argument(metavar="[RUN]", help=f"{_A_RUN} Default: the newest one that can go on.", show_default=False)
+]
+RunToTalkOf: TypeAlias = Annotated[
+    str | None, typer.Option("--run", metavar="RUN", help="Go on with this run, by its id or the beginning of it.")
+]
+FromStep: TypeAlias = Annotated[
+    int, typer.Option(min=0, metavar="N", help="Take back this step and those after it (default: all).")
+]
+AtStep: TypeAlias = Annotated[
+    int, typer.Option("--at", min=0, metavar="STEP", help="The new run begins after this step; see `runs show`.")
+]
+SkipChanged: TypeAlias = Annotated[
+    bool,
+    typer.Option("--skip-changed", help="Leave files that were changed since as they are, and restore the others."),
+]
+Keep: TypeAlias = Annotated[int | None, typer.Option(min=0, metavar="N", help="Keep the newest N runs.")]
+OlderThan: TypeAlias = Annotated[
+    float | None,
+    typer.Option(min=0, max=36_500, metavar="DAYS", help="Remove only runs that were last at work so long ago."),
+]
+Unfinished: TypeAlias = Annotated[
+    bool, typer.Option("--unfinished", help="Remove runs as well that can go on; without it they are kept.")
+]
 Port: TypeAlias = Annotated[
     int, typer.Option(min=0, max=65_535, metavar="N", help="Port on 127.0.0.1; 0 takes a free one.")
 ]
@@ -127,12 +161,19 @@ Port: TypeAlias = Annotated[
 
 @dataclass(frozen=True)
 class Options:
-    """The options of a run. `settings` are the fields of `AgentContext` that were given."""
+    """The options of a run. `settings` are the fields of `AgentContext` that were given.
+
+    `given` are the names of those options that a new run is begun with. `run_id` is a run to take up, None for a new
+    one.
+    """
 
     root: Path
     as_json: bool
     debug: bool
     settings: Mapping[str, Any]
+    durability: Literal["sync", "async", "exit"] = "sync"
+    given: tuple[str, ...] = ()
+    run_id: str | None = None
 
 
 def settings_of(max_calls: int | None, **settings: Any) -> Mapping[str, Any]:

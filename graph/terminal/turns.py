@@ -1,24 +1,36 @@
 """What the terminal does with a session: one task, or a chat of many turns. Imported when a run starts.
 
-The session runs in an event loop, because only there Ctrl-C ends a model call at once: a thread that waits for an
-endpoint cannot be interrupted.
+The session runs in an event loop, because only there a model call ends at once when somebody wants the run to stop: a
+thread that waits for an endpoint cannot be interrupted.
 """
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from graph.context import AgentContext
 from graph.events import Asked, Event
 from graph.run import RunResult, Session
 from graph.terminal.approval import ReadLine, ask_person
 from graph.terminal.combined_diff import combined_diffs
-from graph.terminal.ending import Line, diff_lines, error_as_json, outcome_lines, result_as_json, usage_lines
+from graph.terminal.ending import (
+    Line,
+    diff_lines,
+    error_as_json,
+    interruption,
+    outcome_lines,
+    result_as_json,
+    usage_lines,
+)
 from graph.terminal.exit_codes import ExitCode, exit_code_of
+from graph.terminal.run_words import KeptRun
 from graph.terminal.screen import Display, RunView
+from graph.terminal.signals import Signals
 from graph.terminal.visible_text import VisibleText
 from nodes.call_model.budget import APIUsageStats, format_usage_stats
 from nodes.call_model.endpoint import Endpoint, find_endpoint
@@ -28,14 +40,20 @@ from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from nodes.guard.policy import judge_path
 from nodes.records import EditForm
 
+TOOL_THREAD: Final = "tool"
+"""What the threads of calls are called (`environment.worker`)."""
+
+TIDY_UP_S: Final = 0.5
+"""How long a call may take to notice that it is over, and to end. Commands look every 50 ms."""
+
 
 @dataclass(frozen=True)
 class Setup:
     """What a run at the terminal needs.
 
     `next_line` reads a chat's requests; `ask` reads a person's approvals, None where there is nobody to ask.
-    `find_log` gives the path of a thread's log, None where there is none. `session_options` are further arguments of
-    `Session`.
+    `find_log` gives the path of a thread's log, `find_run` what is known of the run, None where there is none.
+    `session_options` are further arguments of `Session`.
     """
 
     context: AgentContext
@@ -43,6 +61,7 @@ class Setup:
     next_line: ReadLine
     ask: ReadLine | None = None
     find_log: Callable[[str], str | None] = lambda _: None
+    find_run: Callable[[str], KeptRun | None] = lambda _: None
     environment: Mapping[str, str] = field(default_factory=dict)
     session_options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -50,11 +69,20 @@ class Setup:
 def run_once(setup: Setup, request: str) -> ExitCode:
     """Work on one task and show its end."""
     with Turns(setup) as turns:
-        return turns.take(request)
+        return turns.show_run(turns.take(request))
+
+
+def resume_once(setup: Setup) -> ExitCode:
+    """Go on with the thread that `session_options` name, and show its end."""
+    with Turns(setup) as turns:
+        return turns.show_run(turns.take_up())
 
 
 def chat(setup: Setup) -> ExitCode:
-    """Take requests until the input ends or Ctrl-C at the prompt; then show the usage. Source: spec 1 section 6."""
+    """Take requests until the input ends, Ctrl-C at the prompt, or SIGTERM; then show the usage.
+
+    Source: spec 1 section 6.
+    """
     prompt = "" if setup.display.as_json else "You: "
     with Turns(setup) as turns:
         while True:
@@ -64,8 +92,11 @@ def chat(setup: Setup) -> ExitCode:
                 break
             if request.strip():
                 turns.take(request)
+            if turns.terminated:
+                break
         turns.show_usage()
-    return ExitCode.FINISHED
+        turns.show_chat()
+        return ExitCode.TERMINATED if turns.terminated else ExitCode.FINISHED
 
 
 class Turns:
@@ -80,29 +111,50 @@ class Turns:
         self._read_file = partial(_read, setup.context.workspace)
         self._session = Session(setup.context, **setup.session_options)
         self._runner = asyncio.Runner()
+        self._signals = Signals(self._session.stop, self._show_stopping)
 
     def __enter__(self) -> Self:
-        """Return the turns."""
+        """Hear signals, and return the turns."""
+        self._signals.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close the session and its event loop."""
-        try:
+        with ExitStack() as closing:
+            closing.push(self._signals)
+            closing.callback(self._runner.close)
             self._runner.run(self._session.aclose())
-        finally:
-            self._runner.close()
+
+    @property
+    def terminated(self) -> bool:
+        """Whether the process was told to end, by SIGTERM."""
+        return self._signals.terminated
 
     def take(self, request: str) -> ExitCode:
-        """Work on one request and show its end. Ctrl-C ends the turn; the session can take the next request."""
+        """Work on one request and show its end.
+
+        Ctrl-C and SIGTERM end the turn after its running step, the second of them at once; the session can take the
+        next request.
+        """
+        return self._take(self._session.astream(request))
+
+    def take_up(self) -> ExitCode:
+        """Go on with the turn that was cut off or stopped; otherwise as `take`."""
+        return self._take(self._session.aresume())
+
+    def _take(self, events: AsyncIterator[Event]) -> ExitCode:
         self._view.begin()
+        self._signals.begin()
         try:
-            result = self._work_on(request)
+            result = self._work_on(events)
         except KeyboardInterrupt:
-            self._show_interruption()
+            code = ExitCode.TERMINATED if self.terminated else ExitCode.INTERRUPTED
+            self._show_interruption(code)
             self._show_log()
-            return ExitCode.INTERRUPTED
+            _let_tools_tidy_up()
+            return code
         self._show_end(result)
         self._show_log()
         return exit_code_of(result.outcome.kind)
@@ -114,26 +166,55 @@ class Turns:
             usage = APIUsageStats(*(used[name] for name in APIUsageStats._fields))
             self._view.lines(Line(""), Line(format_usage_stats(usage, self._setup.context.limits().api)))
 
-    def _work_on(self, request: str) -> RunResult:
-        asked = self._runner.run(self._show(self._session.astream(request)))
+    def show_run(self, code: ExitCode) -> ExitCode:
+        """Which run it was, and how it goes on; a task that was ended at once has said so already."""
+        kept = self._kept()
+        if kept is not None and not self._display.as_json and code not in {ExitCode.INTERRUPTED, ExitCode.TERMINATED}:
+            self._display.err.line(f"mendgraph: {kept.after_a_task()}")
+        return code
+
+    def show_chat(self) -> None:
+        """Which run it was, and how to talk on."""
+        kept = self._kept()
+        if kept is not None and not self._display.as_json:
+            self._display.err.line(f"mendgraph: {kept.after_a_chat()}")
+
+    def _kept(self) -> KeptRun | None:
+        return self._setup.find_run(self._session.thread_id)
+
+    def _work_on(self, events: AsyncIterator[Event]) -> RunResult:
+        asked = self._run(events)
         while asked is not None:
-            scrub = self._session.scrub
-            answer = ask_person(asked.request, self._display.err, self._setup.ask, self._read_file, scrub)
-            asked = self._runner.run(self._show(self._session.aanswer(answer)))
+            asked = self._run(self._session.aanswer(self._answer(asked)))
         return self._session.result()
+
+    def _answer(self, asked: Asked) -> Mapping[str, Any] | str:
+        if self._signals.stopping:
+            return "stop"
+        scrub = self._session.scrub
+        return ask_person(asked.request, self._display.err, self._setup.ask, self._read_file, scrub)
+
+    def _run(self, events: AsyncIterator[Event]) -> Asked | None:
+        try:
+            return self._runner.run(self._show(events))
+        except asyncio.CancelledError:  # by the second signal
+            raise KeyboardInterrupt from None
 
     async def _show(self, events: AsyncIterator[Event]) -> Asked | None:
         """Show all events; the question, if they end in one."""
         last: Event | None = None
-        async for event in events:
-            self._view.show(event)
-            last = event
+        with self._signals.draining():
+            async for event in events:
+                self._view.show(event)
+                last = event
         return last if isinstance(last, Asked) else None
 
     def _show_end(self, result: RunResult) -> None:
         outcome = result.outcome
         if self._display.as_json:
-            shown = result_as_json(outcome, result.changes, result.plan, result.thread_id, self._log())
+            kept = self._kept()
+            resume = kept.resume if kept else None
+            shown = result_as_json(outcome, result.changes, result.plan, result.thread_id, self._log(), resume)
             self._view.lines(Line(shown))
             return
         self._view.answer(outcome.answer)
@@ -149,13 +230,26 @@ class Turns:
         if log is not None:
             self._display.err.line(f"log: {log}")
 
-    def _show_interruption(self) -> None:
+    def _show_stopping(self) -> None:
+        with suppress(OSError):  # where nobody reads any more, the next event finds that out
+            self._view.end_reply()
+            self._display.err.line("mendgraph: stopping after the running step; Ctrl-C again to stop at once")
+
+    def _show_interruption(self, code: ExitCode) -> None:
         self._view.end_reply()
-        changed = ", ".join(dict.fromkeys(change.path for change in self._view.changes))
-        message = f"stopped by Ctrl-C; changed before that: {changed}" if changed else "stopped by Ctrl-C"
+        changed = [change.path for change in self._view.changes]
+        kept = self._kept() or KeptRun(self._session.thread_id, can_go_on=True)
+        message = interruption(self._signals.last, changed, kept.resume)
         self._display.err.line(f"mendgraph: {message}")
         if self._display.as_json:
-            self._view.lines(Line(error_as_json("interrupted", message)))
+            self._view.lines(Line(error_as_json(code.name.lower(), message)))
+
+
+def _let_tools_tidy_up() -> None:
+    """A call that nobody waits for any more may change nothing; a command takes its processes and its traces away."""
+    for thread in threading.enumerate():
+        if thread.name == TOOL_THREAD:
+            thread.join(TIDY_UP_S)
 
 
 def edits_in_blocks(setup: Setup) -> bool:

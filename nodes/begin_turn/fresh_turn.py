@@ -16,7 +16,6 @@ FRESH_TURN: Mapping[str, Any] = MappingProxyType(
         "answer": None,
         "verdicts": [],
         "results": [],
-        "changes": [],
         "corrections": [],
         "healing_attempts": [],
         "loop": LoopRecord(),
@@ -24,4 +23,4 @@ FRESH_TURN: Mapping[str, Any] = MappingProxyType(
         "outcome": None,
     }
 )
-"""The channels that last as long as a turn, at their start."""
+"""The channels that last as long as a turn, at their start; `changes`, to which nodes add, is replaced besides."""

@@ -27,22 +27,23 @@ def begin_turn(
     problem: str | None,
     exists: Callable[[str], bool],
     files: Callable[[], Iterable[tuple[str, int]]],
-    replace_history: Callable[[list[AnyMessage]], Any],
+    replace: Callable[[Any], Any],
 ) -> Update:
     """Forget the last turn's working state, close dangling calls, and read files ahead in the block form.
 
     `problem` is what is wrong with the run's context; it ends the run here, as a missing request does. `files` lists
-    the workspace with sizes in bytes.
+    the workspace with sizes in bytes. `replace` marks what takes a channel's place, instead of adding to it.
     """
     messages = state.get("messages") or []
-    update: Update = {**FRESH_TURN, "plan": state.get("plan") or Plan(), "profile": profile}
+    update: Update = {**FRESH_TURN, "changes": replace([]), "plan": state.get("plan") or Plan(), "profile": profile}
+    update["files_read"] = {}  # adds nothing; snapshots of a channel are taken where it is written
     if not messages or not is_request(messages[-1]) or not messages[-1].text.strip():
         problem = problem or "There is no request: the last message has to be a person's, with text in it."
     if problem:
         return {**update, "stop": StopCause(reason=StopReason.INVALID_REQUEST, message=problem)}
     repaired = close_dangling_calls(messages)
     if repaired is not None:
-        update["messages"] = replace_history(repaired)
+        update["messages"] = replace(repaired)
     if profile.edit_form is EditForm.BLOCKS:
         update["preload"] = read_ahead(files_to_show(messages[-1].text, exists, files), profile.protocol)
     return update

@@ -5,13 +5,15 @@ from typing import Any
 
 from langchain_core.messages import AnyMessage, HumanMessage
 
+from nodes.language.storable_text import storable
+
 
 def scrubbed(messages: Sequence[AnyMessage], text: Callable[[str], str]) -> list[AnyMessage] | None:
-    """All messages with `text` applied to what people said, or None where that changes nothing.
+    """All messages with `text` applied to what people said, half characters replaced; None where nothing changes.
 
     What models and tools said was scrubbed when it came in.
     """
-    clean = [_scrubbed(message, text) for message in messages]
+    clean = [_scrubbed(message, lambda said: text(storable(said))) for message in messages]
     return clean if any(new is not old for new, old in zip(clean, messages, strict=True)) else None
 
 

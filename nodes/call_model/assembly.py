@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from nodes.language.storable_text import storable
 from nodes.records import FinishReason, ModelReply, RawCall
 
 _FINISH = {
@@ -110,11 +111,3 @@ class ReplyAssembly:
 
 def _count(tokens: Any) -> int:
     return min(max(int(tokens or 0), 0), MOST_TOKENS)
-
-
-def storable(text: str) -> str:
-    """Join the halves of surrogate pairs, and replace single ones: no checkpoint can hold them.
-
-    A resumed run must see what this one saw. Halves come from endpoints that cut a reply between two UTF-16 units.
-    """
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

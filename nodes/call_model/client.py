@@ -20,11 +20,12 @@ from langchain_core.messages import AIMessageChunk, BaseMessage, HumanMessage
 from langchain_core.outputs import ChatGenerationChunk
 from langchain_openai import ChatOpenAI
 
-from nodes.call_model.assembly import ReplyAssembly, storable
+from nodes.call_model.assembly import ReplyAssembly
 from nodes.call_model.endpoint import Endpoint, choose_served_model, find_endpoint
 from nodes.call_model.failures import TotalTimeoutError, describe_failure
 from nodes.call_model.local_model import shared_local_server
 from nodes.call_model.model import Call
+from nodes.language.storable_text import storable
 from nodes.records import ModelReply, ProviderErrorKind, ProviderFailure
 
 OPENAI_HOST = "api.openai.com"

@@ -1,25 +1,73 @@
-"""Performs the script of a model call: connects, sends and waits, sync or async. Decides nothing."""
+"""Performs the script of a model call: connects, sends and waits, sync or async. Decides nothing.
+
+Each effect ends early when somebody wants the run to stop, and none begins after that. A reply that is complete by then
+is taken.
+"""
 
 import asyncio
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, Final, Protocol, TypeVar
 
-from nodes.call_model.exchange import Answer, Connect, Effect, Send, Sent, Update, Wait
-from nodes.call_model.model import Model
+from nodes.call_model.exchange import Answer, Connect, Effect, Send, Sent, Stopped, Update, Wait
+from nodes.call_model.model import Call, Model
 from nodes.records import ModelReply, ProviderErrorKind, ProviderFailure
 
 Script = Generator[Effect, Answer, Update]
 Connector = Callable[[str | None, str | None], Model | ProviderFailure]
 OnText = Callable[[str], None]
 OnWait = Callable[[Wait], None]
+Result = TypeVar("Result")
+
+LAST_WORDS_S: Final = 1.0
+"""How long a call that is dropped may take to close its connection; after that it is left to the event loop."""
+
+
+class Stop(Protocol):
+    """Somebody's wish that the run ends."""
+
+    @property
+    def reason(self) -> str:
+        """Who wants it, as in "by Ctrl-C"; "" while nobody does."""
+        ...
+
+    def wait(self, seconds: float) -> None:
+        """Wait in this thread, until somebody wants it or the time is over."""
+        ...
+
+    async def asked(self) -> None:
+        """Wait in the event loop until somebody wants it."""
+        ...
+
+
+class Never:
+    """Nobody ever wants it."""
+
+    reason = ""
+
+    def wait(self, seconds: float) -> None:
+        """Wait for this long."""
+        time.sleep(seconds)
+
+    async def asked(self) -> None:
+        """Wait for ever."""
+        await asyncio.Event().wait()
+
+
+NEVER: Final = Never()
 
 
 def unnoticed(_: Wait) -> None:
     """Wait without telling anybody."""
 
 
-def perform(script: Script, connect: Connector, on_text: OnText, on_wait: OnWait = unnoticed) -> Update:
-    """Run a script to its end and return the update that it decided on. Blocks while it sends and waits."""
+def perform(
+    script: Script, connect: Connector, on_text: OnText, on_wait: OnWait = unnoticed, stop: Stop = NEVER
+) -> Update:
+    """Run a script to its end and return the update that it decided on. Blocks while it sends and waits.
+
+    A call in flight hears of a stop when the next piece of its text comes.
+    """
     model: Model | ProviderFailure | None = None
     answer: Answer = None
     while True:
@@ -28,23 +76,23 @@ def perform(script: Script, connect: Connector, on_text: OnText, on_wait: OnWait
         except StopIteration as end:
             return dict(end.value)
         answer = None
-        if isinstance(effect, Connect):
+        if stop.reason:
+            answer = Stopped(reason=stop.reason)
+        elif isinstance(effect, Connect):
             model = connect(effect.model, effect.base_url)
             answer = model if isinstance(model, ProviderFailure) else None
         elif isinstance(effect, Send) and model is not None and not isinstance(model, ProviderFailure):
-            started = time.monotonic()
-            try:
-                result = _checked(model.complete(effect.call, on_text))
-            except Exception as error:  # noqa: BLE001 - a model of the user's own may fail in any way
-                result = _broken(error)
-            answer = Sent(result=result, seconds=time.monotonic() - started)
+            answer = _send(model, effect.call, on_text, stop)
         elif isinstance(effect, Wait):
             on_wait(effect)
-            time.sleep(effect.seconds)
+            stop.wait(effect.seconds)
+            answer = Stopped(reason=stop.reason) if stop.reason else None
 
 
-async def aperform(script: Script, connect: Connector, on_text: OnText, on_wait: OnWait = unnoticed) -> Update:
-    """Do the same without blocking the event loop."""
+async def aperform(
+    script: Script, connect: Connector, on_text: OnText, on_wait: OnWait = unnoticed, stop: Stop = NEVER
+) -> Update:
+    """Do the same without blocking the event loop. A call in flight is dropped at once."""
     model: Model | ProviderFailure | None = None
     answer: Answer = None
     while True:
@@ -53,19 +101,92 @@ async def aperform(script: Script, connect: Connector, on_text: OnText, on_wait:
         except StopIteration as end:
             return dict(end.value)
         answer = None
-        if isinstance(effect, Connect):
-            model = await asyncio.to_thread(connect, effect.model, effect.base_url)
-            answer = model if isinstance(model, ProviderFailure) else None
+        if stop.reason:
+            answer = Stopped(reason=stop.reason)
+        elif isinstance(effect, Connect):
+            model = await _unless(stop, asyncio.to_thread(connect, effect.model, effect.base_url))
+            if model is None:
+                answer = Stopped(reason=stop.reason)
+            elif isinstance(model, ProviderFailure):
+                answer = model
         elif isinstance(effect, Send) and model is not None and not isinstance(model, ProviderFailure):
-            started = time.monotonic()
-            try:
-                result = _checked(await model.acomplete(effect.call, on_text))
-            except Exception as error:  # noqa: BLE001 - a model of the user's own may fail in any way
-                result = _broken(error)
-            answer = Sent(result=result, seconds=time.monotonic() - started)
+            answer = await _asend(model, effect.call, on_text, stop)
         elif isinstance(effect, Wait):
             on_wait(effect)
-            await asyncio.sleep(effect.seconds)
+            await _unless(stop, asyncio.sleep(effect.seconds))
+            answer = Stopped(reason=stop.reason) if stop.reason else None
+
+
+def _send(model: Model, call: Call, on_text: OnText, stop: Stop) -> Sent | Stopped:
+    heard, started = _Listener(on_text, stop), time.monotonic()
+    result: ModelReply | ProviderFailure | None = None
+    try:
+        result = _checked(model.complete(call, heard.pass_or_drop))
+    except Dropped:
+        pass
+    except Exception as error:  # noqa: BLE001 - a model of the user's own may fail in any way
+        result = _broken(error)
+    return heard.answer(result, time.monotonic() - started)
+
+
+async def _asend(model: Model, call: Call, on_text: OnText, stop: Stop) -> Sent | Stopped:
+    heard, started = _Listener(on_text, stop), time.monotonic()
+    result: ModelReply | ProviderFailure | None = None
+    try:
+        result = _checked(await _unless(stop, model.acomplete(call, heard.pass_on)))
+    except Exception as error:  # noqa: BLE001 - a model of the user's own may fail in any way
+        result = _broken(error)
+    return heard.answer(result, time.monotonic() - started)
+
+
+async def _unless(stop: Stop, work: Coroutine[Any, Any, Result]) -> Result | None:
+    """What the work comes to, or None where a stop comes first; what is done by then is not thrown away.
+
+    Raises:
+        RuntimeError: the work cancelled itself.
+    """
+    working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.asked())
+    try:
+        await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopping.cancel()
+        if not working.done():
+            working.cancel()
+            await asyncio.wait({working}, timeout=LAST_WORDS_S)
+    if not working.done() or working.cancelled():
+        if stop.reason:
+            return None
+        raise RuntimeError("it cancelled itself")
+    return working.result()
+
+
+class Dropped(BaseException):
+    """Raised in a call that nobody waits for any more. Like KeyboardInterrupt it is no error that a model may catch."""
+
+
+class _Listener:
+    """Passes a reply's text on, and knows how much of it came."""
+
+    def __init__(self, on_text: OnText, stop: Stop) -> None:
+        self._on_text, self._stop = on_text, stop
+        self._characters, self._dropped = 0, False
+
+    def pass_on(self, text: str) -> None:
+        self._characters += len(text)
+        self._on_text(text)
+
+    def pass_or_drop(self, text: str) -> None:
+        """Drop the call once a stop was asked for; what it says while it ends is passed on."""
+        self.pass_on(text)
+        if self._stop.reason and not self._dropped:
+            self._dropped = True
+            raise Dropped
+
+    def answer(self, result: ModelReply | ProviderFailure | None, seconds: float) -> Sent | Stopped:
+        """How the call ended; where a stop was asked for, nothing but a reply counts."""
+        if isinstance(result, ModelReply) or (result is not None and not self._stop.reason):
+            return Sent(result=result, seconds=seconds)
+        return Stopped(reason=self._stop.reason, sent=True, seconds=seconds, received_characters=self._characters)
 
 
 def _checked(result: object) -> ModelReply | ProviderFailure:

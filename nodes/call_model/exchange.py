@@ -77,8 +77,20 @@ class Sent(Record):
     seconds: float
 
 
+class Stopped(Record):
+    """The answer to any effect that a stop has ended, or kept from beginning; `reason` says who asked for it.
+
+    Where a call was `sent`, it took `seconds`, and `received_characters` of its reply had come.
+    """
+
+    reason: str
+    sent: bool = False
+    seconds: float = 0.0
+    received_characters: int = 0
+
+
 Effect = Connect | Send | Wait
-Answer = Sent | ProviderFailure | None
+Answer = Sent | Stopped | ProviderFailure | None
 Update = dict[str, Any]
 
 _PAID_FAILURES = frozenset({ProviderErrorKind.TIMEOUT, ProviderErrorKind.INCOMPLETE_STREAM})
@@ -91,7 +103,7 @@ def exchange(
     """Yield the effects of one model call with its retries; return the update of the state.
 
     A preloaded reply costs nothing. A call that does not fit into the budget is never sent: the update then names
-    the limit in `stop`, as it names the endpoint's failure when the last try failed.
+    the limit in `stop`, as it names the endpoint's failure when the last try failed, or who stopped the run.
     """
     step = {"step": state.get("step", 0) + 1}
     if preload := state.get("preload"):
@@ -107,13 +119,17 @@ def exchange(
         if isinstance(leave, StopCause):
             return {"reply": None, "spending": spending, "stop": leave}
         if not connected:
-            failure = yield Connect(model=settings.model, base_url=settings.base_url)
-            if isinstance(failure, ProviderFailure):
-                return {"reply": None, "stop": _cause(failure, 0)}
+            found = yield Connect(model=settings.model, base_url=settings.base_url)
+            if isinstance(found, Stopped):
+                return stopped(found, spending)
+            if isinstance(found, ProviderFailure):
+                return {"reply": None, "stop": _cause(found, 0)}
             connected = True
         timeout = settings.timeout_s if leave.max_seconds is None else min(settings.timeout_s, leave.max_seconds)
         call = Call(prompt=prompt, max_output_tokens=leave.max_output_tokens, timeout_s=timeout, seed=settings.seed)
         sent = yield Send(call=call)
+        if isinstance(sent, Stopped):
+            return stopped(sent, spending, estimated)
         assert isinstance(sent, Sent)  # noqa: S101 - the driver's side of the protocol
         spending = _settled(spending, sent, estimated)
         if isinstance(sent.result, ModelReply):
@@ -124,8 +140,18 @@ def exchange(
             return {"reply": None, "spending": spending, "stop": stop}
         if isinstance(leave := reserve(spending, settings.limits, estimated), StopCause):
             return {"reply": None, "spending": spending, "stop": leave}
-        yield Wait(seconds=wait, reason=sent.result.message)
+        ended = yield Wait(seconds=wait, reason=sent.result.message)
+        if isinstance(ended, Stopped):
+            return stopped(ended, spending)
         spending = spending.model_copy(update={"seconds": spending.seconds + wait})
+
+
+def stopped(stop: Stopped, spending: Spending, estimated: int = 0) -> Update:
+    """The update that ends the run as it was asked. A dropped call is charged like one that broke off."""
+    if stop.sent:
+        spending = settle(spending, estimated, estimate_tokens(stop.received_characters, 0), stop.seconds)
+    cause = StopCause(reason=StopReason.CANCELLED, message=f"The run was stopped {stop.reason}.")
+    return {"reply": None, "spending": spending, "stop": cause}
 
 
 def _settled(spending: Spending, sent: Sent, estimated: int) -> Spending:

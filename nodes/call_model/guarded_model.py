@@ -1,12 +1,18 @@
-"""A model behind a circuit breaker, whose words are freed of secrets before anybody sees or stores them."""
+"""A model behind a circuit breaker, whose words are freed of secrets before anybody sees or stores them.
+
+A user's own model may say what no store can hold, half characters: they are replaced as well.
+"""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from math import ceil
 from typing import Protocol
 
+from nodes.call_model.driver import Dropped
 from nodes.call_model.model import Call, Model
 from nodes.call_model.retry import TRANSIENT
+from nodes.language.storable_text import storable
 from nodes.records import ModelReply, ProviderErrorKind, ProviderFailure, RawCall
 
 
@@ -67,7 +73,8 @@ class GuardedModel:
             result = self.model.complete(call, lambda piece: _tell(on_text, stream.feed(piece)))
             reported = self._report(result)
         finally:
-            _tell(on_text, stream.close())  # also of a reply that is cut off
+            with suppress(Dropped):  # a reply that is complete is not dropped for its last words
+                _tell(on_text, stream.close())  # also of a reply that is cut off
             if not reported:
                 self.breaker.abandoned()
         return self._scrubbed(result)
@@ -96,23 +103,25 @@ class GuardedModel:
         return True
 
     def _scrubbed(self, result: ModelReply | ProviderFailure) -> ModelReply | ProviderFailure:
-        text = self.scrubber.text
         if isinstance(result, ProviderFailure):
-            return result.model_copy(update={"message": text(result.message)})
+            return result.model_copy(update={"message": self._text(result.message)})
         if not isinstance(result, ModelReply):
             return result  # a model of the user's own that breaks its contract; the driver says so
         calls = tuple(self._scrubbed_call(call, number) for number, call in enumerate(result.calls, start=1))
-        words = {"text": text(result.text), "refusal": text(result.refusal), "model": text(result.model)}
+        words = {name: self._text(getattr(result, name)) for name in ("text", "refusal", "model")}
         return result.model_copy(update={**words, "calls": calls})
 
     def _scrubbed_call(self, call: RawCall, number: int) -> RawCall:
         """A name or an id that holds a secret is replaced whole: endpoints take only letters and digits in them."""
-        text = self.scrubber.text
+        call_id, tool = storable(call.call_id), storable(call.tool)
         return RawCall(
-            call_id=call.call_id if text(call.call_id) == call.call_id else f"redacted_{number}",
-            tool=call.tool if text(call.tool) == call.tool else "redacted",
-            arguments=text(call.arguments),
+            call_id=call_id if self._text(call_id) == call_id else f"redacted_{number}",
+            tool=tool if self._text(tool) == tool else "redacted",
+            arguments=self.scrubber.text(call.arguments),  # what is no text there is a malformed call
         )
+
+    def _text(self, text: str) -> str:
+        return self.scrubber.text(storable(text))
 
 
 def _tell(on_text: Callable[[str], None], text: str) -> None:

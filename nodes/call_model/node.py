@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from nodes.call_model.driver import Connector, OnText, OnWait, aperform, perform, unnoticed
-from nodes.call_model.exchange import CallModelState, CallSettings, Update, exchange
+from nodes.call_model.driver import NEVER, Connector, OnText, OnWait, Stop, aperform, perform, unnoticed
+from nodes.call_model.exchange import CallModelState, CallSettings, Stopped, Update, exchange, stopped
 from nodes.records import ToolSpec
 
 
@@ -14,9 +14,15 @@ def call_model(
     connect: Connector,
     on_text: OnText,
     on_wait: OnWait = unnoticed,
+    stop: Stop = NEVER,
 ) -> Update:
-    """Make the next call of the turn, with its bounded retries; text and waits are told as they come."""
-    return perform(exchange(state, settings, specs), connect, on_text, on_wait)
+    """Make the next call of the turn, with its bounded retries; text and waits are told as they come.
+
+    Where somebody wants the run to stop, nothing is called, and nothing that was prepared is used up.
+    """
+    if stop.reason:
+        return stopped(Stopped(reason=stop.reason), state["spending"])
+    return perform(exchange(state, settings, specs), connect, on_text, on_wait, stop)
 
 
 async def acall_model(
@@ -26,6 +32,9 @@ async def acall_model(
     connect: Connector,
     on_text: OnText,
     on_wait: OnWait = unnoticed,
+    stop: Stop = NEVER,
 ) -> Update:
     """Make the next call without blocking the event loop."""
-    return await aperform(exchange(state, settings, specs), connect, on_text, on_wait)
+    if stop.reason:
+        return stopped(Stopped(reason=stop.reason), state["spending"])
+    return await aperform(exchange(state, settings, specs), connect, on_text, on_wait, stop)

@@ -44,6 +44,7 @@ def view_turn(history: Sequence[AnyMessage]) -> TurnView:
         done = [data for result in results if (data := _data(result))]
         step_failures = [message for result in results if (message := _failure(result))]
         step_failures += [f"{data['path']} is shown above, as it is now." for data in done if _is_known(data, files)]
+        step_failures += [f"{data['path']} {data['syntax']}." for data in done if "path" in data and data.get("syntax")]
         failures = step_failures or ([] if any(map(_is_change, done)) else failures)
         failed_steps += bool(step_failures)
         for data in done:

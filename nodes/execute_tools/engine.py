@@ -214,13 +214,14 @@ class Engine:
                 raise
             except BaseException as error:  # noqa: BLE001 - not even SystemExit may end a run
                 ended = self._raised(ready.tool, error, attempt)
+                if isinstance(ended, float) and not _waited(context, ended):
+                    ended = _Invoked(attempt, failure=raised(ready.tool.name, error, attempt))
             else:
                 ended = self._returned(ready.tool, value, attempt)
             finally:
                 self._forget(ready.tool)
             if isinstance(ended, _Invoked):
                 return ended
-            pause(ended)
 
     async def _invoke_async(self, ready: _Ready, context: ToolContext) -> _Invoked:
         self._emit("tool.invoke.start", ready.tool)
@@ -309,6 +310,14 @@ class Engine:
 
     def _emit(self, name: str, tool: Tool, **payload: Any) -> None:
         self._sink.emit(name, {"tool_name": tool.name, **payload})
+
+
+def _waited(context: ToolContext, seconds: float) -> bool:
+    """Wait before the next attempt; False where nothing may begin any more."""
+    if context.lease is not None:
+        return context.lease.pause(seconds)
+    pause(seconds)
+    return True
 
 
 def _first_refusal(checks: Sequence[Callable[[], None]], attempts: int) -> Failure | None:

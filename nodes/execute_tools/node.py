@@ -7,7 +7,7 @@ from typing_extensions import TypedDict
 
 from nodes.execute_tools.registry import ToolContext
 from nodes.execute_tools.step import KeyOf, Run, run_step
-from nodes.records import CallError, CallResult, FileChange, Plan, ToolCall, Verdict
+from nodes.records import CallError, CallResult, Plan, ToolCall, Verdict
 
 
 class ExecuteToolsState(TypedDict, total=False):
@@ -16,7 +16,6 @@ class ExecuteToolsState(TypedDict, total=False):
     items: list[ToolCall | CallError]
     verdicts: list[Verdict]
     files_read: dict[str, str]
-    changes: list[FileChange]
     plan: Plan
 
 
@@ -28,12 +27,15 @@ def execute_tools(
     denied: Callable[[Sequence[ToolCall | CallError], Sequence[Verdict]], list[CallResult | None]],
     key_of: KeyOf = lambda _index, _call: "",
 ) -> dict[str, Any]:
-    """Run the allowed calls one after the other; `denied` answers the others in their places."""
+    """Run the allowed calls one after the other; `denied` answers the others in their places.
+
+    `files_read` and `changes` are those of this step: their channels add them to what was there.
+    """
     items = state["items"]
     done = run_step(items, denied(items, state["verdicts"]), run, context, terminal, key_of)
     return {
         "results": done.results,
-        "files_read": {**state.get("files_read", {}), **done.files_read},
-        "changes": [*state.get("changes", []), *done.changes],
+        "files_read": done.files_read,
+        "changes": done.changes,
         "plan": done.plan,
     }

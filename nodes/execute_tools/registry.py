@@ -34,7 +34,8 @@ class ToolContext:
     `files_read` maps workspace-relative paths to the SHA-256 that this thread last read or wrote there. `timeout_s`
     is the wall time in seconds that one call may take, `seconds_left` what the turn has for all that are to come.
     `commands` and `network` are None where the run may use none; `commands` may say why. `idempotency_key` is the same
-    whenever the same call of the same step is made again.
+    whenever the same call of the same step is made again. `syntax_gate` is what becomes of an edit after which a file
+    does not parse that did so before.
     """
 
     workspace: Workspace
@@ -47,6 +48,7 @@ class ToolContext:
     network: Network | None = None
     idempotency_key: str = ""
     lease: Lease | None = None
+    syntax_gate: Literal["off", "report", "refuse"] = "report"
 
 
 @dataclass(frozen=True)
@@ -79,8 +81,9 @@ class Tool:
 
     `run` gives back a ToolOutput, or what `normalise.plain_output` makes one of. `self_timed` tools keep their time by
     themselves; the engine steps in only where they fail to. `isolated` ones run in a process of their own, which is
-    killed when their time is over. `paths_of` names the workspace paths that stand inside an argument, such as a patch,
-    for guard. Where there is a `schema`, it describes and checks the arguments, and the model may be open.
+    killed when their time is over. `one_change` says that all that a call does is one change of files, at its end.
+    `paths_of` names the workspace paths that stand inside an argument, such as a patch, for guard. Where there is a
+    `schema`, it describes and checks the arguments, and the model may be open.
 
     Raises:
         ValueError: the schema cannot be used.
@@ -96,6 +99,7 @@ class Tool:
     cacheable: bool = False
     self_timed: bool = False
     isolated: bool = False
+    one_change: bool = False
     paths_of: Callable[[JsonMap], list[str]] | None = None
     schema: JsonMap | None = field(default=None, hash=False)
 
@@ -172,6 +176,7 @@ class ToolOptions(TypedDict, total=False):
     cacheable: bool | None
     self_timed: bool
     isolated: bool
+    one_change: bool
     paths_of: Callable[[JsonMap], list[str]] | None
 
 

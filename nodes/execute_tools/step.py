@@ -1,13 +1,15 @@
 """One step: the calls of one reply, run in order, each seeing what the ones before it read, changed and planned.
 
 A terminal call (the final answer) is settled last. It stands only when everything else in the reply went well: a
-model that answers before it has seen a failure would report what did not happen.
+model that answers before it has seen a failure would report what did not happen. Once the run is to stop no call
+begins any more but that one: an answer that is there is not thrown away.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from nodes.execute_tools.engine import ToolRun
+from nodes.execute_tools.environment.lease import Lease
 from nodes.execute_tools.registry import ToolContext
 from nodes.records import CallError, CallResult, FileChange, Plan, ToolCall, ToolErrorCode, ToolResult
 
@@ -16,6 +18,8 @@ Run = Callable[[ToolCall, ToolContext], ToolRun]
 
 KeyOf = Callable[[int, ToolCall], str]
 """(place in the reply, call) -> a key that is the same whenever this step is run again."""
+
+STOPPED = "The run was stopped before this call, so it did not run."
 
 
 @dataclass
@@ -45,11 +49,17 @@ def run_step(
         failed = sum(_failed(result, done) for result in results.values())
         if call.tool in terminal and failed:
             results[index] = _not_yet(call, failed)
+        elif not _may_begin(context.lease, is_answer=call.tool in terminal):
+            results[index] = _not_run(call, ToolErrorCode.CANCELLED, STOPPED)
         else:
             now = replace(_context_now(context, done), idempotency_key=key_of(index, call))
             results[index] = _run_one(call, run, now, done)
     done.results = [results[index] for index in range(len(items))]
     return done
+
+
+def _may_begin(lease: Lease | None, *, is_answer: bool) -> bool:
+    return lease is None or not (lease.over if is_answer else lease.closed)
 
 
 def _failed(result: CallResult, done: StepDone) -> bool:
@@ -72,8 +82,6 @@ def _context_now(context: ToolContext, done: StepDone) -> ToolContext:
 def _run_one(call: ToolCall, run: Run, context: ToolContext, done: StepDone) -> CallResult:
     if context.seconds_left <= 0:
         return _not_run(call, ToolErrorCode.TIMEOUT, "The time of this turn is used up, so this call did not run.")
-    if context.lease is not None and context.lease.over:
-        return _not_run(call, ToolErrorCode.CANCELLED, "The run was cancelled before this call.")
     ran = run(call, context)
     done.seconds += ran.ms / 1_000
     output = ran.output

@@ -12,6 +12,7 @@ from nodes.records import (
     StopCause,
     StopReason,
     ToolCall,
+    ToolErrorCode,
     ToolResult,
     ToolSpec,
 )
@@ -27,13 +28,13 @@ def with_notices(results: Sequence[CallResult], signatures: Mapping[int, str], l
 
 
 def fatal_failure(results: Sequence[CallResult]) -> StopCause | None:
-    """Why no change can be made at all (the disk is full), where a call of this step has found that out."""
+    """Why the run must not go on (the disk is full, or somebody else works on its files), as a call has found out."""
     for result in results:
-        if result.result.error is not None and result.result.error.fatal:
-            evidence = f"{result.tool}: {result.result.error.code.value}"
-            return StopCause(
-                reason=StopReason.WORKSPACE_FAILED, message=result.result.error.message, diagnostics=(evidence,)
-            )
+        error = result.result.error
+        if error is not None and error.fatal:
+            foreign = error.code is ToolErrorCode.CONFLICT
+            reason = StopReason.WORKSPACE_CHANGED if foreign else StopReason.WORKSPACE_FAILED
+            return StopCause(reason=reason, message=error.message, diagnostics=(f"{result.tool}: {error.code.value}",))
     return None
 
 

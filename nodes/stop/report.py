@@ -34,8 +34,11 @@ HOW_TO_GO_ON = {
     StopReason.CONTEXT_OVERFLOW: "Start a new thread with a smaller task, or take a model with a larger window.",
     StopReason.EMPTY_REPLY: "Try again, or take another model.",
     StopReason.REFUSED: "Word the task differently, or take another model.",
-    StopReason.CANCELLED: "Send the task again when you are ready.",
+    StopReason.CANCELLED: "Go on from there with `mendgraph resume`, or send another message.",
     StopReason.WORKSPACE_FAILED: "Make room or mend the disk that the message names, then send the task again.",
+    StopReason.WORKSPACE_CHANGED: "Look at the files that the message names, then send the next request.",
+    StopReason.WORKSPACE_BUSY: "Wait until the other run has ended, or stop it, then send the task again.",
+    StopReason.STORE_FAILED: "Mend what the message names, then go on with `mendgraph resume`.",
     StopReason.INVALID_REQUEST: "Mend what the message names, then send the task again.",
 }
 """One sentence for each reason; a test says that none is missing."""

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -55,7 +56,8 @@ def code_of(folder: Path) -> str:
 @pytest.mark.parametrize("words", [["Fix it"], ["run", "Fix it"], ["--seed", "1", "Fix it", "--temperature", "0.5"]])
 def test_a_task_is_done(run: Run, folder: Path, words: list[str]) -> None:
     code, out, err = run(*words)
-    assert (code, err, code_of(folder)) == (0, "", FIXED)
+    assert (code, code_of(folder)) == (0, FIXED)
+    assert re.fullmatch(r"mendgraph: run [0-9a-f]{8}\n", err)
     assert "-    return a - b\n+    return a + b\nFINISHED (answered): 1 file changed: calc.py\n" in out
 
 
@@ -242,7 +244,9 @@ def test_a_folder_that_cannot_be_written_in_is_refused_before_the_run(
 def test_help_tells_everything_that_one_needs(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--help"]) == 0
     shown = capsys.readouterr().out
-    for word in ("Examples:", "--root DIR", "--protocol", "--json", "chat", "model", "130  Ctrl-C", "SYSTEM_ERROR"):
+    options = ("--root DIR", "--protocol", "--json", "--durability")
+    commands = ("  run  ", "  chat  ", "  resume  ", "  undo  ", "  fork  ", "  runs  ", "  model  ")
+    for word in ("Examples:", *options, *commands, "130  Ctrl-C", "SYSTEM_ERROR"):
         assert word in shown
     assert cli.main([]) == 2
     assert capsys.readouterr().out == shown
@@ -302,7 +306,15 @@ sys.exit(f"loaded: {{heavy}}" if heavy else code)
 
 @pytest.mark.parametrize(
     ("words", "code"),
-    [(["--help"], 0), (["--version"], 0), (["Fix", "it"], 2), (["--json", "--nonsense"], 2), (["model", "status"], 4)],
+    [
+        (["--help"], 0),
+        (["--version"], 0),
+        (["Fix", "it"], 2),
+        (["--json", "--nonsense"], 2),
+        (["model", "status"], 4),
+        (["runs", "--help"], 0),
+        (["undo"], 2),
+    ],
 )
 def test_what_needs_no_run_loads_nothing_heavy(words: list[str], code: int) -> None:
     done = process(sys.executable, "-c", PROBE, *words)
@@ -339,6 +351,7 @@ class Slow:
         on_text("I think hard")
         await asyncio.sleep(0.05)
         os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
         await asyncio.sleep(60)
 
 cli._session_options = lambda: {"model": Slow()}
@@ -347,10 +360,12 @@ sys.exit(cli.main())
 """
 
 
-def test_ctrl_c_ends_the_process_at_once_with_one_line(folder: Path) -> None:
+def test_ctrl_c_that_is_pressed_again_ends_the_process_at_once(folder: Path) -> None:
     done = process(sys.executable, "-c", SLOW, cwd=folder, preexec_fn=_hear_interrupts)
     assert (done.returncode, done.stdout) == (130, "mendgraph: I think \n")
-    assert done.stderr == "mendgraph: stopped by Ctrl-C\n"
+    stopping, stopped = done.stderr.splitlines()
+    assert stopping == "mendgraph: stopping after the running step; Ctrl-C again to stop at once"
+    assert re.fullmatch(r"mendgraph: stopped by Ctrl-C; go on with: mendgraph resume [0-9a-f]{8}", stopped)
     assert code_of(folder) == BUG
 
 

@@ -18,6 +18,8 @@ def test_a_public_name_is_the_one_of_its_home(name: str) -> None:
 
 def test_the_public_names() -> None:
     of_tools = ["Effect", "ToolContext", "ToolError", "ToolOutput", "default_tools", "tool"]
+    of_runs = ["list_runs", "get_run", "steps_of", "open_run", "resume_run", "prune_runs", "undo_run", "fork_run"]
+    of_runs += ["Session", "RunResult", "ListedRun", "RunState", "RunStep", "Pruned", "Forked", "Restored"]
     assert sorted(graph.__all__) == sorted(
         [
             "AgentContext",
@@ -26,6 +28,7 @@ def test_the_public_names() -> None:
             "build_graph",
             "run_task",
             *of_tools,
+            *of_runs,
             "load_mcp_tools",
             "load_mcp_tools_sync",
         ]

@@ -2,6 +2,9 @@
 
 import base64
 import json
+import logging
+from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 from urllib.parse import quote
 
@@ -11,13 +14,23 @@ from hypothesis import given, strategies as st
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.jsonplus import (
+    EXT_CONSTRUCTOR_KW_ARGS,
+    EXT_CONSTRUCTOR_SINGLE_ARG,
+    EXT_DELTA_SNAPSHOT,
+    EXT_PYDANTIC_V2,
+)
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
+from langgraph.types import Overwrite
+from pydantic import BaseModel
 
 from graph.build import build_graph
 from graph.context import AgentContext
 from graph.scrubbing_serializer import ScrubbingSerializer
 from graph.state import CHECKPOINT_TYPES, serializer
+from nodes.execute_tools.environment.database import StoreError
 from nodes.execute_tools.redact import Redactor
-from nodes.records import Plan, PlanStep, ToolCall
+from nodes.records import Answer, ExtractionErrorType, Plan, PlanStep, ToolCall
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.nodes.execute_tools.secrets.samples import KEYS
@@ -26,6 +39,25 @@ KNOWN = "-".join(("plum", "51", 'orch"ard', "ü42"))
 SHAPED = KEYS[0]
 SERDE = ScrubbingSerializer(Redactor((KNOWN,)), CHECKPOINT_TYPES)
 MARK = "[redacted secret]"
+
+
+class Unlisted(BaseModel):
+    """A type of somebody else, which no checkpoint may bring to life."""
+
+    x: int = 1
+
+
+def in_a_map(data: bytes) -> bytes:
+    return b"\x81\xa1a\x91" + data  # {"a": [...]}
+
+
+def in_a_snapshot(data: bytes) -> bytes:
+    return ormsgpack.packb(ormsgpack.Ext(EXT_DELTA_SNAPSHOT, b"\x91" + data))
+
+
+def in_an_overwrite(data: bytes) -> bytes:
+    inner = b"\x93\xaflanggraph.types\xa9Overwrite\x81\xa5value\x91" + data
+    return ormsgpack.packb(ormsgpack.Ext(EXT_CONSTRUCTOR_KW_ARGS, inner))
 
 
 def stored(value: Any, serde: SerializerProtocol = SERDE) -> tuple[bytes, Any]:
@@ -176,17 +208,155 @@ def test_the_value_itself_is_left_alone() -> None:
     assert message.content == f"My key is {SHAPED}."
 
 
+@pytest.mark.parametrize("wrap", [Overwrite, _DeltaSnapshot])
+def test_a_history_that_is_replaced_or_kept_whole_is_stored_without_secrets(wrap: Any) -> None:
+    value = wrap([HumanMessage(f"My key is {SHAPED}.", id="m1"), AIMessage("Hello.", id="m2")])
+    data, back = stored({"messages": value})
+    assert (SHAPED.encode() in data, type(back["messages"])) == (False, wrap)
+    assert back["messages"].value == [HumanMessage(f"My key is {MARK}.", id="m1"), AIMessage("Hello.", id="m2")]
+
+
 # --- It is still the strict serializer
 
 
-def test_no_other_type_is_ever_built() -> None:
-    kind, data = InMemorySaver().serde.dumps_typed({"a": Plan()})
-    assert SERDE.loads_typed((kind, data)) == {"a": Plan()}
-    empty = ScrubbingSerializer(Redactor(), ())
-    assert not isinstance(empty.loads_typed((kind, data))["a"], Plan)
+def test_no_other_type_is_ever_built(caplog: pytest.LogCaptureFixture) -> None:
+    kind, data = InMemorySaver().serde.dumps_typed({"a": Decimal(1), "b": Unlisted()})
+    with caplog.at_level(logging.CRITICAL):
+        assert SERDE.loads_typed((kind, data)) == {"a": Decimal(1), "b": {"x": 1}}
 
 
 def test_nothing_is_there_to_be_stored_as_nothing() -> None:
     assert SERDE.dumps_typed(None) == ("null", b"")
     kind, data = SERDE.dumps_typed({"a": 1})
     assert (kind, ormsgpack.unpackb(data)) == ("msgpack", {"a": 1})
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        10**30,
+        {"a": [-(2**70)]},
+        {"\ud800": 1},
+        object(),
+        AgentContext(tool_quotas={"a": 10**30}),
+        HumanMessage("x", additional_kwargs={"n": 10**30}),
+    ],
+    ids=["integer", "deep integer", "half a key", "object", "context", "message"],
+)
+def test_what_has_no_stored_form_is_refused_in_one_sentence(value: Any) -> None:
+    with pytest.raises(
+        StoreError, match=r"^A value cannot be stored with the run \(.+\): it may hold integers of 64 bits"
+    ):
+        SERDE.dumps_typed(value)
+
+
+# --- What another version wrote
+
+CALL = {"call_id": "c", "tool": "t", "arguments": {}, "raw_arguments": "{}", "line_number": 0, "implied": False}
+ERROR = {"error_type": ExtractionErrorType.EMPTY_REPLY, "line_number": 0, "line_content": "", "details": ""}
+
+
+def as_stored(code: int, name: str, value: Any, module: str = "nodes.records") -> bytes:
+    """The bytes of a record as LangGraph writes them."""
+    return ormsgpack.packb(ormsgpack.Ext(code, SERDE.dumps_typed((module, name, value, "x"))[1]))
+
+
+FOREIGN: dict[str, tuple[bytes, str]] = {
+    "an unknown field": (as_stored(EXT_PYDANTIC_V2, "ToolCall", CALL | {"new": 1}), "ToolCall"),
+    "a missing field": (as_stored(EXT_PYDANTIC_V2, "ToolCall", {"call_id": "c"}), "ToolCall"),
+    "a field of another type": (as_stored(EXT_PYDANTIC_V2, "ToolCall", CALL | {"arguments": 1}), "ToolCall"),
+    "a value out of bounds": (
+        as_stored(EXT_PYDANTIC_V2, "AgentContext", {"seed": -1}, "graph.context"),
+        "AgentContext",
+    ),
+    "an unknown word": (as_stored(EXT_CONSTRUCTOR_SINGLE_ARG, "Reading", "new"), "Reading"),
+    "an unknown field of a tuple": (
+        as_stored(EXT_CONSTRUCTOR_KW_ARGS, "ExtractionError", ERROR | {"new": 1}),
+        "ExtractionError",
+    ),
+    "a missing field of a tuple": (
+        as_stored(EXT_CONSTRUCTOR_KW_ARGS, "ExtractionError", {"details": ""}),
+        "ExtractionError",
+    ),
+    "a type that is gone": (as_stored(EXT_PYDANTIC_V2, "Gone", {}), "Gone"),
+    "a type that is not listed": (as_stored(EXT_PYDANTIC_V2, "Record", {}), "Record"),
+    "a type of a room that is gone": (as_stored(EXT_PYDANTIC_V2, "Gone", {}, "nodes.gone"), "Gone"),
+}
+"""Records that this version does not know, and the name that the refusal has."""
+
+
+@pytest.mark.parametrize(("data", "name"), FOREIGN.values(), ids=FOREIGN)
+@pytest.mark.parametrize("wrap", [bytes, in_a_map, in_a_snapshot, in_an_overwrite])
+def test_a_record_that_this_version_does_not_know_is_refused(
+    data: bytes, name: str, wrap: Callable[[bytes], bytes]
+) -> None:
+    with pytest.raises(StoreError) as caught:
+        SERDE.loads_typed(("msgpack", wrap(data)))
+    said = str(caught.value)
+    assert said.startswith(f"A stored {name} cannot be read (")
+    assert said.endswith("): another version of mendgraph wrote it. Go on with that version, or begin a new run.")
+    assert "\n" not in said
+
+
+def test_a_field_that_has_a_default_may_be_missing() -> None:
+    """Whoever adds one decides that: the fingerprint in tests/graph/test_state.py asks."""
+    data = as_stored(EXT_PYDANTIC_V2, "Answer", {"text": "x"})
+    assert SERDE.loads_typed(("msgpack", data)) == Answer(text="x")
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [("msgpack", b"\xc1"), ("msgpack", b""), ("msgpack+zlib", b"x"), ("new", b""), ("msgpack+new", b"")],
+)
+def test_damaged_bytes_are_refused(kind: str, data: bytes) -> None:
+    with pytest.raises(StoreError, match=r"^A stored value is damaged: .+\.$"):
+        SERDE.loads_typed((kind, data))
+
+
+def test_what_fits_is_read_under_the_list_that_langgraph_adds_as_well() -> None:
+    clone = SERDE.with_msgpack_allowlist([("tests.somewhere", "Other")])
+    assert clone.loads_typed(SERDE.dumps_typed([Plan()])) == [Plan()]
+    with pytest.raises(StoreError):
+        clone.loads_typed(("msgpack", FOREIGN["a missing field"][0]))
+
+
+# --- Compressed
+
+PACKED = ScrubbingSerializer(Redactor((KNOWN,)), CHECKPOINT_TYPES, b"a dictionary of words")
+LONG = {"messages": [HumanMessage("word " * 200, id="1")], "plan": Plan()}
+
+
+def test_with_a_dictionary_values_are_compressed_and_come_back() -> None:
+    kind, data = PACKED.dumps_typed(LONG)
+    assert (kind, PACKED.loads_typed((kind, data))) == ("msgpack+zlib", LONG)
+    assert len(data) < len(SERDE.dumps_typed(LONG)[1]) / 3
+
+
+@pytest.mark.parametrize("value", [None, 1, "", "x", b"\x00\x01", [], {"a": 1}])
+def test_what_compression_makes_no_smaller_is_stored_as_it_is(value: Any) -> None:
+    assert PACKED.dumps_typed(value) == SERDE.dumps_typed(value)
+    assert PACKED.loads_typed(PACKED.dumps_typed(value)) == value
+
+
+def test_bytes_are_compressed_as_well() -> None:
+    kind, data = PACKED.dumps_typed(b"word " * 200)
+    assert (kind, PACKED.loads_typed((kind, data))) == ("bytes+zlib", b"word " * 200)
+
+
+def test_secrets_go_before_values_are_compressed() -> None:
+    kind, data = PACKED.dumps_typed([AIMessage(f"It is {KNOWN}. " * 50)])
+    assert KNOWN not in repr(PACKED.loads_typed((kind, data)))
+
+
+def test_another_dictionary_reads_nothing() -> None:
+    other = ScrubbingSerializer(Redactor(), CHECKPOINT_TYPES, b"another dictionary")
+    for serde in (other, SERDE):
+        with pytest.raises(StoreError, match="damaged"):
+            serde.loads_typed(PACKED.dumps_typed(LONG))
+
+
+@pytest.mark.parametrize("cut", [1, 5, 20])
+def test_compressed_bytes_that_are_cut_off_are_refused(cut: int) -> None:
+    kind, data = PACKED.dumps_typed(b"word " * 200)
+    with pytest.raises(StoreError, match="damaged: its end is missing"):
+        PACKED.loads_typed((kind, data[:-cut]))

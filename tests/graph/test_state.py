@@ -1,22 +1,28 @@
 """What a checkpoint holds comes back as it was, and nothing else is ever built from one."""
 
+import hashlib
 import inspect
 import json
 import logging
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from itertools import chain
-from typing import Any, get_args, get_type_hints
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, TypeAdapter, create_model
 
 from graph.context import AgentContext
+from graph.routes import NODES
 from graph.state import CHECKPOINT_TYPES, AgentState, allowed_msgpack_modules, serializer
 from nodes import records
 from nodes.call_model.budget import APILimits, APIUsageStats
 from nodes.call_model.ledger import RunLimits, Spending
+from nodes.execute_tools import recorded_runs
+from nodes.execute_tools.environment.database import FINGERPRINT
+from nodes.execute_tools.environment.database_schema import SCHEMA
 from nodes.execute_tools.policy.alerts import Vitals
 from nodes.heal.corrective_prompt import HealingAttempt
 from nodes.records import (
@@ -210,3 +216,67 @@ def test_a_whole_thread_comes_back_without_a_word_of_complaint(tmp_path: Any, ca
         ModelReply,
     ]
     assert caplog.records == []
+
+
+# --- The format
+
+
+def shape(kind: type[Any]) -> Any:
+    """What of a type is stored and read: its words, or its fields with their types, bounds and defaults."""
+    if issubclass(kind, Enum):
+        return {word.name: word.value for word in kind}
+    schema = TypeAdapter(kind).json_schema()
+    return without_prose(schema) | {"defaults": repr(getattr(kind, "_field_defaults", {}))}
+
+
+def without_prose(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: without_prose(each) for key, each in value.items() if key not in {"title", "description"}}
+    return [without_prose(each) for each in value] if isinstance(value, list) else value
+
+
+def fingerprint(types: Iterable[type[Any]], channels: Iterable[str], nodes: Iterable[str], tables: str) -> str:
+    shapes = {f"{kind.__module__}.{kind.__qualname__}": shape(kind) for kind in types}
+    whole = [shapes, sorted(channels), sorted(nodes), tables.split()]
+    return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def test_whoever_changes_what_is_stored_decides_what_becomes_of_older_databases() -> None:
+    now = fingerprint([*CHECKPOINT_TYPES, recorded_runs._Recorded], AgentState.__annotations__, NODES, SCHEMA)
+    assert now == FINGERPRINT, (
+        f"What a database stores has changed: its fingerprint is {now!r} now. Can this version read what the last"
+        " released one has stored, with the same meaning? Then put the new FINGERPRINT into environment/database.py."
+        " Else raise FORMAT beside it as well, and convert older databases there, or leave them refused."
+    )
+
+
+class One(BaseModel):
+    """A stored type."""
+
+    x: int = Field(1, description="A number.")
+
+
+class Other(BaseModel):
+    """The same, in other words."""
+
+    x: int = Field(1, description="How many.")
+
+
+def test_the_fingerprint_sees_what_is_stored_and_no_prose() -> None:
+    def of(kind: type[Any], channels: Sequence[str] = ("a",), tables: str = "CREATE TABLE a (b)") -> str:
+        kind.__module__, kind.__qualname__ = "here", "Kind"
+        return fingerprint([kind], channels, ["n"], tables)
+
+    made: list[Any] = [NamedTuple("Kind", [("x", int)]), Enum("Kind", {"x": 1}), Enum("Kind", {"x": 2})]
+    same = {of(One), of(Other), of(One, tables="CREATE  TABLE a\n(b)")}
+    others = [
+        of(create_model("Kind", x=(int, 2))),
+        of(create_model("Kind", x=(str, "1"))),
+        of(create_model("Kind", y=(int, 1))),
+        of(create_model("Kind", x=(int, Field(1, le=3)))),
+        *(of(kind) for kind in made),
+        of(One, channels=("b",)),
+        of(One, tables="CREATE TABLE a (b, c)"),
+    ]
+    assert len(same) == 1
+    assert len({*same, *others}) == 10

@@ -9,9 +9,11 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from langgraph.checkpoint.memory import InMemorySaver
 
 from graph.context import AgentContext
 from graph.run import arun_task, run_task
+from graph.state import serializer
 from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from nodes.execute_tools.tools import default_tools
 from nodes.records import Effect, OutcomeKind, Protocol, StopReason
@@ -130,8 +132,9 @@ def charge(context: ToolContext) -> str:
 def test_each_call_has_a_key_of_its_own_which_is_the_same_for_the_same_step(root: Path) -> None:
     KEYS.clear()
     for _ in range(2):
-        model = told(("charge", {}), ("charge", {}))
-        run_task("Go.", AgentContext(workspace=str(root)), model=model, tools=(*default_tools(), charge), thread_id="t")
+        model, saver = told(("charge", {}), ("charge", {})), InMemorySaver(serde=serializer())
+        tools = (*default_tools(), charge)
+        run_task("Go.", AgentContext(workspace=str(root)), model=model, tools=tools, thread_id="t", checkpointer=saver)
     first, second, third, fourth = KEYS
     assert (first, second) == (third, fourth)
     assert first != second

@@ -1,16 +1,18 @@
-"""A file becomes its new self in one step, or stays as it was."""
+"""What an atomic write is made of: a whole new file under a temporary name, and a name that it gets in one step."""
 
 import errno
 import os
-import secrets
 import stat
 import sys
 from contextlib import suppress
+from enum import StrEnum
 from typing import Final
 
 from nodes.execute_tools.environment.handles import closing, open_regular
 
 TEMPORARY_SUFFIX = ".mendgraph-tmp"
+PERMISSION_BITS: Final = 0o1777
+"""The bits of a mode that a new file may get: not set-user-id and set-group-id, which the kernel drops on a write."""
 _LONGEST_STEM = 200
 """Bytes of the file's own name in the temporary name, which must not pass 255."""
 _OF_THE_OLD_BYTES: Final = frozenset({"security.capability", "security.ima", "security.evm"})
@@ -21,45 +23,28 @@ _NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno
 """What a file system answers that knows no hard links, or allows no more of them. Source: link(2)."""
 
 
-def replace_by_handle(directory_fd: int, name: str, data: bytes, *, mode: int | None, exclusive: bool = False) -> None:
-    """Put `data` at `name` in the open directory, so that readers see the old bytes or the new ones.
+class Role(StrEnum):
+    """What a temporary name stands for: the file that comes, or the one that was there."""
 
-    `mode` is the permission bits to give (set-user-id bits are dropped, as the kernel does on a write), None means
-    those of a new file. With `exclusive` nothing may be there yet. Owner, group and extended attributes stay where the
-    system allows it. A hard link to the old file keeps the old bytes.
+    NEW, KEPT = "n", "k"
 
-    Raises:
-        OSError: the file is as it was and no temporary file is left. FileExistsError where `exclusive` does not hold.
+
+def temporary_name(path: str, token: str, place: int, role: Role) -> str:
+    """The hidden name beside the file `path` for its part in a change; the same arguments give the same name.
+
+    `place` is that of the file in the change, at most 9999.
     """
-    temporary = temporary_name(name)
-    write_temporary(directory_fd, temporary, data, mode=mode, like=(directory_fd, name))
-    try:
-        if exclusive:
-            name_exclusively(directory_fd, temporary, name)
-        else:
-            os.rename(temporary, name, src_dir_fd=directory_fd, dst_dir_fd=directory_fd)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(temporary, dir_fd=directory_fd)
-        raise
-    # The file is the new one now, whatever the disk says: an error here must not be told as "nothing happened".
-    with suppress(OSError):
-        os.fsync(directory_fd)
-
-
-def temporary_name(name: str) -> str:
-    """A fresh hidden name beside `name`, recognisable by its suffix."""
-    stem = name.encode()[:_LONGEST_STEM].decode(errors="ignore")
-    return f".{stem}.{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
+    stem = os.fsencode(path.rpartition("/")[2])[:_LONGEST_STEM].decode(errors="ignore")
+    return f".{stem}.{token}{place:04}{role}{TEMPORARY_SUFFIX}"
 
 
 def write_temporary(
-    directory_fd: int, temporary: str, data: bytes, *, mode: int | None, like: tuple[int, str]
+    directory_fd: int, temporary: str, data: bytes, *, mode: int | None, like: tuple[int, str] | None = None
 ) -> os.stat_result:
     """Write `data` to a new file `temporary` and through to the disk.
 
-    With a `mode` (None: that of a new file) owner, group and extended attributes are those of `like`, an open
-    directory and a name in it, as far as the system allows it. Returns the status of the file.
+    `mode` is the permission bits to give, None means those of a new file. Owner, group and extended attributes are
+    those of `like`, an open directory and a name in it, as far as the system allows it. Returns the file's status.
 
     Raises:
         OSError: there is no such file.
@@ -69,11 +54,12 @@ def write_temporary(
     try:
         try:
             _fill(descriptor, data)
-            if mode is not None:
+            if like is not None:
                 _keep_owner(descriptor, like)
-                os.fchmod(descriptor, mode & 0o1777)
                 _keep_attributes(descriptor, like)
-            os.fsync(descriptor)
+            if mode is not None:  # after an access list, which carries a mode of its own
+                os.fchmod(descriptor, mode & PERMISSION_BITS)
+            write_through(descriptor)
             return os.fstat(descriptor)
         finally:
             os.close(descriptor)
@@ -81,6 +67,21 @@ def write_temporary(
         with suppress(OSError):
             os.unlink(temporary, dir_fd=directory_fd)
         raise
+
+
+def write_through(descriptor: int) -> None:
+    """Bring what was written to the open file or directory onto the disk itself.
+
+    Raises:
+        OSError: the disk does not confirm it.
+    """
+    if sys.platform == "darwin":  # whose fsync leaves it in the disk's own cache. Source: fsync(2) of macOS
+        import fcntl
+
+        with suppress(OSError):  # not every file system can do more
+            fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+            return
+    os.fsync(descriptor)
 
 
 def name_exclusively(directory_fd: int, temporary: str, name: str) -> None:

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from nodes.execute_tools.environment.current_files import conflict, in_the_way
 from nodes.execute_tools.environment.failures import os_failure, quoted
-from nodes.execute_tools.environment.file_writes import conflict, in_the_way
 from nodes.execute_tools.environment.judged_paths import JudgedPaths
 from nodes.execute_tools.environment.sandbox import PathAccess, Place
 from nodes.records import ToolError, ToolErrorCode
@@ -17,19 +17,29 @@ MOST_CHANGES: Final = 200
 
 @dataclass(frozen=True)
 class WriteFile:
-    """Put `data` at the path. `expected_sha256` is the hash of what is there now, "" where nothing may be yet."""
+    """Put `data` at the path. `expected_sha256` is the hash of what is there now, "" where nothing may be yet.
+
+    `mode` is the permission bits to give; None leaves a file those that it has, and a new one gets those of a new file.
+    A file that nobody may write is refused, unless `even_read_only`.
+    """
 
     path: str
     data: bytes
     expected_sha256: str = ""
+    mode: int | None = None
+    even_read_only: bool = False
 
 
 @dataclass(frozen=True)
 class DeleteFile:
-    """Take the file away, if it still holds what the hash says."""
+    """Take the file away, if it still holds what the hash says.
+
+    A file that nobody may write is refused, unless `even_read_only`.
+    """
 
     path: str
     expected_sha256: str
+    even_read_only: bool = False
 
 
 @dataclass(frozen=True)
@@ -70,6 +80,16 @@ class PlacedChange:
 
 
 _DOING: Final[dict[type[Change], str]] = {WriteFile: "write", DeleteFile: "delete", MoveFile: "move"}
+
+
+_MOST_LISTED: Final = 3
+
+
+def listed(paths: Sequence[str]) -> str:
+    """The first of these paths, each once, for a sentence; and how many more there are."""
+    names = list(dict.fromkeys(paths))
+    shown, more = names[:_MOST_LISTED], len(names) - _MOST_LISTED
+    return ", ".join(map(quoted, shown)) + (f" and {more} more" if more > 0 else "")
 
 
 def placed_changes(paths: JudgedPaths, changes: Sequence[Change]) -> list[PlacedChange] | ToolError:

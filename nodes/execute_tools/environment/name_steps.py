@@ -1,8 +1,8 @@
 """One name in a directory passes from one file to another in one step, which can be taken back.
 
-A step knows the files by their identity (device and inode), so that it takes back what it did itself and leaves alone
-what another program has put there meanwhile. Until all steps of a change are done, the old file stays reachable under
-a temporary name beside it.
+A step knows the files by their identity, so that it takes back what it did itself and leaves alone what another program
+has put there meanwhile. Until all steps of a change are done, the old file stays reachable under a temporary name
+beside it.
 """
 
 import errno
@@ -13,8 +13,8 @@ from typing import TypeAlias
 
 from nodes.execute_tools.environment.atomic_write import name_exclusively
 
-Identity: TypeAlias = tuple[int, int]
-"""Device and inode number: what makes two names the same file."""
+Identity: TypeAlias = tuple[int, int, int, int]
+"""Device, inode number, bytes and time of the last write: what makes two names the same file, with the same content."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class NameStep:
 
     `temporary` is the name that the new file has until the step, `kept` the one that the old file has until the end,
     both in the same directory. A file that is replaced has `kept` as a second name from the start, unless it had to
-    be copied there; one that goes away gets it by the step.
+    be copied there; without `kept` the step cannot be taken back. One that goes away gets it by the step.
     """
 
     directory_fd: int
@@ -32,6 +32,11 @@ class NameStep:
     after: Identity | None
     temporary: str = ""
     kept: str = ""
+
+    @property
+    def replaces(self) -> bool:
+        """Whether the name means a file before and after."""
+        return self.before is not None and self.after is not None
 
 
 def commit(step: NameStep) -> None:
@@ -57,7 +62,7 @@ def undo(step: NameStep) -> None:
     """Take the step back as far as it was taken, however far that is.
 
     Raises:
-        OSError: it could not be taken back. What the name meant before is still there as `kept`.
+        OSError: it could not be taken back. What the name meant before is still there as `kept`, if that was given.
     """
     if step.after is None:
         if identity_at(step.directory_fd, step.kept) is not None:
@@ -72,7 +77,7 @@ def undo(step: NameStep) -> None:
 
 def identity(status: os.stat_result) -> Identity:
     """The file that a status is of."""
-    return status.st_dev, status.st_ino
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def identity_at(directory_fd: int, name: str) -> Identity | None:

@@ -1,8 +1,10 @@
 """Where a run keeps what is its own: a private folder for each thread, outside of the workspace."""
 
+import errno
 import hashlib
 import os
 import re
+import shutil
 import stat
 from contextlib import suppress
 
@@ -11,9 +13,10 @@ from nodes.execute_tools.environment.handles import closing
 from nodes.records import ToolError, ToolErrorCode
 
 DATA_DIR_VARIABLE = "MENDGRAPH_DATA_DIR"
-"""Names the folder that holds `runs/` instead of the user's data folder."""
+"""Names the folder that holds `runs/` and `workspaces/` instead of the user's data folder."""
 
 RUNS = "runs"
+WORKSPACES = "workspaces"
 _LONGEST_PREFIX = 40
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
@@ -24,28 +27,7 @@ def run_folder(thread_id: str, base: str | None = None) -> str | ToolError:
     It lies at `<base>/runs/`; without `base`, `MENDGRAPH_DATA_DIR` says where, or the user's data folder it is. A
     link, a file or somebody else's folder in its place is refused; a folder of ours that others may enter is closed.
     """
-    base, name = os.path.abspath(base or _data_folder()), folder_name(thread_id)
-    path = run_folder_path(thread_id, base)
-    try:
-        with suppress(FileExistsError):
-            os.makedirs(base, mode=0o700)
-        with (
-            closing(os.open(base, _DIRECTORY)) as base_fd,
-            closing(_open_private(RUNS, base_fd)) as runs_fd,
-            closing(_open_private(name, runs_fd)),
-        ):
-            return path
-    except _NotOursError:
-        message = (
-            f"The run's folder {quoted(path)} cannot be used: it, or the folder above it, is a link, a file, or"
-            f" belongs to somebody else. Remove it, or set {DATA_DIR_VARIABLE} to a folder of your own."
-        )
-        return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
-    except OSError as error:
-        return os_failure(error, "make the run's folder", path)
-    except ValueError:
-        message = f"The run's folder cannot be {quoted(path)}: no folder can have this name."
-        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+    return _private_folder(RUNS, folder_name(thread_id), "run's folder", base)
 
 
 def run_folder_path(thread_id: str, base: str | None = None) -> str:
@@ -53,10 +35,79 @@ def run_folder_path(thread_id: str, base: str | None = None) -> str:
     return os.path.join(os.path.abspath(base or _data_folder()), RUNS, folder_name(thread_id))
 
 
+def remove_run_folder(thread_id: str, base: str | None = None) -> int:
+    """Remove this thread's folder with all that is in it, where there is one; how many bytes its files had.
+
+    Raises:
+        OSError: it, or something in it, could not be removed.
+    """
+    name = folder_name(thread_id)
+    try:
+        runs = os.open(os.path.dirname(run_folder_path(thread_id, base)), _DIRECTORY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return 0
+    with closing(runs), suppress(FileNotFoundError):
+        if not stat.S_ISDIR(os.stat(name, dir_fd=runs, follow_symlinks=False).st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        walked = ((file, folder) for _, _, files, folder in os.fwalk(name, dir_fd=runs) for file in files)
+        size = sum(os.stat(file, dir_fd=folder, follow_symlinks=False).st_size for file, folder in walked)
+        shutil.rmtree(name, dir_fd=runs)
+        return size
+    return 0
+
+
+def workspace_folder(root: str, base: str | None = None) -> str | ToolError:
+    """The absolute path of the folder for what belongs to the workspace at `root`, otherwise as `run_folder`.
+
+    It lies at `<base>/workspaces/`. Every name of one workspace leads to one folder.
+    """
+    return _private_folder(WORKSPACES, _workspace_name(root), "workspace's data folder", base)
+
+
+def workspace_folder_path(root: str, base: str | None = None) -> str:
+    """Where the workspace's data folder is, or will be. Nothing is made."""
+    return os.path.join(os.path.abspath(base or _data_folder()), WORKSPACES, _workspace_name(root))
+
+
 def folder_name(thread_id: str) -> str:
     """A name for the thread's folder: a readable beginning made of harmless characters, and a hash that is its own."""
-    prefix = re.sub(r"[^A-Za-z0-9_]+", "-", thread_id[:_LONGEST_PREFIX]).strip("-") or "run"
-    return f"{prefix}-{hashlib.sha256(thread_id.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
+    return _name(thread_id, thread_id.encode("utf-8", "surrogatepass"), "run")
+
+
+def _workspace_name(root: str) -> str:
+    real = os.path.realpath(root)
+    return _name(os.path.basename(real), os.fsencode(real), "workspace")
+
+
+def _name(readable: str, whole: bytes, otherwise: str) -> str:
+    prefix = re.sub(r"[^A-Za-z0-9_]+", "-", readable[:_LONGEST_PREFIX]).strip("-") or otherwise
+    return f"{prefix}-{hashlib.sha256(whole).hexdigest()[:16]}"
+
+
+def _private_folder(kind: str, name: str, said: str, base: str | None) -> str | ToolError:
+    base = os.path.abspath(base or _data_folder())
+    path = os.path.join(base, kind, name)
+    try:
+        if not os.path.isdir(base):
+            with suppress(FileExistsError):
+                os.makedirs(base, mode=0o700)
+        with (
+            closing(os.open(base, _DIRECTORY)) as base_fd,
+            closing(_open_private(kind, base_fd)) as kind_fd,
+            closing(_open_private(name, kind_fd)),
+        ):
+            return path
+    except _NotOursError:
+        message = (
+            f"The {said} {quoted(path)} cannot be used: it, or the folder above it, is a link, a file, or"
+            f" belongs to somebody else. Remove it, or set {DATA_DIR_VARIABLE} to a folder of your own."
+        )
+        return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
+    except OSError as error:
+        return os_failure(error, f"make the {said}", path)
+    except ValueError:
+        message = f"The {said} cannot be {quoted(path)}: no folder can have this name."
+        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
 
 
 class _NotOursError(Exception):
@@ -74,9 +125,14 @@ def _data_folder() -> str:
 
 def _open_private(name: str, parent_fd: int) -> int:
     """A handle of the folder, made where there is none, that is ours alone."""
-    with suppress(FileExistsError):
-        os.mkdir(name, 0o700, dir_fd=parent_fd)
-    if not stat.S_ISDIR(os.stat(name, dir_fd=parent_fd, follow_symlinks=False).st_mode):
+    try:
+        status = os.stat(name, dir_fd=parent_fd, follow_symlinks=False)
+    except FileNotFoundError:
+        with suppress(FileExistsError):
+            os.mkdir(name, 0o700, dir_fd=parent_fd)
+            os.fsync(parent_fd)  # what will be kept in there is worth nothing if the folder itself is lost
+        status = os.stat(name, dir_fd=parent_fd, follow_symlinks=False)
+    if not stat.S_ISDIR(status.st_mode):
         raise _NotOursError
     descriptor = os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=parent_fd)
     try:

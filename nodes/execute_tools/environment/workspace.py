@@ -9,6 +9,7 @@ from nodes.execute_tools.environment.failures import os_failure, quoted
 from nodes.execute_tools.environment.file_changes import ChangedFile, change_files
 from nodes.execute_tools.environment.file_reads import FileContent, OpenedFile, open_file, read_whole
 from nodes.execute_tools.environment.file_writes import write_file
+from nodes.execute_tools.environment.journal_records import ChangeRecorder
 from nodes.execute_tools.environment.judged_paths import JudgedPaths, PathJudge
 from nodes.execute_tools.environment.lease import Lease
 from nodes.execute_tools.environment.listing import Entry, judged_entries
@@ -59,12 +60,22 @@ class Workspace:
         self._paths = JudgedPaths(root, judge, observe, allowed_extensions)
         self._lease = Lease()
         self._changeable = True
+        self.recorder: ChangeRecorder | None = None
         self.root = self._paths.root
 
     def leased(self, lease: Lease) -> Self:
         """The same workspace for one call: after `lease` is revoked it takes no change any more."""
         view = copy(self)
         view._lease = lease  # noqa: SLF001 - its own kind
+        return view
+
+    def recorded(self, recorder: ChangeRecorder | None) -> Self:
+        """The same workspace for one call: each change is written down by `recorder` before it begins.
+
+        A file of more than 10 MB can then be neither replaced, deleted nor moved (IO_ERROR).
+        """
+        view = copy(self)
+        view.recorder = recorder
         return view
 
     def unchangeable(self) -> Self:
@@ -91,7 +102,7 @@ class Workspace:
         if not self._changeable:
             return _NOT_CHANGEABLE
         with self._lease.effect():
-            return write_file(self._paths, path, data, expected_sha256)
+            return write_file(self._paths, path, data, expected_sha256, self.recorder)
 
     def change_files(self, changes: Sequence[Change]) -> tuple[ChangedFile, ...] | ToolError:
         """Make all changes, and give for each of them what it came to; on a failure everything is as it was.
@@ -104,7 +115,7 @@ class Workspace:
         if not self._changeable:
             return _NOT_CHANGEABLE
         with self._lease.effect():
-            return change_files(self._paths, changes)
+            return change_files(self._paths, changes, self.recorder)
 
     def list_directory(self, path: str) -> tuple[Entry, ...] | ToolError:
         """What is in the directory itself, directories first, then by name; `.git` is left out."""

@@ -4,7 +4,7 @@ from pydantic import Field
 
 from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from nodes.execute_tools.tools.arguments import FilePath, ToolArguments
-from nodes.execute_tools.tools.saving import LoadedText, invalid, load_text, save_text
+from nodes.execute_tools.tools.saving import LoadedText, invalid, load_text, outdated, save_text
 from nodes.execute_tools.tools.text_files import BOM, count_lines, unstorable, with_newline
 from nodes.records import Effect, ToolErrorCode
 
@@ -16,12 +16,12 @@ class AppendFileArguments(ToolArguments):
     content: str = Field(description="Text to add at the end.")
 
 
-@tool(effect=Effect.WRITE, path_fields=("path",))
+@tool(effect=Effect.WRITE, one_change=True, path_fields=("path",))
 def append_file(context: ToolContext, arguments: AppendFileArguments) -> ToolOutput:
     """Add text at the end of a file, on a line of its own; creates the file if there is none.
 
-    No reading is asked for, as nothing is lost. BOM and line ends are kept, and a last line without line end gets one
-    before the new text.
+    No reading is asked for, as nothing is lost; only a file that has changed since it was read is to be read again. BOM
+    and line ends are kept, and a last line without line end gets one before the new text.
     """
     content = arguments.content.removeprefix(BOM)
     problem = unstorable(content, "content") or ("" if content else "content is empty: there is nothing to append.")
@@ -37,9 +37,11 @@ def append_file(context: ToolContext, arguments: AppendFileArguments) -> ToolOut
 
 
 def _append(context: ToolContext, path: str, content: str, before: LoadedText) -> ToolOutput:
+    refusal = outdated(context, before.path, before.version)
+    if refusal:
+        return ToolOutput.failed(refusal)
     newline, old = before.file.form.newline, before.file.text
     kept = old if not old or old.endswith("\n") else old + newline
-    stale = {"changed_since_read": True} if before.is_stale(context) else {}
     return save_text(
         context,
         path,
@@ -48,5 +50,4 @@ def _append(context: ToolContext, path: str, content: str, before: LoadedText) -
         action="appended",
         start_line=count_lines(kept) + 1,
         lines=count_lines(content),
-        **stale,
     )

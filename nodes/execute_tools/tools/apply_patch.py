@@ -10,7 +10,16 @@ from nodes.execute_tools.environment.workspace import Change, ChangedFile, Delet
 from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from nodes.execute_tools.tools.arguments import ToolArguments
 from nodes.execute_tools.tools.patch_matching import apply_hunks
-from nodes.execute_tools.tools.saving import NO_FILE, Version, changed, file_change, invalid, load_text
+from nodes.execute_tools.tools.saving import (
+    NO_FILE,
+    Version,
+    changed,
+    file_change,
+    invalid,
+    judged_syntax,
+    load_text,
+    outdated,
+)
 from nodes.execute_tools.tools.text_files import BOM, TextForm, decode_text, encode_text, unstorable
 from nodes.execute_tools.tools.v4a_patch import (
     AddedFile,
@@ -47,11 +56,12 @@ def _paths(arguments: JsonMap) -> list[str]:
     return patched_paths(patch) if isinstance(patch, str) else []
 
 
-@tool(effect=Effect.WRITE, paths_of=_paths)
+@tool(effect=Effect.WRITE, one_change=True, paths_of=_paths)
 def apply_patch(context: ToolContext, arguments: ApplyPatchArguments) -> ToolOutput:
     """Apply a patch in the V4A format to one or more files: all of it is applied, or nothing.
 
-    No reading is asked for: the lines of a hunk that are in the file, in one place, prove that the model knows it.
+    No reading is asked for: the lines of a hunk that are in the file, in one place, prove that the model knows it; only
+    a file that has changed since it was read is to be read again.
     Its paths stand in the patch, so guard learns them from there.
     """
     problem = unstorable(arguments.patch, "patch")
@@ -95,6 +105,9 @@ def _deleted(context: ToolContext, file: DeletedFile) -> _Planned | ToolError:
         return _in_line(file, content)
     text = decode_text(content.data)
     before = Version(content.sha256, text.text if text else None)
+    refusal = outdated(context, content.path, before)
+    if refusal:
+        return _in_line(file, refusal)
     return _Planned(DeleteFile(file.path, content.sha256), before, NO_FILE, {"action": "deleted"})
 
 
@@ -102,22 +115,25 @@ def _updated(context: ToolContext, file: UpdatedFile) -> _Planned | ToolError:
     before = load_text(context, file.path)
     if isinstance(before, ToolError):
         return _in_line(file, before)
+    refusal = outdated(context, before.path, before.version)
+    if refusal:
+        return _in_line(file, refusal)
     patched = apply_hunks(before.file.text, file.hunks, before.path)
     if isinstance(patched, PatchError):
         return _error(patched)
     same = patched.text == before.file.text
     if same and not file.target:
         return _error(PatchError(file.line, f"the hunks change nothing in {before.name}."))
-    data: JsonMap = {"action": "moved" if file.target else "edited"}
-    if patched.inexact:
-        data["hunks_found_by_ignoring_spaces"] = patched.inexact
-    if before.is_stale(context):
-        data["changed_since_read"] = True
+    judged = judged_syntax(context, file.target or before.path, before.file.text, patched.text)
+    if isinstance(judged, ToolError):
+        return _in_line(file, judged)
+    inexact = {"hunks_found_by_ignoring_spaces": patched.inexact} if patched.inexact else {}
+    data: JsonMap = {"action": "moved" if file.target else "edited", **inexact, **judged}
     encoded = encode_text(patched.text, before.file.form)
     change: Change = WriteFile(file.path, encoded, before.sha256)
     if file.target:
         change = MoveFile(file.path, file.target, before.sha256, None if same else encoded)
-    return _Planned(change, Version(before.sha256, before.file.text), Version("", patched.text), data)
+    return _Planned(change, before.version, Version("", patched.text), data)
 
 
 def _changes(plan: _Planned, file: ChangedFile) -> list[FileChange]:

@@ -3,7 +3,7 @@
 from nodes.execute_tools.environment.workspace import DeleteFile
 from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from nodes.execute_tools.tools.arguments import FilePath, ToolArguments
-from nodes.execute_tools.tools.saving import NO_FILE, Version, changed, file_change, load_text, unread
+from nodes.execute_tools.tools.saving import NO_FILE, changed, file_change, load_text, unread
 from nodes.records import Effect, ToolError
 
 
@@ -13,7 +13,7 @@ class DeleteFileArguments(ToolArguments):
     path: FilePath
 
 
-@tool(effect=Effect.WRITE, path_fields=("path",))
+@tool(effect=Effect.WRITE, one_change=True, path_fields=("path",))
 def delete_file(context: ToolContext, arguments: DeleteFileArguments) -> ToolOutput:
     """Delete a text file that you have read.
 
@@ -28,5 +28,5 @@ def delete_file(context: ToolContext, arguments: DeleteFileArguments) -> ToolOut
     done = context.workspace.change_files([DeleteFile(arguments.path, before.sha256)])
     if isinstance(done, ToolError):
         return ToolOutput.failed(done)
-    change = file_change(done[0].path, Version(before.sha256, before.file.text), NO_FILE)
+    change = file_change(done[0].path, before.version, NO_FILE)
     return changed((change,), path=done[0].path, action="deleted")

@@ -10,7 +10,7 @@ from nodes.execute_tools.tools.arguments import FilePath, ToolArguments
 from nodes.execute_tools.tools.definitions import Refusal, identical, replace_definitions
 from nodes.execute_tools.tools.excerpts import lost_definitions, why_not_whole
 from nodes.execute_tools.tools.python_units import PythonText, SyntaxProblem, parse, read_python
-from nodes.execute_tools.tools.saving import LoadedText, invalid, load_text, save_text, unread
+from nodes.execute_tools.tools.saving import LoadedText, invalid, load_text, outdated, save_text, unread
 from nodes.execute_tools.tools.text_files import BOM, unstorable, with_newline
 from nodes.records import Effect, ToolError, ToolErrorCode
 
@@ -22,7 +22,7 @@ class EditBlocksArguments(ToolArguments):
     content: str = Field(description="New text of the changed functions or classes, or the whole file.")
 
 
-@tool(effect=Effect.WRITE, path_fields=("path",))
+@tool(effect=Effect.WRITE, one_change=True, path_fields=("path",))
 def edit_blocks(context: ToolContext, arguments: EditBlocksArguments) -> ToolOutput:
     """Replace functions or classes of a Python file by name, or a whole file of another kind.
 
@@ -52,11 +52,9 @@ def _create(context: ToolContext, path: str, content: str) -> ToolOutput:
 
 
 def _edit(context: ToolContext, before: LoadedText, content: str) -> ToolOutput:
-    if before.is_stale(context):
-        message = (
-            f"{before.name} has changed since it was read: read_file it again, then send the block for what is there."
-        )
-        return ToolOutput.failed(ToolError(code=ToolErrorCode.CONFLICT, message=message))
+    refusal = outdated(context, before.path, before.version)
+    if refusal:
+        return ToolOutput.failed(refusal)
     if not _is_python(before.path) or isinstance(parse(before.file.text), SyntaxProblem):
         return _replace(context, before, content)
     merged = replace_definitions(before.file.text, content, before.name)

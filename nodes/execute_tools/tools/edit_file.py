@@ -8,7 +8,7 @@ from pydantic import Field
 from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from nodes.execute_tools.tools.arguments import FilePath, ToolArguments
 from nodes.execute_tools.tools.nearest_lines import nearest_regions
-from nodes.execute_tools.tools.saving import LoadedText, invalid, load_text, save_text
+from nodes.execute_tools.tools.saving import LoadedText, invalid, load_text, outdated, save_text
 from nodes.execute_tools.tools.text_edits import Spot, find_spots, replace_spots
 from nodes.execute_tools.tools.text_files import BOM, count_lines, unstorable
 from nodes.records import Effect, ToolError, ToolErrorCode
@@ -36,12 +36,13 @@ class Replacement(NamedTuple):
     lines_changed: int
 
 
-@tool(effect=Effect.WRITE, path_fields=("path",))
+@tool(effect=Effect.WRITE, one_change=True, path_fields=("path",))
 def edit_file(context: ToolContext, arguments: EditFileArguments) -> ToolOutput:
     """Replace a text that occurs exactly once in a file, or create a file.
 
-    No reading is asked for: that the text is there, once, proves that the model knows the place. Bytes outside of the
-    replaced text, BOM, line ends and the mode of the file are kept.
+    No reading is asked for: that the text is there, once, proves that the model knows the place; only a file that has
+    changed since it was read is to be read again. Bytes outside of the replaced text, BOM, line ends and the mode of
+    the file are kept.
     """
     problem = unstorable(arguments.new_str, "new_str")
     if problem:
@@ -73,14 +74,15 @@ def replace_text(text: str, name: str, old_str: str, new_str: str, *, replace_al
 
 
 def _edit(context: ToolContext, arguments: EditFileArguments, before: LoadedText) -> ToolOutput:
+    refusal = outdated(context, before.path, before.version)
+    if refusal:
+        return ToolOutput.failed(refusal)
     old, new = arguments.old_str, arguments.new_str
     edited = replace_text(before.file.text, before.name, old, new, replace_all=arguments.replace_all)
     if isinstance(edited, ToolError):
         return ToolOutput.failed(edited)
     text, replacements, start_line, lines_changed = edited
     data = {"replacements": replacements, "start_line": start_line, "lines_changed": lines_changed}
-    if before.is_stale(context):
-        data["changed_since_read"] = True
     return save_text(context, arguments.path, text, before, **data)
 
 
@@ -91,6 +93,8 @@ def _equal() -> ToolError:
 def _spots(text: str, name: str, old_str: str, new_str: str, *, replace_all: bool) -> tuple[Spot, ...] | ToolError:
     """Where to edit, or why that is not clear."""
     wanted = old_str.removeprefix(BOM)
+    if not wanted and not text:
+        return invalid(f"{name} exists and is empty: read_file it, then write_file its text.")
     if not wanted:
         return invalid(f"{name} exists: old_str may be empty only to create a file. Give the text to replace.")
     if replace_all:

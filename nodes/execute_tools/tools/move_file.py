@@ -1,6 +1,7 @@
 """The tool that moves or renames a file."""
 
 import posixpath
+from dataclasses import replace
 
 from pydantic import Field
 
@@ -22,11 +23,12 @@ class MoveFileArguments(ToolArguments):
     target: str = Field(description="Its new path, where nothing may be yet.")
 
 
-@tool(effect=Effect.WRITE, path_fields=("path", "target"))
+@tool(effect=Effect.WRITE, one_change=True, path_fields=("path", "target"))
 def move_file(context: ToolContext, arguments: MoveFileArguments) -> ToolOutput:
     """Move or rename a file; nothing is overwritten.
 
-    Missing directories above the target are made. Mode and content are kept, so no reading is asked for.
+    Missing directories above the target are made. Mode and content are kept, so no reading is asked for, and moving a
+    file is not reading it: what the thread knows of it goes along.
     """
     before = context.workspace.read_file(arguments.path)
     if isinstance(before, ToolError):
@@ -41,7 +43,9 @@ def move_file(context: ToolContext, arguments: MoveFileArguments) -> ToolOutput:
     file = decode_text(before.data)
     version = Version(before.sha256, file.text if file else None)
     changes = (file_change(moved.path, version, NO_FILE), file_change(moved.target, NO_FILE, version))
-    return changed(changes, path=moved.path, target=moved.target, action="moved")
+    output = changed(changes, path=moved.path, target=moved.target, action="moved")
+    known = context.files_read.get(before.path)
+    return replace(output, files_read={moved.path: ""} if known is None else {moved.path: "", moved.target: known})
 
 
 def _taken(workspace: Workspace, path: str, target: str) -> ToolError | None:

@@ -5,7 +5,7 @@ from pydantic import Field
 from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from nodes.execute_tools.tools.arguments import FilePath, ToolArguments
 from nodes.execute_tools.tools.edit_file import Replacement, replace_text
-from nodes.execute_tools.tools.saving import invalid, load_text, save_text
+from nodes.execute_tools.tools.saving import invalid, load_text, outdated, save_text
 from nodes.execute_tools.tools.text_files import unstorable
 from nodes.records import Effect, ToolError
 
@@ -30,7 +30,7 @@ class MultiEditArguments(ToolArguments):
     )
 
 
-@tool(effect=Effect.WRITE, path_fields=("path",))
+@tool(effect=Effect.WRITE, one_change=True, path_fields=("path",))
 def multi_edit(context: ToolContext, arguments: MultiEditArguments) -> ToolOutput:
     """Replace several exact texts of one file in one step: all of the edits are made, or none.
 
@@ -39,6 +39,9 @@ def multi_edit(context: ToolContext, arguments: MultiEditArguments) -> ToolOutpu
     before = load_text(context, arguments.path)
     if isinstance(before, ToolError):
         return ToolOutput.failed(before)
+    refusal = outdated(context, before.path, before.version)
+    if refusal:
+        return ToolOutput.failed(refusal)
     text = before.file.text
     replacements = lines_changed = 0
     for number, edit in enumerate(arguments.edits, start=1):
@@ -52,8 +55,6 @@ def multi_edit(context: ToolContext, arguments: MultiEditArguments) -> ToolOutpu
     if text == before.file.text:
         return ToolOutput.failed(invalid(f"The edits undo each other, so nothing of {before.name} would change."))
     data = {"edits": len(arguments.edits), "replacements": replacements, "lines_changed": lines_changed}
-    if before.is_stale(context):
-        data["changed_since_read"] = True
     return save_text(context, arguments.path, text, before, **data)
 
 

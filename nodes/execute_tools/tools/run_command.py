@@ -5,16 +5,23 @@ from math import inf
 
 from pydantic import Field
 
+from nodes.execute_tools.environment.command_changes import CommandChanges
 from nodes.execute_tools.environment.commands import CommandResult
+from nodes.execute_tools.environment.deadline import monotonic_s
+from nodes.execute_tools.environment.tree_status import Unwatched
+from nodes.execute_tools.environment.watched_command import watched
 from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from nodes.execute_tools.tools.arguments import ToolArguments
+from nodes.execute_tools.tools.command_effects import file_changes, shown
 from nodes.execute_tools.tools.command_output import last_words, output_text
-from nodes.records import Effect, JsonMap, ToolError, ToolErrorCode
+from nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult
 
 COMMANDS_ARE_OFF = "Commands are off in this run: name the programs in `allowed_programs` (`--allow-program`)."
 
 _MOST_NAMES = 50
 """Denied names that a program made: so many are told."""
+_MOST_CHANGED = 20
+"""Changed files that the model is told by name."""
 _UNKNOWN = "unknown, as the workspace could not be looked through"
 
 
@@ -34,19 +41,32 @@ def run_command(context: ToolContext, arguments: RunCommandArguments) -> ToolOut
 
     A failing exit code is a result. It ends its program by itself, so that nothing has to be left behind. The program
     changes names in the workspace only. But a file of the workspace that has another name outside, a hard link, is the
-    same file there: uv and pnpm link their caches into a project in that way.
+    same file there: uv and pnpm link their caches into a project in that way. Which files of the workspace it changed
+    is told and recorded; the thread does not know what they hold now, so that they have to be read again.
     """
     if context.commands is None:
         return ToolOutput.failed(ToolError(code=ToolErrorCode.UNAVAILABLE, message=COMMANDS_ARE_OFF))
     if isinstance(context.commands, ToolError):
         return ToolOutput.failed(context.commands)
+    commands, started = context.commands, monotonic_s()
     seconds = min(arguments.timeout_s or inf, context.timeout_s, context.seconds_left)
-    result = context.commands.run(arguments.argv, arguments.cwd, seconds)
+
+    def run() -> CommandResult | ToolError:
+        return commands.run(arguments.argv, arguments.cwd, seconds - (monotonic_s() - started))
+
+    result, changes, unrecorded = watched(context.workspace, run, seconds)
+    told = _told(arguments.argv[0], result, changes)
+    if unrecorded:
+        told = ToolResult(ok=False, error=_not_recorded(arguments.argv[0], unrecorded))
+    return ToolOutput(told, () if isinstance(changes, Unwatched) else file_changes(changes))
+
+
+def _told(program: str, result: CommandResult | ToolError, changes: CommandChanges | Unwatched) -> ToolResult:
     if isinstance(result, ToolError):
-        return ToolOutput.failed(result)
+        return ToolResult(ok=False, error=result)
     if result.timed_out:
-        return ToolOutput.failed(_timeout(arguments.argv[0], result))
-    return ToolOutput.ok(**_data(result))
+        return ToolResult(ok=False, error=_timeout(program, result, changes))
+    return ToolResult(ok=True, data=_data(result) | _changed_files(result, changes))
 
 
 def _data(result: CommandResult) -> JsonMap:
@@ -58,22 +78,45 @@ def _data(result: CommandResult) -> JsonMap:
     if result.signal:
         data["signal"] = result.signal
     if result.made_denied != ():
-        data["made_denied"] = _UNKNOWN if result.made_denied is None else _listed(result.made_denied)
+        data["made_denied"] = _UNKNOWN if result.made_denied is None else _listed(result.made_denied, _MOST_NAMES)
     return data
 
 
-def _listed(names: Sequence[str]) -> list[str]:
-    more = len(names) - _MOST_NAMES
-    return [*names[:_MOST_NAMES], *([f"... and {more} more"] if more > 0 else [])]
+def _changed_files(result: CommandResult, changes: CommandChanges | Unwatched) -> JsonMap:
+    if isinstance(changes, Unwatched):
+        return {"changed_files": f"not tracked: {changes.reason}"}
+    names = _names(result, changes)
+    return {"changed_files": names} if names else {}
 
 
-def _timeout(program: str, result: CommandResult) -> ToolError:
+def _names(result: CommandResult, changes: CommandChanges) -> list[str]:
+    """What the model is told of the changes; denied files that were made are told as such."""
+    told = ((shown(each.path), each.kind) for each in changes.files)
+    return _listed([f"{path} ({kind})" for path, kind in told if path not in (result.made_denied or ())], _MOST_CHANGED)
+
+
+def _listed(names: Sequence[str], most: int) -> list[str]:
+    more = len(names) - most
+    return [*names[:most], *([f"... and {more} more"] if more > 0 else [])]
+
+
+def _not_recorded(program: str, reason: str) -> ToolError:
+    message = f"{program} has run, but what it changed could not be recorded, so it cannot be undone. {reason}"
+    return ToolError(code=ToolErrorCode.IO_ERROR, message=message, fatal=True)
+
+
+def _timeout(program: str, result: CommandResult, changes: CommandChanges | Unwatched) -> ToolError:
     words = last_words(result.stdout, result.stderr)
     said = f" The end of its output:\n{words}" if words else " It had printed nothing."
     made = ""
     if result.made_denied is None:
         made = f" Which denied files it made: {_UNKNOWN}."
     elif result.made_denied:
-        made = f" It made what is denied: {', '.join(_listed(result.made_denied))}."
-    message = f"{program} was stopped after {result.limit_s:g} s.{made}{said}"
+        made = f" It made what is denied: {', '.join(_listed(result.made_denied, _MOST_NAMES))}."
+    if isinstance(changes, Unwatched):
+        made += f" What it changed was not tracked: {changes.reason}."
+    elif names := _names(result, changes):
+        made += f" It changed: {', '.join(names)}."
+    seconds = max(round(result.limit_s, 1), 0.1)  # without what the look before it took
+    message = f"{program} was stopped after {seconds:g} s.{made}{said}"
     return ToolError(code=ToolErrorCode.TIMEOUT, message=message)

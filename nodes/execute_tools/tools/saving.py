@@ -7,8 +7,10 @@ from typing import Any, Final, NamedTuple
 from nodes.execute_tools.environment.failures import quoted
 from nodes.execute_tools.registry import ToolContext, ToolOutput
 from nodes.execute_tools.tools.diffs import unified_diff
-from nodes.execute_tools.tools.text_files import TextFile, TextForm, decode_text, encode_text
-from nodes.records import ChangeKind, FileChange, ToolError, ToolErrorCode
+from nodes.execute_tools.tools.outline import outline
+from nodes.execute_tools.tools.syntax_gate import broken_by
+from nodes.execute_tools.tools.text_files import TextFile, TextForm, decode_text, encode_text, why_not_text
+from nodes.records import ChangeKind, FileChange, JsonMap, ToolError, ToolErrorCode
 
 
 @dataclass(frozen=True)
@@ -24,13 +26,10 @@ class LoadedText:
         """The path as messages show it."""
         return quoted(self.path)
 
-    def is_fresh(self, context: ToolContext) -> bool:
-        """Whether this thread read or wrote exactly this content last."""
-        return context.files_read.get(self.path) == self.sha256
-
-    def is_stale(self, context: ToolContext) -> bool:
-        """Whether this thread knows the file with another content."""
-        return context.files_read.get(self.path, self.sha256) != self.sha256
+    @property
+    def version(self) -> "Version":
+        """What it holds."""
+        return Version(self.sha256, self.file.text)
 
 
 class Version(NamedTuple):
@@ -44,14 +43,13 @@ NO_FILE: Final = Version("", None)
 
 
 def load_text(context: ToolContext, path: str, done: str = "edited") -> LoadedText | ToolError:
-    """The file, or why it cannot be `done` as text: NOT_FOUND where nothing is there, INVALID_ARGUMENT if binary."""
+    """The file, or why it cannot be `done`: NOT_FOUND where nothing is there, INVALID_ARGUMENT if it is no text."""
     content = context.workspace.read_file(path)
     if isinstance(content, ToolError):
         return content
     file = decode_text(content.data)
     if file is None:
-        size = len(content.data)
-        return invalid(f"{quoted(content.path)} is a binary file of {size} bytes; only UTF-8 text can be {done}.")
+        return invalid(f"{quoted(content.path)} is {why_not_text(content.data)}; only UTF-8 text can be {done}.")
     return LoadedText(content.path, content.sha256, file)
 
 
@@ -62,14 +60,17 @@ def save_text(context: ToolContext, path: str, text: str, before: LoadedText | N
     """
     form = before.file.form if before else TextForm()
     target = before.path if before else path
+    judged = judged_syntax(context, target, before.file.text if before else None, text)
+    if isinstance(judged, ToolError):
+        return ToolOutput.failed(judged)
     written = context.workspace.write_file(
         target, encode_text(text, form), expected_sha256=before.sha256 if before else ""
     )
     if isinstance(written, ToolError):
         return ToolOutput.failed(written)
-    old = Version(before.sha256, before.file.text) if before else NO_FILE
+    old = before.version if before else NO_FILE
     change = file_change(written.path, old, Version(written.sha256, text))
-    return changed((change,), path=written.path, **data)
+    return changed((change,), path=written.path, **data, **judged)
 
 
 def changed(changes: Sequence[FileChange], **data: Any) -> ToolOutput:
@@ -91,16 +92,41 @@ def file_change(path: str, before: Version, after: Version) -> FileChange:
     return FileChange(path=path, kind=kind, sha256_before=before.sha256, sha256_after=after.sha256, diff=diff)
 
 
+def judged_syntax(context: ToolContext, path: str, before: str | None, after: str) -> JsonMap | ToolError:
+    """What the syntax gate adds to the result of an edit of this file, or that it refuses the edit."""
+    broken = None if context.syntax_gate == "off" else broken_by(path, before, after)
+    if broken is None:
+        return {}
+    if context.syntax_gate == "report":
+        return {"syntax": broken}
+    return invalid(
+        f"With this edit {quoted(path)} {broken}. So nothing was changed: mend that in the edit, and make it again."
+    )
+
+
+def outdated(context: ToolContext, path: str, now: Version) -> ToolError | None:
+    """Why a file may not be changed that this thread knows with another content, and what is in it by now."""
+    if context.files_read.get(path, now.sha256) == now.sha256:
+        return None
+    changed_since = f"{quoted(path)} has changed since it was read"
+    if now.text is None:
+        return _conflict(f"{changed_since}, and is binary now, so it cannot be read again: leave it as it is.")
+    remedy = "read_file it again, and base your change on what it holds now"
+    return _conflict(f"{changed_since}: {remedy}. {outline(path, now.text)}")
+
+
 def unread(
     context: ToolContext,
     before: LoadedText,
     remedy: str = "read_file it first, or use edit_file to change a part of it",
 ) -> ToolError | None:
     """Why this file may not be replaced as a whole: what it holds has to be known."""
-    if before.is_fresh(context):
-        return None
-    reason = "has changed since it was read" if before.is_stale(context) else "exists, and was not read yet"
-    message = f"{before.name} {reason}: {remedy}."
+    if before.path not in context.files_read:
+        return _conflict(f"{before.name} exists, and was not read yet: {remedy}.")
+    return outdated(context, before.path, before.version)
+
+
+def _conflict(message: str) -> ToolError:
     return ToolError(code=ToolErrorCode.CONFLICT, message=message)
 
 

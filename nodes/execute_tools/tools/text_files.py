@@ -4,6 +4,7 @@ import re
 from typing import NamedTuple
 
 BOM = "\ufeff"
+_UTF_16_BOMS = (b"\xff\xfe", b"\xfe\xff")
 SNIFFED_BYTES = 8192
 """How much of a file is searched for NUL, the mark of a binary file. Source: git's buffer_is_binary (8000 bytes)."""
 
@@ -34,6 +35,20 @@ def decode_text(data: bytes) -> TextFile | None:
         return None
     has_bom = text.startswith(BOM)
     return TextFile(text.removeprefix(BOM), TextForm(has_bom, dominant_newline(text)))
+
+
+def why_not_text(data: bytes) -> str:
+    """What bytes are that `decode_text` cannot read, as the rest of a sentence: `a binary file of 3 bytes`."""
+    size = f"{len(data)} byte{'s' * (len(data) != 1)}"
+    if data.startswith(_UTF_16_BOMS):
+        return f"a UTF-16 text of {size}"
+    if b"\x00" not in data[:SNIFFED_BYTES]:
+        try:
+            data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            line = data.count(b"\n", 0, error.start) + 1
+            return f"a file of {size} that is not UTF-8 (line {line} has the byte 0x{data[error.start]:02X})"
+    return f"a binary file of {size}"
 
 
 def encode_text(text: str, form: TextForm) -> bytes:

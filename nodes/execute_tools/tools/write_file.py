@@ -16,7 +16,7 @@ class WriteFileArguments(ToolArguments):
     content: str = Field(description="The whole text of the file.")
 
 
-@tool(effect=Effect.WRITE, path_fields=("path",))
+@tool(effect=Effect.WRITE, one_change=True, path_fields=("path",))
 def write_file(context: ToolContext, arguments: WriteFileArguments) -> ToolOutput:
     """Create a file, or replace one that you have read.
 

@@ -2,7 +2,18 @@
 
 import json
 
-from graph.terminal.ending import Line, as_json, diff_lines, error_as_json, outcome_lines, result_as_json, usage_lines
+import pytest
+
+from graph.terminal.ending import (
+    Line,
+    as_json,
+    diff_lines,
+    error_as_json,
+    interruption,
+    outcome_lines,
+    result_as_json,
+    usage_lines,
+)
 from nodes.call_model.budget import APILimits
 from nodes.records import ChangeKind, FileChange, Outcome, OutcomeKind, Plan, PlanStep, StopReason
 
@@ -79,6 +90,20 @@ def test_a_result_is_one_object_on_one_line_of_ascii() -> None:
 def test_a_result_without_a_log_says_so() -> None:
     done = Outcome(kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="Done.")
     assert json.loads(result_as_json(done, [], Plan(), "thread", None))["log"] is None
+
+
+def test_a_result_names_the_command_that_goes_on_where_there_is_one() -> None:
+    stopped = Outcome(kind=OutcomeKind.BUDGET_STOP, reason=StopReason.CANCELLED, message="x")
+    shown = [result_as_json(stopped, [], Plan(), "thread", None, resume) for resume in ("resume it", None)]
+    assert [json.loads(each).get("resume", "none") for each in shown] == ["resume it", "none"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"), [([], ""), (["b.py", "a.py", "b.py"], "; changed before that: b.py, a.py")]
+)
+def test_a_run_that_was_ended_at_once_says_how_to_go_on(changed: list[str], said: str) -> None:
+    assert interruption("SIGTERM", changed, "resume it") == f"stopped by SIGTERM{said}; go on with: resume it"
+    assert interruption("Ctrl-C", changed, None) == f"stopped by Ctrl-C{said}"
 
 
 def test_an_error_is_an_object_too() -> None:

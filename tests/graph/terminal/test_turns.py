@@ -28,22 +28,48 @@ COMMENT = 'tool: edit_file({"path": "calc.py", "old_str": "a + b", "new_str": "a
 DOWN = ProviderFailure(kind=ProviderErrorKind.AUTHENTICATION, message="The endpoint refuses the key.")
 
 
+STOPPING = "mendgraph: stopping after the running step; Ctrl-C again to stop at once\n"
+
+
 class Interrupted(ScriptedModel):
-    """A model that speaks and waits, and a person who presses Ctrl-C at its second line."""
+    """A model that waits after its second line, at which these signals come."""
+
+    signals: tuple[signal.Signals, ...] = (signal.SIGINT,)
 
     async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
         reply = self.complete(call, on_text)
         if len(self.calls) == 2:
-            signal.raise_signal(signal.SIGINT)
+            for each in self.signals:
+                signal.raise_signal(each)
             await asyncio.sleep(60)
         return reply
+
+
+class InterruptedTwice(Interrupted):
+    signals = (signal.SIGINT, signal.SIGINT)
+
+
+class Terminated(Interrupted):
+    signals = (signal.SIGTERM,)
+
+
+class TerminatedTwice(Interrupted):
+    signals = (signal.SIGTERM, signal.SIGTERM)
+
+
+class InterruptedLate(ScriptedModel):
+    """A model whose replies are complete when Ctrl-C comes."""
+
+    async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
+        signal.raise_signal(signal.SIGINT)
+        return self.complete(call, on_text)
 
 
 class Terminal:
     """A workspace with a bug, and everything that the terminal shows."""
 
     def __init__(self, root: Path, script: Sequence[Message | ProviderFailure | str], **options: Any) -> None:
-        self.calc = root / "calc.py"
+        self.calc, self.thread_id = root / "calc.py", root.name
         self.calc.write_text(BUG, encoding="utf-8")
         self._files = (io.StringIO(), io.StringIO())
         out, err = (Screen(Console(file=file)) for file in self._files)
@@ -57,7 +83,10 @@ class Terminal:
             next_line=lambda prompt: self._read(prompt, lines),
             ask=None if said is None else lambda prompt: self._read(prompt, iter([said])),
             find_log=self._find_log,
-            session_options={"model": kind([Say(line) if isinstance(line, str) else line for line in script])},
+            session_options={
+                "model": kind([Say(line) if isinstance(line, str) else line for line in script]),
+                "thread_id": self.thread_id,
+            },
         )
 
     def _read(self, prompt: str, lines: Iterator[str]) -> str:
@@ -67,7 +96,7 @@ class Terminal:
         raise EOFError
 
     def _find_log(self, thread_id: str) -> str:
-        self.thread_id = thread_id
+        assert thread_id == self.thread_id
         return "/data/audit\x1b.jsonl"
 
     @property
@@ -137,8 +166,15 @@ def test_json_is_one_object(tmp_path: Path) -> None:
 def test_debug_ends_each_turn_with_the_place_of_its_log(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, ["Hello.", "I wait"], model=Interrupted, lines=["hi", "wait"], debug=True)
     assert chat(terminal.setup) is ExitCode.FINISHED
-    log = r"log: /data/audit\x1b.jsonl"
-    assert [line for line in terminal.err.splitlines() if "{" not in line] == [log, "mendgraph: stopped by Ctrl-C", log]
+    log = "log: /data/audit\\x1b.jsonl\n"
+    told = [line for line in terminal.err.splitlines(keepends=True) if "{" not in line]
+    assert told == [log, STOPPING, log]
+
+
+def test_debug_ends_a_turn_that_was_ended_at_once_with_the_place_of_its_log(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, [READ, "I wait"], model=InterruptedTwice, debug=True)
+    assert run_once(terminal.setup, "wait") is ExitCode.INTERRUPTED
+    assert terminal.err.endswith("\nlog: /data/audit\\x1b.jsonl\n")
 
 
 @pytest.mark.parametrize("audit", [True, False])
@@ -172,17 +208,77 @@ def test_where_nobody_can_be_asked_nothing_is_changed(tmp_path: Path) -> None:
     assert terminal.calc.read_text(encoding="utf-8") == BUG
 
 
-def test_ctrl_c_ends_a_task_at_once_and_says_what_was_changed(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path, [FIX, "I go on"], model=Interrupted)
-    assert run_once(terminal.setup, "Fix add") is ExitCode.INTERRUPTED
+SIGNALS = pytest.mark.parametrize(("model", "by"), [(Interrupted, "Ctrl-C"), (Terminated, "SIGTERM")])
+
+
+@SIGNALS
+def test_a_signal_drops_the_model_call_and_ends_the_task_with_an_outcome(
+    tmp_path: Path, model: type[Interrupted], by: str
+) -> None:
+    terminal = Terminal(tmp_path, [FIX, "I go on"], model=model)
+    assert run_once(terminal.setup, "Fix add") is ExitCode.BUDGET_STOP
+    assert f"\nBUDGET_STOP (cancelled): The run was stopped by {by}.\n1 file changed: calc.py\n" in terminal.out
+    assert "\nHow to go on: Go on from there with `mendgraph resume`, or send another message.\n" in terminal.out
+    assert terminal.err == STOPPING
+
+
+@SIGNALS
+def test_with_json_a_drained_run_is_an_outcome_too(tmp_path: Path, model: type[Interrupted], by: str) -> None:
+    terminal = Terminal(tmp_path, [READ, "I go on"], model=model, as_json=True)
+    assert run_once(terminal.setup, "Fix add") is ExitCode.BUDGET_STOP
+    outcome = json.loads(terminal.out)["outcome"]
+    assert (outcome["kind"], outcome["reason"]) == ("BUDGET_STOP", "cancelled")
+    assert outcome["message"] == f"The run was stopped by {by}."
+
+
+@pytest.mark.parametrize(
+    ("model", "code", "by"),
+    [
+        (InterruptedTwice, ExitCode.INTERRUPTED, "Ctrl-C"),
+        (TerminatedTwice, ExitCode.TERMINATED, "SIGTERM"),
+    ],
+)
+def test_the_second_signal_ends_a_task_at_once_and_says_what_was_changed(
+    tmp_path: Path, model: type[Interrupted], code: ExitCode, by: str
+) -> None:
+    terminal = Terminal(tmp_path, [FIX, "I go on"], model=model)
+    assert run_once(terminal.setup, "Fix add") is code
     assert terminal.out == "→ edit_file calc.py  1 replacement\n"
-    assert terminal.err == "mendgraph: stopped by Ctrl-C; changed before that: calc.py\n"
+    way_on = f"go on with: mendgraph resume {terminal.thread_id}"
+    said = f"mendgraph: stopped by {by}; changed before that: calc.py; {way_on}\n"
+    assert terminal.err.removeprefix(STOPPING) == said
 
 
-def test_ctrl_c_with_json_is_an_object_too(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path, [READ, "I go on"], model=Interrupted, as_json=True)
+def test_ended_at_once_with_json_there_is_an_object_too(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, [READ, "I go on"], model=InterruptedTwice, as_json=True)
     assert run_once(terminal.setup, "Fix add") is ExitCode.INTERRUPTED
-    assert json.loads(terminal.out) == {"error": {"code": "interrupted", "message": "stopped by Ctrl-C"}}
+    message = f"stopped by Ctrl-C; go on with: mendgraph resume {terminal.thread_id}"
+    assert json.loads(terminal.out) == {"error": {"code": "interrupted", "message": message}}
+
+
+def test_a_reply_that_is_complete_counts(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, ["It adds."], model=InterruptedLate)
+    assert run_once(terminal.setup, "Does it add?") is ExitCode.FINISHED
+    assert (terminal.out.startswith("mendgraph: It adds.\nFINISHED"), terminal.err) == (True, STOPPING)
+
+
+def test_the_calls_of_a_reply_are_not_begun_after_a_signal(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, [FIX, "Done."], model=InterruptedLate)
+    assert run_once(terminal.setup, "Fix add") is ExitCode.BUDGET_STOP
+    assert "→ edit_file calc.py  cancelled: The run was stopped before this call, so it did not run.\n" in terminal.out
+    assert terminal.calc.read_text(encoding="utf-8") == BUG
+
+
+def test_nobody_is_asked_once_the_run_is_to_stop(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, [FIX, "Done."], model=InterruptedLate, said="y", context={"mode": "ask"})
+    assert run_once(terminal.setup, "Fix add") is ExitCode.BUDGET_STOP
+    assert (terminal.asked, terminal.calc.read_text(encoding="utf-8")) == ([], BUG)
+
+
+def test_the_signals_are_afterwards_what_they_were(tmp_path: Path) -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    run_once(Terminal(tmp_path, [READ, "I wait"], model=TerminatedTwice).setup, "Fix add")
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
 
 def test_a_chat_goes_on_until_the_input_ends_and_then_tells_its_usage(tmp_path: Path) -> None:
@@ -196,26 +292,73 @@ def test_a_chat_goes_on_until_the_input_ends_and_then_tells_its_usage(tmp_path: 
 def test_ctrl_c_ends_a_turn_but_not_the_chat(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, ["Hello.", "I wait", "Here again."], model=Interrupted, lines=["hi", "wait", "and?"])
     assert chat(terminal.setup) is ExitCode.FINISHED
-    assert terminal.err == "mendgraph: stopped by Ctrl-C\n"
+    assert terminal.err == STOPPING
     assert terminal.out.count("FINISHED (answered): no file changed\n") == 2
+    assert terminal.out.count("BUDGET_STOP (cancelled): The run was stopped by Ctrl-C.\n") == 1
     assert "mendgraph: Here again.\n" in terminal.out
 
 
-def test_a_turn_that_was_cut_off_counts_in_the_usage(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path, [READ, "I wait"], model=Interrupted, lines=["wait"])
+def test_each_turn_is_stopped_by_a_signal_of_its_own(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, ["One.", "Two."], model=InterruptedLate, lines=["one", "two"])
     assert chat(terminal.setup) is ExitCode.FINISHED
-    assert "API Usage Stats:\n  Calls: 1/100\n  Turn Calls: 1/10\n" in terminal.out
+    assert terminal.err == STOPPING * 2
+    assert terminal.out.count("FINISHED (answered): no file changed\n") == 2
 
 
-def test_a_chat_can_be_left_while_it_asks(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("model", "calls"), [(Interrupted, 2), (InterruptedTwice, 1)])
+def test_a_turn_that_was_cut_off_counts_in_the_usage(tmp_path: Path, model: type[Interrupted], calls: int) -> None:
+    terminal = Terminal(tmp_path, [READ, "I wait"], model=model, lines=["wait"])
+    assert chat(terminal.setup) is ExitCode.FINISHED
+    assert f"API Usage Stats:\n  Calls: {calls}/100\n  Turn Calls: {calls}/10\n" in terminal.out
+
+
+@pytest.mark.parametrize("model", [Terminated, TerminatedTwice])
+def test_sigterm_ends_the_chat_with_its_turn(tmp_path: Path, model: type[Interrupted]) -> None:
+    terminal = Terminal(tmp_path, [READ, "I wait", "Here again."], model=model, lines=["wait", "and?"])
+    assert chat(terminal.setup) is ExitCode.TERMINATED
+    assert (terminal.asked, "API Usage Stats:" in terminal.out) == (["You: "], True)
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, ExitCode.FINISHED), (signal.SIGTERM, ExitCode.TERMINATED)]
+)
+def test_a_signal_at_the_prompt_ends_the_chat(tmp_path: Path, number: signal.Signals, code: ExitCode) -> None:
+    terminal = Terminal(tmp_path, [])
+
+    def hear(_: str) -> str:
+        signal.raise_signal(number)
+        raise AssertionError("nothing happened")
+
+    assert chat(replace(terminal.setup, next_line=hear)) is code
+    assert ("API Usage Stats:" in terminal.out, terminal.err) == (True, "")
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "by"),
+    [(signal.SIGINT, ExitCode.INTERRUPTED, "Ctrl-C"), (signal.SIGTERM, ExitCode.TERMINATED, "SIGTERM")],
+)
+def test_a_signal_at_a_question_ends_the_task_at_once(
+    tmp_path: Path, number: signal.Signals, code: ExitCode, by: str
+) -> None:
+    terminal = Terminal(tmp_path, [FIX], said="y", context={"mode": "ask"})
+
+    def hear(_: str) -> str:
+        signal.raise_signal(number)
+        raise AssertionError("nothing happened")
+
+    assert run_once(replace(terminal.setup, ask=hear), "Fix add") is code
+    assert f"mendgraph: stopped by {by}; go on with: mendgraph resume {terminal.thread_id}\n" in terminal.err
+    assert terminal.calc.read_text(encoding="utf-8") == BUG
+
+
+def test_a_chat_goes_on_after_ctrl_c_at_a_question(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, [FIX, "Hello."], said="y", context={"mode": "ask"}, lines=["fix", "hi"])
 
     def stop(_: str) -> str:
         raise KeyboardInterrupt
 
-    setup = Setup(**{**vars(terminal.setup), "ask": stop})
-    assert chat(setup) is ExitCode.FINISHED
-    assert terminal.err.endswith("mendgraph: stopped by Ctrl-C\n")
+    assert chat(replace(terminal.setup, ask=stop)) is ExitCode.FINISHED
+    assert "mendgraph: stopped by Ctrl-C; " in terminal.err
     assert "mendgraph: Hello.\n" in terminal.out
     assert terminal.calc.read_text(encoding="utf-8") == BUG
 

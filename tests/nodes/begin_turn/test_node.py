@@ -25,7 +25,8 @@ def begun(
 
 
 def fresh(**changed: object) -> Update:
-    return {**FRESH_TURN, "plan": Plan(), "profile": Profile(), **changed}
+    emptied: dict[str, object] = {"changes": ("replaced", []), "files_read": {}}
+    return {**FRESH_TURN, **emptied, "plan": Plan(), "profile": Profile(), **changed}
 
 
 def test_a_turn_begins_fresh_and_keeps_the_plan() -> None:

@@ -32,5 +32,12 @@ def test_a_persons_words_are_freed_and_keep_their_id(content: Any, clean: Any) -
     assert before[1].content == content
 
 
+@pytest.mark.parametrize("said", ["a\ud800", ["a\ud800"], [{"type": "text", "text": "a\ud800"}]])
+def test_half_characters_are_replaced_as_no_checkpoint_holds_them(said: Any) -> None:
+    clean = scrubbed([HumanMessage(said)], text)
+    assert clean is not None
+    assert clean[0].text == "a\ufffd"
+
+
 def test_what_models_and_tools_said_was_scrubbed_before() -> None:
     assert scrubbed([AIMessage("swordfish"), ToolMessage("swordfish", tool_call_id="1")], text) is None

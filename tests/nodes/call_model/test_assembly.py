@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.call_model.assembly import MOST_TOKENS, ReplyAssembly, storable
+from nodes.call_model.assembly import MOST_TOKENS, ReplyAssembly
 from nodes.records import FinishReason, ModelReply, RawCall
 
 Part = tuple[int | None, str | None, str | None, str | None]
@@ -133,14 +133,6 @@ def test_usage_never_gives_budget_back(usage: dict[str, Any], counts: tuple[int,
     reply = assembly.reply(0.0)
     assert reply is not None
     assert (reply.input_tokens, reply.output_tokens, reply.cached_tokens) == counts
-
-
-@pytest.mark.parametrize(
-    ("text", "stored"),
-    [("plain 😀", "plain 😀"), ("\ud83d\ude00", "😀"), ("a\ud83d", "a\ufffd"), ("\ude00\ud83d", "\ufffd\ufffd")],
-)
-def test_what_is_stored_has_no_half_characters(text: str, stored: str) -> None:
-    assert storable(text) == stored
 
 
 def units(text: str) -> list[str]:

@@ -1,15 +1,18 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import suppress
+from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from graph.stop_request import StopRequest
 from nodes.call_model import driver
-from nodes.call_model.driver import Script, aperform, perform
-from nodes.call_model.exchange import Answer, Connect, Effect, Send, Sent, Update, Wait
-from nodes.call_model.model import Call
+from nodes.call_model.driver import OnText, Script, aperform, perform
+from nodes.call_model.exchange import Answer, Connect, Effect, Send, Sent, Stopped, Update, Wait
+from nodes.call_model.model import Call, Model
 from nodes.call_model.prompt import Prompt
 from nodes.records import ModelReply, ProviderErrorKind, ProviderFailure
 
@@ -189,3 +192,207 @@ def test_an_endpoint_is_found_outside_of_the_event_loop() -> None:
     asyncio.run(aperform(script([CONNECT], []), slow, print))
     perform(script([CONNECT], []), slow, print)
     assert [thread == threading.get_ident() for thread in threads] == [False, True]
+
+
+# --- Somebody wants the run to stop
+
+REPLY = ModelReply(text="whole")
+LONG_S = 60.0
+
+
+class Stopping:
+    """A model that says "abc", and while it works somebody wants the run to stop; then it does what `then` does."""
+
+    def __init__(self, stop: StopRequest, then: Callable[[OnText], ModelReply | ProviderFailure]) -> None:
+        self._stop, self._then = stop, then
+
+    def complete(self, _call: Call, on_text: OnText) -> ModelReply | ProviderFailure:
+        on_text("abc")
+        self._stop.ask("by Ctrl-C")
+        return self._then(on_text)
+
+    async def acomplete(self, call: Call, on_text: OnText) -> ModelReply | ProviderFailure:
+        return self.complete(call, on_text)
+
+
+def run(asynchronous: bool, *given: Any) -> None:
+    if asynchronous:
+        asyncio.run(aperform(*given))
+    else:
+        perform(*given)
+
+
+def answered(asynchronous: bool, stop: StopRequest, model: Model, effect: Effect | None = None) -> Answer:
+    """How the effect (a call, if none is given) is answered once the model is connected."""
+    answers: list[Answer] = []
+    wanted = script([CONNECT, effect or sending(2)], answers)
+    run(asynchronous, wanted, lambda *_: model, print, lambda _: stop.ask("by Ctrl-C"), stop)
+    answer = answers[-1]
+    return answer.model_copy(update={"seconds": 0.0}) if isinstance(answer, Sent | Stopped) else answer
+
+
+WAYS = pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+DROPPED = Stopped(reason="by Ctrl-C", sent=True, received_characters=3)
+
+
+@WAYS
+@pytest.mark.parametrize("effect", [CONNECT, sending(2), Wait(seconds=LONG_S)])
+def test_nothing_begins_once_somebody_wants_the_run_to_stop(asynchronous: bool, effect: Effect) -> None:
+    stop = StopRequest()
+    stop.ask("by SIGTERM")
+    answers: list[Answer] = []
+
+    def unwanted(*_: object) -> Echo:
+        raise AssertionError("it began")
+
+    run(asynchronous, script([effect], answers), unwanted, unwanted, unwanted, stop)
+    assert answers == [Stopped(reason="by SIGTERM")]
+
+
+@WAYS
+def test_a_wait_ends_at_once(asynchronous: bool) -> None:
+    answer = answered(asynchronous, StopRequest(), Echo(), Wait(seconds=LONG_S))
+    assert answer == Stopped(reason="by Ctrl-C")
+
+
+@WAYS
+def test_a_reply_that_is_complete_is_not_dropped(asynchronous: bool) -> None:
+    stop = StopRequest()
+    assert answered(asynchronous, stop, Stopping(stop, lambda _: REPLY)) == Sent(result=REPLY, seconds=0.0)
+
+
+def broken(*_: object) -> ModelReply:
+    raise RuntimeError("the connection is gone")
+
+
+@WAYS
+def test_a_call_that_fails_when_it_is_to_stop_is_stopped(asynchronous: bool) -> None:
+    stop = StopRequest()
+    for then in (lambda _: BUSY, broken):
+        assert answered(asynchronous, stop, Stopping(stop, then)) == DROPPED
+        stop.clear()
+
+
+def test_a_sync_call_is_dropped_at_the_next_piece_of_text_and_may_tidy_up() -> None:
+    stop = StopRequest()
+    said: list[str] = []
+
+    def go_on(on_text: OnText) -> ModelReply:
+        try:
+            with suppress(Exception):  # as models of users' own do
+                on_text("def")
+                said.append("never")
+        finally:
+            on_text("rest")
+            said.append("tidy")
+        return REPLY
+
+    answer = answered(False, stop, Stopping(stop, go_on))
+    assert answer == DROPPED.model_copy(update={"received_characters": len("abcdefrest")})
+    assert said == ["tidy"]
+
+
+class Acting(Echo):
+    """An async model that does what it is given."""
+
+    def __init__(self, act: Callable[[], Awaitable[ModelReply | ProviderFailure]]) -> None:
+        self._act = act
+
+    async def acomplete(self, _call: Call, on_text: OnText) -> ModelReply | ProviderFailure:
+        on_text("abc")
+        return await self._act()
+
+
+def dropped(at_the_end: Callable[[], ModelReply | ProviderFailure | None]) -> Answer:
+    """The answer to a call during which somebody wants the run to stop, and that does this when it is cancelled."""
+    stop = StopRequest()
+
+    async def hang() -> ModelReply | ProviderFailure:
+        asyncio.get_running_loop().call_soon(stop.ask, "by Ctrl-C")
+        try:
+            await asyncio.sleep(LONG_S)
+        except asyncio.CancelledError:
+            result = at_the_end()
+            if result is None:
+                raise
+            return result
+        raise AssertionError("nobody stopped it")
+
+    return answered(True, stop, Acting(hang))
+
+
+@pytest.mark.parametrize("at_the_end", [lambda: None, lambda: BUSY, broken])
+def test_an_async_call_is_dropped_at_once(at_the_end: Callable[[], ModelReply | ProviderFailure | None]) -> None:
+    assert dropped(at_the_end) == DROPPED
+
+
+def test_a_reply_that_comes_while_its_call_is_dropped_is_taken() -> None:
+    assert dropped(lambda: REPLY) == Sent(result=REPLY, seconds=0.0)
+
+
+def test_a_call_that_does_not_let_itself_be_dropped_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "LAST_WORDS_S", 0.01)
+    stop, cancelled = StopRequest(), list[bool]()
+
+    async def stay() -> ModelReply:
+        asyncio.get_running_loop().call_soon(stop.ask, "by Ctrl-C")
+        for _ in range(2):
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+            cancelled.append(True)
+        return REPLY
+
+    assert answered(True, stop, Acting(stay)) == DROPPED
+    assert cancelled == [True, True]  # by us, and by the end of the loop
+
+
+def test_an_endpoint_that_is_long_in_coming_is_not_waited_for() -> None:
+    stop, found = StopRequest(), threading.Event()
+    answers: list[Answer] = []
+
+    def slow(*_: object) -> Echo:
+        stop.ask("by Ctrl-C")
+        found.wait(10)
+        return Echo()
+
+    async def hurry() -> None:
+        await aperform(script([CONNECT], answers), slow, print, stop=stop)
+        assert (answers, found.is_set()) == ([Stopped(reason="by Ctrl-C")], False)
+        found.set()
+
+    asyncio.run(hurry())
+
+
+def test_a_call_that_cancels_itself_is_a_failure() -> None:
+    async def give_up() -> ModelReply:
+        raise asyncio.CancelledError
+
+    answer = answered(True, StopRequest(), Acting(give_up))
+    assert isinstance(answer, Sent)
+    assert isinstance(answer.result, ProviderFailure)
+    assert "it cancelled itself" in answer.result.message
+
+
+def test_a_cancelled_run_takes_its_call_along() -> None:
+    closed: list[bool] = []
+
+    async def cancelled() -> None:
+        called = asyncio.Event()
+
+        async def wait() -> ModelReply:
+            called.set()
+            try:
+                await asyncio.sleep(LONG_S)
+            finally:
+                closed.append(True)
+            return REPLY
+
+        wanted = script([CONNECT, sending(2)], [])
+        running = asyncio.ensure_future(aperform(wanted, lambda *_: Acting(wait), print))
+        await called.wait()
+        running.cancel()
+        await running
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(cancelled())
+    assert closed == [True]

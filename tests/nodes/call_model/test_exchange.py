@@ -6,7 +6,17 @@ from hypothesis import given, strategies as st
 from langchain_core.messages import HumanMessage
 
 from nodes.call_model.budget import APILimits, APIUsageStats
-from nodes.call_model.exchange import CallModelState, CallSettings, Connect, Effect, Send, Sent, Wait, exchange
+from nodes.call_model.exchange import (
+    CallModelState,
+    CallSettings,
+    Connect,
+    Effect,
+    Send,
+    Sent,
+    Stopped,
+    Wait,
+    exchange,
+)
 from nodes.call_model.ledger import RunLimits, Spending, estimate_tokens, exhausted_limit
 from nodes.call_model.model import Call
 from nodes.call_model.prompt import build_prompt
@@ -137,6 +147,49 @@ def test_without_an_endpoint_nothing_is_sent() -> None:
     effects, update = play([], CallSettings(), state(), unreachable=nowhere)
     assert effects == [CONNECT]
     assert update == {"reply": None, "stop": gave_up(ProviderErrorKind.MODEL_UNAVAILABLE)}
+
+
+class Ends:
+    """Answers effects with `results`, until the effect of this number (from 0), which a stop ends."""
+
+    def __init__(self, stop_at: int, stopped: Stopped, results: Sequence[Result]) -> None:
+        self.effects: list[Effect] = []
+        self.stop_at, self.stopped, self.results = stop_at, stopped, iter(results)
+
+    def play(self) -> dict[str, Any]:
+        script = exchange(state(step=4), CallSettings(), [])
+        answer: Sent | Stopped | None = None
+        while True:
+            try:
+                effect = script.send(answer)
+            except StopIteration as end:
+                return dict(end.value)
+            self.effects.append(effect)
+            answer = Sent(result=next(self.results), seconds=2.0) if isinstance(effect, Send) else None
+            if len(self.effects) > self.stop_at:
+                answer = self.stopped
+
+
+UNSENT = Stopped(reason="by Ctrl-C")
+DROPPED = Stopped(reason="by Ctrl-C", sent=True, seconds=1.5, received_characters=30)
+
+
+@pytest.mark.parametrize(
+    ("stop_at", "stopped", "spending"),
+    [
+        (0, UNSENT, Spending()),
+        (1, UNSENT, Spending()),
+        (1, DROPPED, spent(1, ESTIMATE, 10, 1.5)),
+        (2, UNSENT, spent(1, 0, 0, 2.0)),
+        (3, DROPPED, spent(2, ESTIMATE, 10, 4.0)),
+    ],
+    ids=["connecting", "before sending", "in flight", "waiting", "the second try"],
+)
+def test_a_stop_ends_any_effect_and_what_was_sent_is_paid(stop_at: int, stopped: Stopped, spending: Spending) -> None:
+    endpoint = Ends(stop_at, stopped, [BUSY, REPLY])
+    cause = StopCause(reason=StopReason.CANCELLED, message="The run was stopped by Ctrl-C.")
+    assert endpoint.play() == {"reply": None, "spending": spending, "stop": cause}
+    assert endpoint.effects == [CONNECT, sending(), waiting(0.5), sending()][: stop_at + 1]
 
 
 def waiting(seconds: float, reason: str = BUSY.message) -> Wait:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import HumanMessage
 
+from graph.stop_request import StopRequest
 from nodes.call_model.exchange import CallModelState, CallSettings
 from nodes.call_model.ledger import RunLimits, Spending
 from nodes.call_model.model import Call
@@ -17,6 +18,7 @@ from nodes.records import (
     Protocol,
     ProviderErrorKind,
     ProviderFailure,
+    StopCause,
     StopReason,
     ToolSpec,
 )
@@ -89,3 +91,17 @@ def test_an_exhausted_budget_makes_no_call(asynchronous: bool) -> None:
     )
     update, said = run(asynchronous, model, state, CallSettings(limits=RunLimits(max_steps=3)))
     assert (update["stop"].reason, model.calls, said) == (StopReason.MAX_STEPS, [], [])
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_nothing_is_called_once_somebody_wants_the_run_to_stop(asynchronous: bool) -> None:
+    model, stop, spending = Scripted(), StopRequest(), Spending(steps=2, seconds=1.0)
+    stop.ask("by the program")
+    state = CallModelState(
+        messages=[HumanMessage("hi")], profile=Profile(), spending=spending, preload=ModelReply(preloaded=True)
+    )
+    given: Any = (state, CallSettings(), [READ], lambda *_: model, print, print, stop)
+    update = asyncio.run(acall_model(*given)) if asynchronous else call_model(*given)
+    cause = StopCause(reason=StopReason.CANCELLED, message="The run was stopped by the program.")
+    assert update == {"reply": None, "spending": spending, "stop": cause}
+    assert model.calls == []

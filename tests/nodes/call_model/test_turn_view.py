@@ -55,6 +55,10 @@ def failed(message: str, code: ToolErrorCode = ToolErrorCode.INVALID_ARGUMENT) -
         ([[read("a.py", "old")], [read("a.py", "new")]], TurnView(files={"a.py": "new"})),
         ([[read("a.py", "old")], [edited("a.py")]], TurnView(changed=("a.py",))),
         (
+            [[edited("a.json", syntax="no longer parses as JSON: line 1")]],
+            TurnView(changed=("a.json",), failures=("a.json no longer parses as JSON: line 1.",), failed_steps=1),
+        ),
+        (
             [[read("a.py", "x"), read("b.py", "y")], [read("a.py", "x")]],
             TurnView(
                 files={"a.py": "x", "b.py": "y"}, failures=("a.py is shown above, as it is now.",), failed_steps=1

@@ -22,8 +22,7 @@ UNTOUCHED: Any = None
 """The workspace: a step hands it on, and does nothing with it."""
 
 ALLOW, DENY = Verdict(kind=VerdictKind.ALLOW), Verdict(kind=VerdictKind.DENY)
-BEFORE = FileChange(path="z.py", kind=ChangeKind.CREATED, sha256_before="", sha256_after="1", diff="")
-AFTER = BEFORE.model_copy(update={"path": "a.py"})
+AFTER = FileChange(path="a.py", kind=ChangeKind.CREATED, sha256_before="", sha256_after="1", diff="")
 PLAN = Plan(steps=(PlanStep(title="mend"),))
 OUTPUT = ToolOutput(ToolResult.success(n=1), changes=(AFTER,), files_read={"a.py": "2"}, plan=PLAN)
 FAILED = ToolResult.failure(ToolErrorCode.PERMISSION_DENIED, "No.")
@@ -50,12 +49,11 @@ def executed(state: ExecuteToolsState) -> dict[str, object]:
     return execute_tools(state, run, context, frozenset({"final_answer"}), denied)
 
 
-def test_what_is_allowed_runs_and_is_added_to_what_was_known() -> None:
+def test_what_is_allowed_runs_and_only_what_is_new_is_given() -> None:
     state = ExecuteToolsState(
         items=[call("x"), call("y"), call("z", "final_answer")],
         verdicts=[DENY, ALLOW, ALLOW],
         files_read={"z.py": "1", "a.py": "0"},
-        changes=[BEFORE],
     )
     message = "Not taken as the final answer: 1 other call(s) of this reply failed. Mend that, then answer."
     refused = ToolResult.failure(ToolErrorCode.CANCELLED, message)
@@ -65,13 +63,13 @@ def test_what_is_allowed_runs_and_is_added_to_what_was_known() -> None:
             CallResult(call_id="y", tool="edit", result=OUTPUT.result, changes=(AFTER,), attempts=1),
             CallResult(call_id="z", tool="final_answer", result=refused),
         ],
-        "files_read": {"z.py": "1", "a.py": "2"},
-        "changes": [BEFORE, AFTER],
+        "files_read": {"a.py": "2"},
+        "changes": [AFTER],
         "plan": PLAN,
     }
 
 
-def test_the_first_step_of_a_thread_has_nothing_to_add_to() -> None:
+def test_the_first_step_of_a_thread_gives_the_same() -> None:
     assert executed(ExecuteToolsState(items=[call("x")], verdicts=[ALLOW])) == {
         "results": [CallResult(call_id="x", tool="edit", result=OUTPUT.result, changes=(AFTER,), attempts=1)],
         "files_read": {"a.py": "2"},

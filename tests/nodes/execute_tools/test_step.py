@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from nodes.execute_tools.environment.lease import Lease
 from nodes.execute_tools.registry import ToolContext, ToolOutput
 from nodes.execute_tools.step import StepDone, run_step
 from nodes.execute_tools.tool_run import ToolRun
@@ -112,6 +113,53 @@ def test_calls_for_which_no_time_is_left_do_not_run() -> None:
     late = ToolResult.failure(ToolErrorCode.TIMEOUT, "The time of this turn is used up, so this call did not run.")
     assert found.results == [done(items[0]), done(items[1]), settled(items[2], late)]
     assert [call_id for call_id, *_ in engine.seen] == ["c0", "c1"]
+
+
+class Stopping(Engine):
+    """Somebody wants the run to stop while the call with this id runs."""
+
+    def __init__(self, lease: Lease, at: str, **outputs: ToolOutput) -> None:
+        super().__init__(**outputs)
+        self.lease, self.at = lease, at
+
+    def run(self, item: ToolCall, context: ToolContext) -> ToolRun:
+        if item.call_id == self.at:
+            self.lease.close()
+        return super().run(item, context)
+
+
+NOT_BEGUN = ToolResult.failure(ToolErrorCode.CANCELLED, "The run was stopped before this call, so it did not run.")
+
+
+def test_a_stop_lets_the_running_call_finish_and_no_other_begin() -> None:
+    lease = Lease()
+    engine = Stopping(lease, "c1", edit=ToolOutput(OK, changes=(change("a.py"),)))
+    items = [call("read", "c0"), call("edit", "c1"), call("edit", "c2"), call("read", "c3")]
+    found = run_step(items, [None] * 4, engine.run, replace(CONTEXT, lease=lease), TERMINAL)
+    assert found.results == [
+        done(items[0]),
+        done(items[1], OK, change("a.py")),
+        settled(items[2], NOT_BEGUN),
+        settled(items[3], NOT_BEGUN),
+    ]
+    assert found.changes == [change("a.py")]
+    assert [call_id for call_id, *_ in engine.seen] == ["c0", "c1"]
+
+
+def test_a_stop_throws_no_answer_away_that_everything_went_well_for() -> None:
+    lease = Lease()
+    context = replace(CONTEXT, lease=lease)
+    answered = run_step([READ, ANSWER], [None] * 2, Stopping(lease, "read").run, context, TERMINAL)
+    assert answered.results == [done(READ), done(ANSWER)]
+    unanswered = run_step([READ, ANSWER], [None] * 2, Engine().run, context, TERMINAL)
+    assert unanswered.results == [settled(READ, NOT_BEGUN), not_yet(ANSWER, 1)]
+
+
+def test_nothing_runs_under_a_lease_that_is_over() -> None:
+    engine, lease = Engine(), Lease()
+    lease.revoke()
+    found = run_step([ANSWER], [None], engine.run, replace(CONTEXT, lease=lease), TERMINAL)
+    assert (found.results, engine.seen) == ([settled(ANSWER, NOT_BEGUN)], [])
 
 
 def test_settled_calls_do_not_run_and_keep_their_places() -> None:

@@ -1,7 +1,9 @@
 import errno
+import fcntl
 import os
 import stat
 import struct
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,15 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.execute_tools.environment.atomic_write import TEMPORARY_SUFFIX, replace_by_handle
+from nodes.execute_tools.environment.atomic_write import (
+    PERMISSION_BITS,
+    TEMPORARY_SUFFIX,
+    Role,
+    name_exclusively,
+    temporary_name,
+    write_temporary,
+    write_through,
+)
 from nodes.execute_tools.environment.handles import closing
 
 
@@ -26,78 +36,121 @@ def folder_fd(folder: Path) -> Iterator[int]:
         assert len(os.listdir("/dev/fd")) == before, "a handle was left open"
 
 
-@pytest.mark.parametrize("mode", [0o600, 0o640, 0o644, 0o755, 0o777])
-def test_bytes_and_mode_are_exact(folder: Path, folder_fd: int, mode: int) -> None:
+def make(folder_fd: int, data: bytes, mode: int | None = 0o644) -> os.stat_result:
+    """The new file is `t`, and the one that it is like is `f`."""
+    return write_temporary(folder_fd, "t", data, mode=mode, like=(folder_fd, "f"))
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o644, 0o755, 0o777, 0o444, 0o000])
+@pytest.mark.parametrize("like", [False, True])
+def test_bytes_and_mode_are_exact(folder: Path, folder_fd: int, mode: int, like: bool) -> None:
     data = b"\xef\xbb\xbfa\r\nb\x00\xff no newline"
     (folder / "f").write_bytes(b"old")
-    replace_by_handle(folder_fd, "f", data, mode=mode)
-    assert (folder / "f").read_bytes() == data
-    assert stat.S_IMODE((folder / "f").stat().st_mode) == mode
-    assert os.listdir(folder) == ["f"]
+    found = write_temporary(folder_fd, "t", data, mode=mode, like=(folder_fd, "f") if like else None)
+    assert found == (folder / "t").stat()
+    assert ((folder / "t").read_bytes(), stat.S_IMODE(found.st_mode)) == (data, mode)
+    assert ((folder / "f").read_bytes(), sorted(os.listdir(folder))) == (b"old", ["f", "t"])
 
 
 def test_a_new_file_gets_the_mode_of_a_new_file(folder: Path, folder_fd: int) -> None:
     old = os.umask(0o027)
     try:
-        replace_by_handle(folder_fd, "f", b"x", mode=None)
+        write_temporary(folder_fd, "t", b"x", mode=None)
     finally:
         os.umask(old)
-    assert stat.S_IMODE((folder / "f").stat().st_mode) == 0o640
+    assert stat.S_IMODE((folder / "t").stat().st_mode) == 0o640
 
 
-def test_set_user_id_does_not_survive_a_change(folder: Path, folder_fd: int) -> None:
-    replace_by_handle(folder_fd, "f", b"x", mode=0o4755)
-    assert stat.S_IMODE((folder / "f").stat().st_mode) == 0o755
+def test_set_user_id_does_not_survive_a_change(folder_fd: int) -> None:
+    assert stat.S_IMODE(make(folder_fd, b"x", 0o6755).st_mode) == 0o755 == 0o6755 & PERMISSION_BITS
 
 
-def test_a_link_is_replaced_and_its_target_stays(folder: Path, folder_fd: int) -> None:
-    (folder / "target").write_text("kept")
-    (folder / "f").symlink_to("target")
-    replace_by_handle(folder_fd, "f", b"new", mode=0o644)
-    assert ((folder / "target").read_text(), (folder / "f").is_symlink()) == ("kept", False)
+def test_nobody_reads_the_new_file_before_it_has_its_mode(
+    folder: Path, folder_fd: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    fchmod = os.fchmod
+
+    def look(descriptor: int, mode: int) -> None:
+        seen.append(stat.S_IMODE((folder / "t").stat().st_mode))
+        fchmod(descriptor, mode)
+
+    monkeypatch.setattr(os, "fchmod", look)
+    make(folder_fd, b"x")
+    assert seen == [0o600]
 
 
-def test_a_hard_link_keeps_the_old_bytes(folder: Path, folder_fd: int) -> None:
-    (folder / "f").write_text("old")
-    os.link(folder / "f", folder / "other")
-    replace_by_handle(folder_fd, "f", b"new", mode=0o644)
-    assert ((folder / "other").read_text(), (folder / "f").read_text()) == ("old", "new")
+def test_what_is_there_is_not_written_over(folder: Path, folder_fd: int) -> None:
+    (folder / "outside").write_text("kept")
+    (folder / "t").symlink_to("outside")
+    with pytest.raises(FileExistsError):
+        make(folder_fd, b"new")
+    assert (folder / "outside").read_text() == "kept"
 
 
-def test_the_owner_stays(folder: Path, folder_fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("like", [False, True])
+def test_the_owner_is_that_of_the_other_file(
+    folder: Path, folder_fd: int, monkeypatch: pytest.MonkeyPatch, like: bool
+) -> None:
     (folder / "f").write_text("old")
     before, given_to = (folder / "f").stat(), []
     monkeypatch.setattr(os, "fchown", lambda _, user, group: given_to.append((user, group)))
-    replace_by_handle(folder_fd, "f", b"new", mode=0o644)
-    assert given_to == [(before.st_uid, before.st_gid)]
+    write_temporary(folder_fd, "t", b"new", mode=0o644, like=(folder_fd, "f") if like else None)
+    assert given_to == ([(before.st_uid, before.st_gid)] if like else [])
 
 
-@pytest.mark.parametrize("name", ["ä" * 127, "x" * 255])
-def test_the_longest_names_work(folder: Path, folder_fd: int, name: str) -> None:
-    replace_by_handle(folder_fd, name, b"x", mode=None)
-    assert os.listdir(folder) == [name]
+# --- Names
 
 
-def test_exclusive_does_not_touch_what_is_there(folder: Path, folder_fd: int) -> None:
+@pytest.mark.parametrize("name", ["a", "ä" * 127, "x" * 255, ".env", "日本語" * 20])
+def test_a_temporary_name_is_hidden_recognisable_and_not_too_long(name: str) -> None:
+    found = temporary_name(f"d/{name}", "0123456789abcdef", 199, Role.KEPT)
+    stem = found.removeprefix(".").removesuffix(f".0123456789abcdef0199k{TEMPORARY_SUFFIX}")
+    assert (name.startswith(stem), len(stem) > 0, len(os.fsencode(found)) <= 255) == (True, True, True)
+
+
+def test_temporary_names_of_one_change_differ() -> None:
+    names = {temporary_name(f"{folder}/f", "t", place, role) for folder in "ab" for place in (0, 1) for role in Role}
+    assert names == {f".f.t000{place}{role}{TEMPORARY_SUFFIX}" for place in (0, 1) for role in "nk"}
+
+
+def test_a_name_that_is_taken_is_not_touched(folder: Path, folder_fd: int) -> None:
     (folder / "f").write_text("old")
+    (folder / "t").write_text("new")
     with pytest.raises(FileExistsError):
-        replace_by_handle(folder_fd, "f", b"new", mode=None, exclusive=True)
-    assert ((folder / "f").read_text(), os.listdir(folder)) == ("old", ["f"])
+        name_exclusively(folder_fd, "t", "f")
+    assert ((folder / "f").read_text(), (folder / "t").read_text()) == ("old", "new")
 
 
 @pytest.mark.parametrize("occupied", [False, True])
-def test_exclusive_works_on_a_file_system_without_hard_links(
-    folder: Path, folder_fd: int, monkeypatch: pytest.MonkeyPatch, occupied: bool
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EMLINK])
+def test_a_file_is_named_also_on_a_file_system_without_hard_links(
+    folder: Path, folder_fd: int, monkeypatch: pytest.MonkeyPatch, occupied: bool, number: int
 ) -> None:
+    (folder / "t").write_text("new")
     if occupied:
         (folder / "f").write_text("old")
-    monkeypatch.setattr(os, "link", _failing(os.link, errno.EPERM, 1))
+    monkeypatch.setattr(os, "link", _failing(os.link, number, 1))
     if occupied:
         with pytest.raises(FileExistsError):
-            replace_by_handle(folder_fd, "f", b"new", mode=None, exclusive=True)
+            name_exclusively(folder_fd, "t", "f")
     else:
-        replace_by_handle(folder_fd, "f", b"new", mode=None, exclusive=True)
-    assert ((folder / "f").read_text(), os.listdir(folder)) == ("old" if occupied else "new", ["f"])
+        name_exclusively(folder_fd, "t", "f")
+    found = {path.name: path.read_text() for path in folder.iterdir()}
+    assert found == ({"f": "old", "t": "new"} if occupied else {"f": "new"})
+
+
+def test_a_disk_that_gives_no_name_leaves_both_as_they_are(
+    folder: Path, folder_fd: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "t").write_text("new")
+    monkeypatch.setattr(os, "link", _failing(os.link, errno.EIO, 1))
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        name_exclusively(folder_fd, "t", "f")
+    assert os.listdir(folder) == ["t"]
+
+
+# --- What fails
 
 
 def _failing(real: Callable[..., Any], number: int, nth: int) -> Callable[..., Any]:
@@ -115,10 +168,8 @@ def _failing(real: Callable[..., Any], number: int, nth: int) -> Callable[..., A
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EROFS, errno.EACCES])
-@pytest.mark.parametrize(
-    ("function", "nth"), [("open", 1), ("write", 1), ("write", 2), ("fchmod", 1), ("fsync", 1), ("rename", 1)]
-)
-def test_a_failure_anywhere_leaves_the_old_file_and_nothing_else(
+@pytest.mark.parametrize(("function", "nth"), [("open", 1), ("write", 1), ("write", 2), ("fchmod", 1), ("fsync", 1)])
+def test_a_failure_anywhere_leaves_no_new_file(
     folder: Path, folder_fd: int, monkeypatch: pytest.MonkeyPatch, function: str, nth: int, number: int
 ) -> None:
     (folder / "f").write_text("old")
@@ -126,51 +177,49 @@ def test_a_failure_anywhere_leaves_the_old_file_and_nothing_else(
     monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:3]))  # writes come in pieces
     monkeypatch.setattr(os, function, _failing(getattr(os, function), number, nth))
     with pytest.raises(OSError, match=os.strerror(number)) as caught:
-        replace_by_handle(folder_fd, "f", b"new bytes", mode=0o644)
+        make(folder_fd, b"new bytes")
     monkeypatch.undo()
     assert caught.value.errno == number
     assert ((folder / "f").read_text(), os.listdir(folder)) == ("old", ["f"])
 
 
-def test_an_interrupt_leaves_the_old_file_and_nothing_else(
-    folder: Path, folder_fd: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupt_leaves_no_new_file(folder: Path, folder_fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(_: int) -> None:
         raise KeyboardInterrupt
 
     (folder / "f").write_text("old")
     monkeypatch.setattr(os, "fsync", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        replace_by_handle(folder_fd, "f", b"new", mode=0o644)
+        make(folder_fd, b"new")
     assert ((folder / "f").read_text(), os.listdir(folder)) == ("old", ["f"])
 
 
-def test_once_renamed_a_failing_directory_sync_is_no_failure(
-    folder: Path, folder_fd: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "fsync", _failing(os.fsync, errno.EIO, 2))
-    replace_by_handle(folder_fd, "f", b"new", mode=None)
-    assert (folder / "f").read_text() == "new"
+@pytest.mark.parametrize("able", [True, False])
+def test_on_macos_the_disk_itself_is_asked(folder_fd: int, monkeypatch: pytest.MonkeyPatch, able: bool) -> None:
+    asked: list[object] = []
+
+    def control(descriptor: int, request: int) -> None:
+        asked.append((descriptor, request))
+        if not able:
+            raise OSError(errno.ENOTSUP, "")
+
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(fcntl, "fcntl", control)
+    monkeypatch.setattr(fcntl, "F_FULLFSYNC", 51, raising=False)
+    monkeypatch.setattr(os, "fsync", asked.append)
+    write_through(folder_fd)
+    assert asked == [(folder_fd, 51), *([] if able else [folder_fd])]
 
 
-def test_the_temporary_name_is_hidden_and_recognisable(
-    folder: Path, folder_fd: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[list[str]] = []
-    monkeypatch.setattr(os, "fsync", lambda _: seen.append(os.listdir(folder)))
-    replace_by_handle(folder_fd, "f", b"new", mode=None)
-    (name,) = seen[0]
-    assert (name.startswith(".f."), name.endswith(TEMPORARY_SUFFIX)) == (True, True)
-
-
-@given(data=st.binary(max_size=5_000), old=st.none() | st.binary(max_size=100))
-def test_any_bytes_come_back(tmp_path_factory: pytest.TempPathFactory, data: bytes, old: bytes | None) -> None:
+@given(data=st.binary(max_size=5_000))
+def test_any_bytes_come_back(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     folder = tmp_path_factory.mktemp("f")
-    if old is not None:
-        (folder / "f").write_bytes(old)
     with closing(os.open(folder, os.O_RDONLY | os.O_DIRECTORY)) as descriptor:
-        replace_by_handle(descriptor, "f", data, mode=None if old is None else 0o644)
-    assert ((folder / "f").read_bytes(), os.listdir(folder)) == (data, ["f"])
+        make(descriptor, data)
+    assert ((folder / "t").read_bytes(), os.listdir(folder)) == (data, ["t"])
+
+
+# --- Extended attributes
 
 
 def _attributes(path: Path) -> dict[str, bytes]:
@@ -195,10 +244,10 @@ def _access_list(user: int) -> bytes:
     return struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in entries)
 
 
-def test_extended_attributes_stay(labelled: Path, folder_fd: int) -> None:
-    replace_by_handle(folder_fd, "f", b"new", mode=0o640)
-    assert (_attributes(labelled), labelled.read_bytes()) == ({"user.label": b"mine"}, b"new")
-    assert stat.S_IMODE(labelled.stat().st_mode) == 0o640
+def test_extended_attributes_are_those_of_the_other_file(labelled: Path, folder: Path, folder_fd: int) -> None:
+    make(folder_fd, b"new", 0o640)
+    assert (_attributes(folder / "t"), (folder / "t").read_bytes()) == ({"user.label": b"mine"}, b"new")
+    assert (stat.S_IMODE((folder / "t").stat().st_mode), _attributes(labelled)) == (0o640, {"user.label": b"mine"})
 
 
 def test_an_access_list_stays_and_one_of_the_directory_does_not_come_instead(
@@ -208,14 +257,22 @@ def test_an_access_list_stays_and_one_of_the_directory_does_not_come_instead(
         os.setxattr(labelled, "system.posix_acl_access", _access_list(4321))
     except OSError:
         pytest.skip("no access lists here")
-    before = (_attributes(labelled), labelled.stat().st_mode)
-    replace_by_handle(folder_fd, "f", b"new", mode=stat.S_IMODE(labelled.stat().st_mode))
-    assert (_attributes(labelled), labelled.stat().st_mode) == before
+    before = labelled.stat().st_mode
+    assert make(folder_fd, b"new", stat.S_IMODE(before)).st_mode == before
+    assert _attributes(folder / "t") == _attributes(labelled)
+    (folder / "t").unlink()
     os.removexattr(labelled, "system.posix_acl_access")
-    labelled.chmod(0o600)
     os.setxattr(folder, "system.posix_acl_default", _access_list(4321))
-    replace_by_handle(folder_fd, "f", b"newer", mode=0o600)
-    assert (_attributes(labelled), stat.S_IMODE(labelled.stat().st_mode)) == ({"user.label": b"mine"}, 0o600)
+    assert stat.S_IMODE(make(folder_fd, b"newer", 0o600).st_mode) == 0o600
+    assert _attributes(folder / "t") == {"user.label": b"mine"}
+
+
+def test_a_mode_holds_beside_an_access_list(labelled: Path, folder_fd: int) -> None:
+    try:
+        os.setxattr(labelled, "system.posix_acl_access", _access_list(4321))
+    except OSError:
+        pytest.skip("no access lists here")
+    assert stat.S_IMODE(make(folder_fd, b"new", 0o600).st_mode) == 0o600
 
 
 @pytest.mark.usefixtures("labelled")
@@ -227,15 +284,16 @@ def test_capabilities_of_the_old_program_are_not_given_to_the_new_one(
     monkeypatch.setattr(os, "listxattr", lambda _: names)
     monkeypatch.setattr(os, "getxattr", lambda _, name: name.encode())
     monkeypatch.setattr(os, "setxattr", lambda _, name, __: given_names.append(name))
-    replace_by_handle(folder_fd, "f", b"new", mode=0o755)
+    make(folder_fd, b"new", 0o755)
     assert given_names == ["security.selinux", "user.label"]
 
 
+@pytest.mark.usefixtures("labelled")
 @pytest.mark.parametrize("function", ["listxattr", "getxattr", "setxattr"])
 def test_attributes_that_cannot_be_kept_are_no_failure(
-    labelled: Path, folder_fd: int, monkeypatch: pytest.MonkeyPatch, function: str
+    folder: Path, folder_fd: int, monkeypatch: pytest.MonkeyPatch, function: str
 ) -> None:
     monkeypatch.setattr(os, function, _failing(getattr(os, function), errno.EOPNOTSUPP, 1))
-    replace_by_handle(folder_fd, "f", b"new", mode=0o644)
+    make(folder_fd, b"new")
     monkeypatch.undo()
-    assert (labelled.read_bytes(), _attributes(labelled)) == (b"new", {})
+    assert ((folder / "t").read_bytes(), _attributes(folder / "t")) == (b"new", {})

@@ -17,6 +17,7 @@ from nodes.execute_tools.environment.workspace import (
 from nodes.records import ToolError, ToolErrorCode
 from tests.nodes.execute_tools.environment.file_trees import A, B, all_kinds, everything, failing, modes
 from tests.nodes.execute_tools.environment.layout import DENIAL, no_env, sha, tree_of
+from tests.nodes.execute_tools.environment.recorder_doubles import WatchingJournal
 
 
 def test_a_moved_file_is_the_same_file_with_its_mode_and_its_other_names(root: Path, workspace: Workspace) -> None:
@@ -131,9 +132,49 @@ def test_a_directory_that_is_moved_to_where_nothing_may_be_written_gets_no_new_f
     assert not (root / ".git" / "hooks" / "pre-commit").exists()
 
 
+def test_a_directory_that_is_moved_after_the_plan_gets_no_new_file(root: Path, workspace: Workspace) -> None:
+    def move() -> None:
+        if (root / "src").exists():
+            os.rename(root / "src", root / ".git" / "hooks")
+
+    journal = WatchingJournal(move)
+    changes: list[Change] = [WriteFile("src/pre-commit", b"x"), WriteFile("a.py", b"x", A)]
+    done = workspace.recorded(journal).change_files(changes)
+    assert done == ToolError(
+        code=ToolErrorCode.CONFLICT,
+        message="Cannot write 'src/pre-commit': it changed while it was being opened; try again.",
+    )
+    assert os.listdir(root / ".git" / "hooks") == ["b.py"]
+    assert ((root / "a.py").read_bytes(), journal.told) == (b"a = 1\r\n", ["intended", "undone"])
+
+
+@pytest.mark.parametrize("linkable", [True, False])
+@pytest.mark.parametrize("in_place", [True, False])
+def test_a_file_that_is_changed_after_the_plan_is_not_moved(
+    root: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch, linkable: bool, in_place: bool
+) -> None:
+    def change() -> None:
+        (root / "theirs").write_bytes(b"theirs")
+        if in_place:
+            (root / "a.py").write_bytes(b"theirs")
+        else:
+            os.rename(root / "theirs", root / "a.py")
+
+    def no_link(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+
+    journal = WatchingJournal(change)
+    if not linkable:
+        monkeypatch.setattr(os, "link", no_link)
+    done = workspace.recorded(journal).change_files([MoveFile("a.py", "x/a.py", A)])
+    assert isinstance(done, ToolError)
+    assert (done.code, journal.told) == (CONFLICT, ["intended", "undone"])
+    assert ((root / "a.py").read_bytes(), (root / "x").exists()) == (b"theirs", False)
+
+
 def test_the_real_name_of_the_directory_is_judged(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "nodes.execute_tools.environment.file_writes.handle_name",
+        "nodes.execute_tools.environment.open_folders.handle_name",
         lambda descriptor: f"{root}/.git" if os.fstat(descriptor).st_ino == (root / "src").stat().st_ino else str(root),
     )
     workspace, before = Workspace(str(root), no_env), everything(root)

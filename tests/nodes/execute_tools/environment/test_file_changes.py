@@ -9,6 +9,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from nodes.execute_tools.environment.atomic_write import TEMPORARY_SUFFIX
+from nodes.execute_tools.environment.handles import handle_name
+from nodes.execute_tools.environment.journal_records import ChangeState
+from nodes.execute_tools.environment.recovery import recover
 from nodes.execute_tools.environment.workspace import (
     Change,
     ChangedFile,
@@ -19,7 +22,8 @@ from nodes.execute_tools.environment.workspace import (
 )
 from nodes.records import ToolError, ToolErrorCode
 from tests.nodes.execute_tools.environment.file_trees import A, B, all_kinds, everything, failing, modes
-from tests.nodes.execute_tools.environment.layout import SECRET, allow, sha, tree_of
+from tests.nodes.execute_tools.environment.layout import SECRET, allow, build, no_env, sha, tree_of
+from tests.nodes.execute_tools.environment.recorder_doubles import BrokenJournal, MemoryJournal, WatchingJournal
 
 
 def test_files_are_made_changed_moved_and_deleted_together(root: Path, workspace: Workspace) -> None:
@@ -68,25 +72,53 @@ CALLS = ("rename", "link", "fsync", "mkdir", "write", "open", "fchmod", "stat", 
 
 
 @pytest.mark.parametrize("function", CALLS)
-def test_whichever_call_fails_everything_is_as_it_was(
-    root: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch, function: str
+def test_whichever_call_fails_everything_is_as_it_was_or_that_is_said(
+    root: Path, monkeypatch: pytest.MonkeyPatch, function: str
 ) -> None:
-    changes = all_kinds(root)
-    before, failed = everything(root), 0
+    failed = 0
     for nth in count(1):
+        (root.parent / str(nth)).mkdir()
+        tree = build(root.parent / str(nth))
+        changes, journal = all_kinds(tree), MemoryJournal()
+        workspace, before = Workspace(str(tree), no_env).recorded(journal), everything(tree)
         call, calls = failing(getattr(os, function), nth)
         monkeypatch.setattr(os, function, call)
         done = workspace.change_files(changes)
         monkeypatch.undo()
-        if isinstance(done, tuple):
+        if isinstance(done, ToolError):
+            assert done.code is ToolErrorCode.IO_ERROR
+            failed += 1
+        if isinstance(done, tuple) or "does not confirm" in done.message:
+            assert (tree_of(tree)["last.py"], journal.told) == (b"last", ["intended", "done"])
+        else:
+            assert everything(tree) == before, f"{function} number {nth} failed"
+            assert journal.told in ([], ["intended", "undone"])
+        assert [name for name in everything(tree) if name.endswith(TEMPORARY_SUFFIX)] == []
+        if len(calls) < nth:
             break
-        assert done.code is ToolErrorCode.IO_ERROR
-        assert everything(root) == before, f"{function} number {nth} failed"
-        failed += 1
     assert failed >= 2, "nothing was shown"
-    assert tree_of(root)["last.py"] == b"last"
-    assert [name for name in everything(root) if name.endswith(TEMPORARY_SUFFIX)] == []
-    assert len(calls) >= nth - 1
+
+
+def test_names_that_the_disk_does_not_confirm_are_changed_and_said(
+    root: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = MemoryJournal()
+    monkeypatch.setattr(os, "fsync", failing(os.fsync, 2)[0])
+    done = workspace.recorded(journal).change_files([WriteFile("a.py", b"a = 2\n", A)])
+    assert done == ToolError(
+        code=ToolErrorCode.IO_ERROR,
+        message="'a.py' changed, but the disk does not confirm that this lasts: Input/output error. Have it checked.",
+        fatal=True,
+    )
+    assert ((root / "a.py").read_bytes(), journal.told) == (b"a = 2\n", ["intended", "done"])
+
+
+def test_a_temporary_file_that_stays_is_said(root: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "unlink", failing(os.unlink, 1)[0])
+    done = workspace.change_files([DeleteFile("a.py", A)])
+    assert isinstance(done, ToolError)
+    assert (done.fatal, done.message[:30]) == (True, "'a.py' changed, but the disk d")
+    assert not (root / "a.py").exists()
 
 
 @pytest.mark.parametrize("function", ["rename", "link", "fsync", "write"])
@@ -98,7 +130,7 @@ def test_an_interrupt_leaves_everything_as_it_was(
     function: str,
     interrupt: type[BaseException],
 ) -> None:
-    changes, real = all_kinds(root), getattr(os, function)
+    changes, real, journal = all_kinds(root), getattr(os, function), MemoryJournal()
     before, calls = everything(root), 0
 
     def stop(*args: Any, **named: Any) -> Any:
@@ -110,9 +142,9 @@ def test_an_interrupt_leaves_everything_as_it_was(
 
     monkeypatch.setattr(os, function, stop)
     with pytest.raises(interrupt):
-        workspace.change_files(changes)
+        workspace.recorded(journal).change_files(changes)
     monkeypatch.undo()
-    assert everything(root) == before
+    assert (everything(root), journal.told) == (before, ["intended", "undone"])
 
 
 def test_an_interrupt_after_a_rename_takes_that_back_too(
@@ -136,9 +168,10 @@ def test_what_cannot_even_be_taken_back_is_kept_and_said(
     root: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (root / "c.py").write_bytes(b"c")
+    before, journal = tree_of(root), MemoryJournal()
     call, _ = failing(os.rename, 2, ever_after=True)
     monkeypatch.setattr(os, "rename", call)
-    done = workspace.change_files(
+    done = workspace.recorded(journal).change_files(
         [WriteFile("new.py", b""), WriteFile("a.py", b"x", A), WriteFile("c.py", b"y", sha(b"c"))]
     )
     monkeypatch.undo()
@@ -151,6 +184,9 @@ def test_what_cannot_even_be_taken_back_is_kept_and_said(
         fatal=True,
     )
     assert ((root / "c.py").read_bytes(), (root / "new.py").exists()) == (b"c", False)
+    assert journal.told == ["intended"]
+    assert [each.state for each in recover(journal, str(root))] == [ChangeState.UNDONE]
+    assert (tree_of(root), kept.exists()) == (before, False)
 
 
 def test_a_new_file_that_cannot_be_taken_back_is_said(
@@ -170,6 +206,80 @@ def test_a_new_file_that_cannot_be_taken_back_is_said(
     assert isinstance(done, ToolError)
     assert done.message.endswith("Undoing the rest failed as well: 'new.py' is left behind.")
     assert (root / "a.py").read_bytes() == b"a = 1\r\n"
+
+
+# --- The record
+
+
+def test_a_change_is_recorded_before_it_begins_and_settled_when_all_of_it_is_on_the_disk(
+    root: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: set[str] = set()
+    journal, fsync = WatchingJournal(lambda: (everything(root), set(synced))), os.fsync
+    changes = all_kinds(root)
+    before = everything(root)
+
+    def sync(descriptor: int) -> None:
+        fsync(descriptor)
+        synced.add(os.path.relpath(handle_name(descriptor) or "", root))
+
+    monkeypatch.setattr(os, "fsync", sync)
+    assert isinstance(workspace.recorded(journal).change_files(changes), tuple)
+    assert journal.told == ["intended", "done"]
+    assert journal.seen == [(before, set()), (everything(root), synced)]
+    assert {".", "x", "x/y", "src", "z"} <= synced
+    assert len([name for name in synced if name.endswith(TEMPORARY_SUFFIX)]) == 4
+
+
+def test_what_was_kept_goes_only_when_the_new_names_are_on_the_disk(
+    root: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda _: seen.append(len(list(root.rglob(f".*{TEMPORARY_SUFFIX}")))))
+    workspace.change_files([DeleteFile("a.py", A)])
+    assert seen == [1, 0]
+
+
+def test_without_a_record_nothing_is_changed(root: Path, workspace: Workspace) -> None:
+    changes, journal = all_kinds(root), BrokenJournal("intend")
+    before = everything(root)
+    assert workspace.recorded(journal).change_files(changes) == ToolError(
+        code=ToolErrorCode.IO_ERROR,
+        message="Nothing was changed, because the record of it could not be written: The disk is full.",
+        fatal=True,
+    )
+    assert (everything(root), journal.told) == (before, [])
+
+
+def test_a_change_that_cannot_be_settled_stands_and_stays_open(root: Path, workspace: Workspace) -> None:
+    journal = BrokenJournal("settle")
+    done = workspace.recorded(journal).change_files([WriteFile("a.py", b"new", A)])
+    assert done == (ChangedFile("a.py", sha256=sha(b"new")),)
+    assert ((root / "a.py").read_bytes(), journal.change.state) == (b"new", ChangeState.INTENDED)
+    journal.method = ""
+    assert [each.state for each in recover(journal, str(root))] == [ChangeState.DONE]
+
+
+@pytest.mark.parametrize("function", ["unlink", "fsync"])
+def test_what_cannot_be_cleaned_up_stays_open_for_the_next_start(
+    root: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch, function: str
+) -> None:
+    before, journal = tree_of(root), MemoryJournal()
+    monkeypatch.setattr(os, "write", failing(os.write, 1)[0])
+    monkeypatch.setattr(os, function, failing(getattr(os, function), 1, ever_after=True)[0])
+    done = workspace.recorded(journal).change_files([WriteFile("a.py", b"new", A)])
+    monkeypatch.undo()
+    assert isinstance(done, ToolError)
+    assert (done.code, journal.told) == (ToolErrorCode.IO_ERROR, ["intended"])
+    assert [each.state for each in recover(journal, str(root))] == [ChangeState.UNDONE]
+    assert tree_of(root) == before
+
+
+@pytest.mark.parametrize("changes", [[], [WriteFile("a.py", b"", sha(b"?"))], [DeleteFile(".env", A)]])
+def test_what_is_not_begun_is_not_recorded(workspace: Workspace, changes: list[Change]) -> None:
+    journal = MemoryJournal()
+    workspace.recorded(journal).change_files(changes)
+    assert journal.told == []
 
 
 # --- Another program at the same time
@@ -206,21 +316,6 @@ def test_a_file_that_is_changed_at_the_last_moment_is_not_overwritten(
     assert isinstance(done, ToolError)
     assert done.code is ToolErrorCode.CONFLICT
     assert tree_of(root) == {**before, "a.py": b"theirs"}
-
-
-def test_the_names_are_written_through_to_the_disk(
-    root: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    synced: list[tuple[int, bool]] = []
-
-    def sync(descriptor: int) -> None:
-        synced.append((os.fstat(descriptor).st_ino, (root / "x" / "y" / "new.py").exists()))
-
-    monkeypatch.setattr(os, "fsync", sync)
-    workspace.change_files([WriteFile("x/y/new.py", b"n"), DeleteFile("src/b.py", B)])
-    folders = {(root / name).stat().st_ino for name in ("", "x", "x/y", "src")}
-    assert {inode for inode, done in synced if done} == folders
-    assert len([inode for inode, done in synced if not done]) == 1
 
 
 # --- A model

@@ -1,6 +1,7 @@
 import errno
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,41 @@ def test_an_existing_file_is_replaced_and_keeps_its_mode(root: Path, workspace: 
     data = b"\xef\xbb\xbfnew\r\n\xff\x00"
     assert workspace.write_file("a.py", data, expected_sha256=sha(b"a = 1\r\n")) == content("a.py", data)
     assert ((root / "a.py").read_bytes(), stat.S_IMODE((root / "a.py").stat().st_mode)) == (data, mode)
+
+
+def test_a_hard_link_keeps_the_old_bytes(root: Path, workspace: Workspace) -> None:
+    os.link(root / "a.py", root / "other.py")
+    workspace.write_file("a.py", b"new", expected_sha256=sha(b"a = 1\r\n"))
+    assert ((root / "a.py").read_bytes(), (root / "other.py").read_bytes()) == (b"new", b"a = 1\r\n")
+
+
+CALLS = ("mkdir", "write", "link", "rename", "unlink", "fsync")
+
+
+@pytest.mark.parametrize(
+    ("path", "expected", "calls"),
+    [
+        ("a.py", sha(b"a = 1\r\n"), ["write", "fsync", "rename", "fsync"]),
+        ("new.py", "", ["write", "fsync", "link", "unlink", "fsync", "unlink"]),
+    ],
+)
+def test_few_calls_change_the_disk(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, path: str, expected: str, calls: list[str]
+) -> None:
+    seen: list[str] = []
+
+    def noted(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **named: Any) -> Any:
+            seen.append(name)
+            return real(*args, **named)
+
+        return call
+
+    for name in CALLS:
+        monkeypatch.setattr(os, name, noted(name, getattr(os, name)))
+    assert isinstance(workspace.write_file(path, b"new", expected_sha256=expected), FileContent)
+    monkeypatch.undo()
+    assert seen == calls
 
 
 def test_writing_through_a_link_writes_the_real_file(root: Path, workspace: Workspace) -> None:
@@ -68,19 +104,6 @@ def test_a_file_without_a_write_bit_is_refused_also_for_root(root: Path, workspa
     (root / "a.py").chmod(0o444)
     assert workspace.write_file("a.py", b"x", expected_sha256=sha(b"a = 1\r\n")) == ToolError(
         code=ToolErrorCode.PERMISSION_DENIED, message="Cannot write 'a.py': the file permissions do not allow it."
-    )
-    assert (root / "a.py").read_bytes() == b"a = 1\r\n"
-
-
-def test_a_file_that_vanishes_at_the_last_moment_is_a_conflict(
-    root: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def vanish(*_: object) -> None:
-        raise FileNotFoundError(errno.ENOENT, "")
-
-    monkeypatch.setattr("nodes.execute_tools.environment.file_writes.open_regular", vanish)
-    assert workspace.write_file("a.py", b"x", expected_sha256=sha(b"a = 1\r\n")) == ToolError(
-        code=ToolErrorCode.CONFLICT, message="Cannot write 'a.py': it is gone."
     )
     assert (root / "a.py").read_bytes() == b"a = 1\r\n"
 

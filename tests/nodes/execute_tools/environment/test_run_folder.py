@@ -1,3 +1,4 @@
+import hashlib
 import os
 import re
 import stat
@@ -9,8 +10,11 @@ from hypothesis import given, strategies as st
 from nodes.execute_tools.environment.run_folder import (
     DATA_DIR_VARIABLE,
     folder_name,
+    remove_run_folder,
     run_folder,
     run_folder_path,
+    workspace_folder,
+    workspace_folder_path,
 )
 from nodes.records import ToolError, ToolErrorCode
 
@@ -183,3 +187,75 @@ def test_where_a_folder_will_be_is_told_without_making_it(tmp_path: Path) -> Non
     planned = run_folder_path("thread 1", str(tmp_path))
     assert os.listdir(tmp_path) == []
     assert run_folder("thread 1", str(tmp_path)) == planned
+
+
+def test_a_workspace_has_one_folder_whatever_it_is_called(tmp_path: Path) -> None:
+    (tmp_path / "pro ject").mkdir()
+    (tmp_path / "link").symlink_to("pro ject")
+    base = str(tmp_path / "data")
+    path = workspace_folder(str(tmp_path / "pro ject"), base)
+    assert path == workspace_folder(str(tmp_path / "link"), base)
+    assert path == workspace_folder_path(f"{tmp_path}/link/../pro ject/", base)
+    whole = hashlib.sha256(os.fsencode(tmp_path / "pro ject")).hexdigest()
+    assert path == str(tmp_path / "data" / "workspaces" / f"pro-ject-{whole[:16]}")
+    assert mode(Path(path)) == 0o700
+
+
+@pytest.mark.parametrize(("root", "prefix"), [("/", "workspace"), ("/a/\udcff", "workspace"), ("/a/b.c", "b-c")])
+def test_every_workspace_has_a_harmless_name_of_its_own(tmp_path: Path, root: str, prefix: str) -> None:
+    path = workspace_folder(root, str(tmp_path))
+    assert re.fullmatch(re.escape(prefix) + "-[0-9a-f]{16}", os.path.basename(str(path)))
+    assert path != workspace_folder(f"{root}x", str(tmp_path))
+
+
+def test_where_a_workspaces_folder_will_be_is_told_without_making_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(DATA_DIR_VARIABLE, str(tmp_path))
+    planned = workspace_folder_path("/a")
+    assert os.listdir(tmp_path) == []
+    assert workspace_folder("/a") == planned
+
+
+def test_a_link_in_the_place_of_a_workspaces_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "workspaces").symlink_to("elsewhere")
+    path = workspace_folder_path("/a", str(tmp_path))
+    assert workspace_folder("/a", str(tmp_path)) == ToolError(
+        code=ToolErrorCode.PERMISSION_DENIED,
+        message=(
+            f"The workspace's data folder {path!r} cannot be used: it, or the folder above it, is a link, a file, or"
+            " belongs to somebody else. Remove it, or set MENDGRAPH_DATA_DIR to a folder of your own."
+        ),
+    )
+
+
+def test_a_runs_folder_is_removed_with_all_that_is_in_it(tmp_path: Path) -> None:
+    path, outside = Path(str(run_folder("t", str(tmp_path)))), tmp_path / "outside"
+    outside.mkdir()
+    (outside / "kept").write_text("x" * 1_000)
+    (path / "deep").mkdir()
+    (path / "deep" / "one").write_text("x" * 5)
+    (path / "two").write_text("x" * 7)
+    (path / "link").symlink_to(outside)
+    neighbour = run_folder("u", str(tmp_path))
+    assert remove_run_folder("t", str(tmp_path)) == 12
+    assert (path.exists(), os.listdir(outside), os.path.isdir(str(neighbour))) == (False, ["kept"], True)
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_where_there_is_no_folder_there_is_nothing_to_remove(tmp_path: Path, runs: bool) -> None:
+    if runs:
+        (tmp_path / "runs").mkdir()
+    assert remove_run_folder("t", str(tmp_path)) == 0
+
+
+@pytest.mark.parametrize("kind", ["link", "file"])
+def test_what_is_no_folder_is_not_removed(tmp_path: Path, kind: str) -> None:
+    path, outside = Path(run_folder_path("t", str(tmp_path))), tmp_path / "outside"
+    path.parent.mkdir()
+    outside.mkdir()
+    (outside / "kept").write_text("x")
+    path.symlink_to(outside) if kind == "link" else path.write_text("x")
+    with pytest.raises(NotADirectoryError):
+        remove_run_folder("t", str(tmp_path))
+    assert (os.path.lexists(path), os.listdir(outside)) == (True, ["kept"])

@@ -16,6 +16,7 @@ from nodes.execute_tools.environment.listing import Entry
 from nodes.execute_tools.environment.workspace import DeleteFile, MoveFile, Workspace, WriteFile
 from nodes.records import ToolError, ToolErrorCode
 from tests.nodes.execute_tools.environment.layout import SECRET, allow, code_of, content, no_env, sha, tree_of
+from tests.nodes.execute_tools.environment.recorder_doubles import MemoryJournal
 
 
 @contextmanager
@@ -152,6 +153,17 @@ def test_all_changes_are_one_effect(workspace: Workspace, monkeypatch: pytest.Mo
         [DeleteFile("a.py", sha(b"a = 1\r\n")), DeleteFile("src/b.py", sha(b"b = 2\n"))]
     )
     assert (busy, lease.busy) == ([True, True], False)
+
+
+def test_every_change_is_recorded_once_a_recorder_is_given(workspace: Workspace) -> None:
+    journal = MemoryJournal()
+    recorded = workspace.recorded(journal)
+    assert (workspace.recorder, recorded.recorder, recorded.leased(Lease()).recorder) == (None, journal, journal)
+    assert isinstance(recorded.write_file("new.py", b"n", expected_sha256=""), FileContent)
+    assert isinstance(recorded.leased(Lease()).change_files([DeleteFile("new.py", sha(b"n"))]), tuple)
+    assert isinstance(recorded.unchangeable().write_file("newer.py", b"", expected_sha256=""), ToolError)
+    assert isinstance(recorded.recorded(None).write_file("newer.py", b"", expected_sha256=""), FileContent)
+    assert journal.told == ["intended", "done"] * 2
 
 
 def test_files_of_other_extensions_are_neither_read_nor_changed(root: Path) -> None:

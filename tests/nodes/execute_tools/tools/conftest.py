@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -25,6 +25,7 @@ class Bench:
         self.root = root
         self.workspace = Workspace(str(root), deny_env)
         self.files_read: dict[str, str] = {}
+        self.syntax_gate: Literal["off", "report", "refuse"] = "report"
 
     def put(self, files: Mapping[str, str | bytes]) -> None:
         for name, content in files.items():
@@ -36,7 +37,8 @@ class Bench:
         return (self.root / name).read_bytes()
 
     def run(self, tool: Tool, **arguments: Any) -> ToolOutput:
-        output: ToolOutput = tool.s(ToolContext(self.workspace, dict(self.files_read)), **arguments)
+        context = ToolContext(self.workspace, dict(self.files_read), syntax_gate=self.syntax_gate)
+        output: ToolOutput = tool.s(context, **arguments)
         self.files_read.update(output.files_read)
         return output
 

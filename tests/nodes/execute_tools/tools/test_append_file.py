@@ -46,13 +46,33 @@ def test_what_is_there_stays_and_gets_a_line_end(
     assert bench.bytes_of("a") == new
 
 
-def test_a_change_since_reading_is_said(bench: Bench) -> None:
+def test_nothing_is_added_to_a_file_that_changed_since_it_was_read(bench: Bench) -> None:
     bench.put({"a": "one\n"})
     bench.data(read_file, path="a")
-    assert "changed_since_read" not in bench.data(append_file, path="a", content="two\n")
     bench.put({"a": "theirs\n"})
-    assert bench.data(append_file, path="a", content="two\n")["changed_since_read"] is True
-    assert bench.bytes_of("a") == b"theirs\ntwo\n"
+    error = bench.error(append_file, path="a", content="two\n")
+    assert (error.code, error.message) == (
+        ToolErrorCode.CONFLICT,
+        (
+            "'a' has changed since it was read: read_file it again, and base your change on what it holds now."
+            " It has 1 line now, beginning with:\n1: theirs"
+        ),
+    )
+    assert bench.bytes_of("a") == b"theirs\n"
+    bench.data(read_file, path="a")
+    data = bench.data(append_file, path="a", content="two\n")
+    assert data == {"path": "a", "action": "appended", "start_line": 2, "lines": 1}
+
+
+def test_an_addition_that_breaks_the_syntax_says_so_or_is_refused(bench: Bench) -> None:
+    bench.put({"a.yml": "a: 1\n"})
+    broken = "no longer parses as YAML: line 2: mapping values are not allowed in this context"
+    bench.syntax_gate = "refuse"
+    error = bench.error(append_file, path="a.yml", content="b: c: d\n")
+    assert error.message.startswith(f"With this edit 'a.yml' {broken}. ")
+    bench.syntax_gate = "report"
+    data = bench.data(append_file, path="a.yml", content="b: c: d\n")
+    assert data == {"path": "a.yml", "action": "appended", "start_line": 2, "lines": 1, "syntax": broken}
 
 
 @pytest.mark.parametrize(

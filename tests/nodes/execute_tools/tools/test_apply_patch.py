@@ -25,6 +25,11 @@ def tree(bench: Bench) -> dict[str, bytes]:
     }
 
 
+INVALID, CONFLICT, DENIED = (
+    ToolErrorCode.INVALID_ARGUMENT,
+    ToolErrorCode.CONFLICT,
+    ToolErrorCode.PERMISSION_DENIED,
+)
 FILES: Mapping[str, str | bytes] = {
     "a.py": b"\xef\xbb\xbfx = 1\r\ny = 2\r\n",
     "old.py": "z = 1\n",
@@ -117,27 +122,80 @@ def test_what_was_found_by_ignoring_spaces_is_said(bench: Bench) -> None:
     assert bench.bytes_of("a.py") == b"def f():\n    x = 2\n"
 
 
-def test_a_change_since_reading_is_said(bench: Bench) -> None:
-    bench.put({"a.py": "old\n"})
+AGAIN = "read_file it again, and base your change on what it holds now. It has 1 line now, beginning with:\n1: x"
+
+
+@pytest.mark.parametrize(
+    ("body", "now", "message"),
+    [
+        ("*** Update File: a.py\n-x\n+y\n", b"x\n", f": {AGAIN}"),
+        ("*** Update File: a.py\n*** Move to: c.py\n", b"x\n", f": {AGAIN}"),
+        ("*** Delete File: a.py\n", b"x\n", f": {AGAIN}"),
+        (
+            "*** Delete File: a.py\n",
+            b"x\x00",
+            ", and is binary now, so it cannot be read again: leave it as it is.",
+        ),
+    ],
+)
+def test_a_file_that_changed_since_it_was_read_is_left_with_all_others(
+    bench: Bench, body: str, now: bytes, message: str
+) -> None:
+    bench.put({"a.py": "old\n", "b.py": "b\n"})
     bench.data(read_file, path="a.py")
-    bench.put({"a.py": "x\n"})
-    body = patch("*** Update File: a.py\n-x\n+y\n")
-    assert bench.data(apply_patch, patch=body) == {
-        "files": [{"path": "a.py", "action": "edited", "changed_since_read": True}]
+    bench.put({"a.py": now})
+    error = bench.error(apply_patch, patch=patch(f"*** Update File: b.py\n-b\n+c\n{body}"))
+    assert (error.code, error.message) == (
+        CONFLICT,
+        f"Line 5 of the patch: 'a.py' has changed since it was read{message}",
+    )
+    assert tree(bench) == {"a.py": now, "b.py": b"b\n"}
+
+
+BREAKING = patch(
+    "*** Update File: a.py\n-x = 1\n+x = (\n"
+    "*** Update File: b.txt\n*** Move to: b.json\n-{}\n+{\n"
+    "*** Add File: c.py\n+x = (\n"
+)
+
+
+def test_what_a_patch_breaks_is_said_for_each_file(bench: Bench) -> None:
+    bench.put({"a.py": "x = 1\n", "b.txt": "{}\n"})
+    assert bench.data(apply_patch, patch=BREAKING) == {
+        "files": [
+            {
+                "path": "a.py",
+                "action": "edited",
+                "syntax": "no longer parses as Python: line 1: '(' was never closed",
+            },
+            {
+                "path": "b.txt",
+                "target": "b.json",
+                "action": "moved",
+                "syntax": "no longer parses as JSON: line 1: Expecting property name enclosed in double quotes",
+            },
+            {"path": "c.py", "action": "created"},
+        ]
     }
-    assert bench.data(apply_patch, patch=patch("*** Update File: a.py\n-y\n+x\n")) == {
-        "files": [{"path": "a.py", "action": "edited"}]
-    }
+
+
+def test_a_gate_that_refuses_lets_no_file_of_a_patch_through(bench: Bench) -> None:
+    bench.put({"a.py": "x = 1\n", "b.txt": "{}\n"})
+    bench.syntax_gate = "refuse"
+    error = bench.error(apply_patch, patch=BREAKING.replace("+x = (", "+x = 2", 1))
+    assert (error.code, error.message) == (
+        INVALID,
+        (
+            "Line 5 of the patch: With this edit 'b.json' no longer parses as JSON: line 1: Expecting property name"
+            " enclosed in double quotes. So nothing was changed: mend that in the edit, and make it again."
+        ),
+    )
+    assert tree(bench) == {"a.py": b"x = 1\n", "b.txt": b"{}\n"}
 
 
 CHANGED = "*** Update File: a.py\n-x = 1\n+x = 2\n*** Add File: new/b.py\n+b\n*** Delete File: old.py\n"
 """Lines 2 to 7 of a patch that could be applied."""
 
-INVALID, CONFLICT, DENIED = (
-    ToolErrorCode.INVALID_ARGUMENT,
-    ToolErrorCode.CONFLICT,
-    ToolErrorCode.PERMISSION_DENIED,
-)
 REFUSED: list[tuple[str, ToolErrorCode, str]] = [
     ("*** Update File: src/m.py\n-n = 1\n+n = 2\n", INVALID, "Line 9 of the patch: the lines of this hunk do not"),
     (

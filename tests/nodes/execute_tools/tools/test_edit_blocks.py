@@ -112,11 +112,28 @@ def test_a_file_that_changed_since_it_was_read_is_read_again_first(bench: Bench)
     bench.data(read_file, path="calc.py")
     bench.put({"calc.py": CALC})
     error = bench.error(edit_blocks, path="calc.py", content=FIXED)
-    assert error.code is ToolErrorCode.CONFLICT
-    assert error.message.startswith("'calc.py' has changed since it was read: read_file it again")
+    assert (error.code, error.message) == (
+        ToolErrorCode.CONFLICT,
+        (
+            "'calc.py' has changed since it was read: read_file it again, and base your change on what it holds now."
+            " It has 6 lines now, with these definitions:\n1: def add(a, b):\n5: def sub(a, b):"
+        ),
+    )
     bench.data(read_file, path="calc.py")
     bench.data(edit_blocks, path="calc.py", content=FIXED)
     bench.data(edit_blocks, path="calc.py", content=FIXED.replace("a + b", "b + a"))
+
+
+def test_a_block_that_breaks_a_file_says_so(bench: Bench) -> None:
+    bench.put({"a.json": "{}\n"})
+    bench.data(read_file, path="a.json")
+    bench.syntax_gate = "refuse"
+    error = bench.error(edit_blocks, path="a.json", content="{,}\n")
+    assert error.message.startswith("With this edit 'a.json' no longer parses as JSON: line 1: Expecting property name")
+    assert bench.bytes_of("a.json") == b"{}\n"
+    bench.syntax_gate = "report"
+    data = bench.data(edit_blocks, path="a.json", content="{,}\n")
+    assert (data["action"], data["syntax"][:32]) == ("replaced", "no longer parses as JSON: line 1")
 
 
 def test_what_is_denied_stays_denied(bench: Bench) -> None:

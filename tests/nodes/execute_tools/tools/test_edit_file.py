@@ -5,6 +5,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from nodes.execute_tools.tools.edit_file import edit_file
 from nodes.execute_tools.tools.read_file import read_file
+from nodes.execute_tools.tools.write_file import write_file
 from nodes.records import ToolErrorCode
 from tests.nodes.execute_tools.tools.conftest import Bench
 
@@ -37,12 +38,22 @@ def test_an_empty_old_str_creates_a_file(bench: Bench) -> None:
     assert bench.bytes_of("src/new.py") == b"x = 1\n"
 
 
-def test_a_file_that_changed_since_it_was_read_is_edited_and_it_is_said(bench: Bench) -> None:
+def test_a_file_that_changed_since_it_was_read_is_not_edited_but_shown_in_outline(bench: Bench) -> None:
     bench.put({"calc.py": "old\n"})
     bench.data(read_file, path="calc.py")
     bench.put({"calc.py": CALC})
-    assert bench.data(edit_file, path="calc.py", old_str="add", new_str="plus")["changed_since_read"] is True
-    assert "changed_since_read" not in bench.data(edit_file, path="calc.py", old_str="plus", new_str="add")
+    error = bench.error(edit_file, path="calc.py", old_str="add", new_str="plus")
+    assert (error.code, error.message) == (
+        ToolErrorCode.CONFLICT,
+        (
+            "'calc.py' has changed since it was read: read_file it again, and base your change on what it holds now."
+            " It has 6 lines now, with these definitions:\n1: def add(a, b):\n5: def sub(a, b):"
+        ),
+    )
+    assert bench.bytes_of("calc.py") == CALC.encode()
+    bench.data(read_file, path="calc.py")
+    data = bench.data(edit_file, path="calc.py", old_str="add", new_str="plus")
+    assert data == {"path": "calc.py", "replacements": 1, "start_line": 1, "lines_changed": 1}
 
 
 @pytest.mark.parametrize(
@@ -70,6 +81,7 @@ def test_bytes_outside_of_the_edit_are_kept(bench: Bench, data: bytes, old: str,
 )
 def test_what_stands_around_an_edit_is_kept(bench: Bench, bom: bytes, before: str, after: str, new: str) -> None:
     bench.put({"a": bom + f"{before}X{after}".encode()})
+    bench.files_read.clear()  # of the example before
     bench.data(edit_file, path="a", old_str="X", new_str=new)
     result = bench.bytes_of("a")
     assert result.startswith(bom + before.encode())
@@ -108,6 +120,17 @@ def test_refusals(bench: Bench, old: str, new: str, message: str) -> None:
     assert bench.bytes_of("calc.py") == CALC.encode()
 
 
+def test_an_empty_file_has_nothing_to_replace(bench: Bench) -> None:
+    bench.put({"a": ""})
+    error = bench.error(edit_file, path="a", old_str="", new_str="x")
+    assert (error.code, error.message) == (
+        ToolErrorCode.INVALID_ARGUMENT,
+        "'a' exists and is empty: read_file it, then write_file its text.",
+    )
+    bench.data(read_file, path="a")
+    bench.data(write_file, path="a", content="x")
+
+
 def test_a_miss_shows_the_nearest_lines(bench: Bench) -> None:
     bench.put({"calc.py": CALC})
     error = bench.error(edit_file, path="calc.py", old_str="def add(a,b):\n  return a-b", new_str="x")
@@ -142,6 +165,23 @@ def test_very_many_occurrences_are_not_all_listed(bench: Bench) -> None:
     bench.put({"a": "x\n" * 50})
     message = bench.error(edit_file, path="a", old_str="x", new_str="y").message
     assert message.startswith("old_str occurs more than 10 times in 'a', at lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10: ")
+
+
+def test_an_edit_that_breaks_the_syntax_says_so_or_is_refused(bench: Bench) -> None:
+    bench.put({"calc.py": CALC})
+    broken = "no longer parses as Python: line 5: '(' was never closed"
+    bench.syntax_gate = "refuse"
+    error = bench.error(edit_file, path="calc.py", old_str="sub(a, b)", new_str="sub(a, b")
+    assert (error.code, error.message) == (
+        ToolErrorCode.INVALID_ARGUMENT,
+        f"With this edit 'calc.py' {broken}. So nothing was changed: mend that in the edit, and make it again.",
+    )
+    assert bench.bytes_of("calc.py") == CALC.encode()
+    bench.syntax_gate = "report"
+    data = bench.data(edit_file, path="calc.py", old_str="sub(a, b)", new_str="sub(a, b")
+    assert data == {"path": "calc.py", "replacements": 1, "start_line": 5, "lines_changed": 1, "syntax": broken}
+    mended = bench.data(edit_file, path="calc.py", old_str="sub(a, b", new_str="sub(a, b)")
+    assert "syntax" not in mended
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import pytest
 
 from nodes.execute_tools.tools.edit_file import edit_file
 from nodes.execute_tools.tools.move_file import move_file
+from nodes.execute_tools.tools.read_file import read_file
 from nodes.execute_tools.tools.write_file import write_file
 from nodes.records import ChangeKind, FileChange, ToolErrorCode
 from tests.nodes.execute_tools.tools.conftest import Bench
@@ -35,7 +36,7 @@ def test_a_file_is_moved_with_its_mode_into_new_folders(bench: Bench) -> None:
             diff="--- /dev/null\n+++ b/src/deep/b.py\n@@ -0,0 +1 @@\n+x = 1\n",
         ),
     )
-    assert output.files_read == {"a.py": "", "src/deep/b.py": sha256}
+    assert output.files_read == {"a.py": ""}
 
 
 def test_a_binary_file_is_moved_and_has_no_diff(bench: Bench) -> None:
@@ -46,6 +47,20 @@ def test_a_binary_file_is_moved_and_has_no_diff(bench: Bench) -> None:
         (ChangeKind.DELETED, ""),
         (ChangeKind.CREATED, ""),
     ]
+
+
+def test_what_the_thread_knows_of_a_file_goes_along(bench: Bench) -> None:
+    bench.put({"read.py": "x = 1\n", "stale.py": "x = 1\n", "new.py": "x = 1\n"})
+    for name in ("read.py", "stale.py"):
+        bench.data(read_file, path=name)
+    bench.put({"stale.py": "theirs = 1\n"})
+    for name in ("read.py", "stale.py", "new.py"):
+        assert bench.data(move_file, path=name, target=f"moved/{name}")["action"] == "moved"
+    bench.data(write_file, path="moved/read.py", content="y = 1\n")
+    stale = bench.error(edit_file, path="moved/stale.py", old_str="1", new_str="2")
+    assert stale.message.startswith("'moved/stale.py' has changed since it was read: read_file it again, ")
+    unread = bench.error(write_file, path="moved/new.py", content="y = 1\n")
+    assert unread.message.startswith("'moved/new.py' exists, and was not read yet: ")
 
 
 def test_a_moved_file_can_be_edited_and_its_old_name_used_again(bench: Bench) -> None:

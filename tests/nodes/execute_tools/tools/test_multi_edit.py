@@ -35,12 +35,22 @@ def test_edits_are_made_in_order_and_the_file_is_written_once(bench: Bench) -> N
     assert output.files_read == {"calc.py": change.sha256_after}
 
 
-def test_a_file_that_changed_since_it_was_read_is_edited_and_it_is_said(bench: Bench) -> None:
+def test_a_file_that_changed_since_it_was_read_is_not_edited_but_shown_in_outline(bench: Bench) -> None:
     bench.put({"calc.py": "old\n"})
     bench.data(read_file, path="calc.py")
     bench.put({"calc.py": CALC})
-    assert bench.data(multi_edit, path="calc.py", edits=[edit("add", "plus")])["changed_since_read"] is True
-    assert "changed_since_read" not in bench.data(multi_edit, path="calc.py", edits=[edit("plus", "add")])
+    error = bench.error(multi_edit, path="calc.py", edits=[edit("add", "plus")])
+    assert (error.code, error.message) == (
+        ToolErrorCode.CONFLICT,
+        (
+            "'calc.py' has changed since it was read: read_file it again, and base your change on what it holds now."
+            " It has 6 lines now, with these definitions:\n1: def add(a, b):\n5: def sub(a, b):"
+        ),
+    )
+    assert bench.bytes_of("calc.py") == CALC.encode()
+    bench.data(read_file, path="calc.py")
+    data = bench.data(multi_edit, path="calc.py", edits=[edit("add", "plus")])
+    assert data == {"path": "calc.py", "edits": 1, "replacements": 1, "lines_changed": 1}
 
 
 @pytest.mark.parametrize(
@@ -100,6 +110,14 @@ def test_a_miss_shows_the_nearest_lines_as_they_are_after_the_edits_before(bench
         " take old_str from the suggestions, which show them as they are."
     )
     assert error.suggestions == ("def plus(a, b):\n    return a - b", "def sub(a, b):\n    return a - b")
+
+
+def test_the_syntax_is_judged_after_all_edits(bench: Bench) -> None:
+    bench.put({"calc.py": CALC})
+    bench.syntax_gate = "refuse"
+    bench.data(multi_edit, path="calc.py", edits=[edit("add(a, b)", "add("), edit("add(", "add(a)")])
+    bench.error(multi_edit, path="calc.py", edits=[edit("sub(a, b)", "sub("), edit("add", "plus")])
+    assert bench.bytes_of("calc.py") == CALC.replace("add(a, b)", "add(a)").encode()
 
 
 @pytest.mark.parametrize(

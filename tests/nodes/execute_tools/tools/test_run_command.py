@@ -1,5 +1,6 @@
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from math import inf
 from pathlib import Path
 from typing import Any, cast
@@ -8,24 +9,41 @@ import pytest
 
 from nodes.execute_tools.environment import bubblewrap
 from nodes.execute_tools.environment.commands import CommandResult, CommandRules, Commands, Ends, open_commands
+from nodes.execute_tools.environment.database import StoreError
+from nodes.execute_tools.environment.journal_records import FileEffect, FileState
+from nodes.execute_tools.environment.tree_status import Unwatched
 from nodes.execute_tools.registry import ToolContext, ToolOutput
+from nodes.execute_tools.tools.diffs import unified_diff
+from nodes.execute_tools.tools.read_file import read_file
 from nodes.execute_tools.tools.run_command import run_command
-from nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult
+from nodes.execute_tools.tools.write_file import write_file
+from nodes.records import ChangeKind, Effect, FileChange, JsonMap, ToolError, ToolErrorCode, ToolResult
+from tests.nodes.execute_tools.environment.layout import sha
 from tests.nodes.execute_tools.tools.conftest import Bench
 
 RESULT = CommandResult(0, Ends(), Ends(), 0.1, 30.0)
+MODULE = import_module("nodes.execute_tools.tools.run_command")
 
 
 class Recorder:
-    """Stands for the commands: remembers what it was asked, and answers what it was told to."""
+    """Stands for the commands: remembers what it was asked, does and answers what it was told to."""
 
-    def __init__(self, answer: CommandResult | ToolError) -> None:
-        self.answer = answer
+    def __init__(self, answer: CommandResult | ToolError, do: Callable[[], object] = lambda: None) -> None:
+        self.answer, self.do = answer, do
         self.asked: list[tuple[object, ...]] = []
 
     def run(self, *asked: object) -> CommandResult | ToolError:
         self.asked.append(asked)
+        self.do()
         return self.answer
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The tool's clock, which stands at the number in the list."""
+    now = [0.0]
+    monkeypatch.setattr(MODULE, "monotonic_s", lambda: now[0])
+    return now
 
 
 def ran(
@@ -188,6 +206,153 @@ def test_arguments_at_their_bounds() -> None:
     }
 
 
+# --- What it changed
+
+
+class Journal:
+    """Stands for the journal of the call: remembers the effects, or fails."""
+
+    def __init__(self, problem: str = "") -> None:
+        self.problem = problem
+        self.effects: list[FileEffect] = []
+
+    def add(self, _: str, effects: Sequence[FileEffect], backups: Mapping[str, bytes], __: Sequence[str]) -> None:
+        if self.problem:
+            raise StoreError(self.problem)
+        assert backups == {}
+        self.effects += effects
+
+    def intend(self, *_: object) -> None:
+        raise AssertionError
+
+    def settle(self, *_: object) -> None:
+        raise AssertionError
+
+
+def changing(
+    bench: Bench, do: Callable[[], object], answer: CommandResult | ToolError = RESULT, journal: Journal | None = None
+) -> ToolOutput:
+    commands = cast("Commands", Recorder(answer, do))
+    output = run_command.s(ToolContext(bench.workspace.recorded(journal), commands=commands), argv=["make"])
+    assert isinstance(output, ToolOutput)
+    assert (output.files_read, output.plan) == ({}, None)
+    return output
+
+
+def change(path: str, kind: ChangeKind, before: bytes | None, after: bytes | None, diff: str = "") -> FileChange:
+    was, now = ("" if data is None else sha(data) for data in (before, after))
+    return FileChange(path=path, kind=kind, sha256_before=was, sha256_after=now, diff=diff)
+
+
+def test_what_it_changed_is_told_to_the_model_and_to_the_run(bench: Bench) -> None:
+    bench.put({"a.py": "a = 1\n", "src/b.py": "", "image": b"\0", "same": "x"})
+
+    def do() -> None:
+        bench.put({"a.py": "a = 2\n", "new/c.py": "c\n", "image": b"\0\0", "same": "x"})
+        (bench.root / "src" / "b.py").unlink()
+        (bench.root / "a.py").chmod(0o755)
+
+    output = changing(bench, do)
+    assert output.result.data == {
+        "exit_code": 0,
+        "stdout": "",
+        "stderr": "",
+        "changed_files": ["a.py (edited)", "image (edited)", "new/c.py (created)", "src/b.py (deleted)"],
+    }
+    assert output.changes == (
+        change("a.py", ChangeKind.EDITED, b"a = 1\n", b"a = 2\n", unified_diff("a.py", "a = 1\n", "a = 2\n")),
+        change("image", ChangeKind.EDITED, b"\0", b"\0\0"),
+        change("new/c.py", ChangeKind.CREATED, None, b"c\n", unified_diff("new/c.py", None, "c\n")),
+        change("src/b.py", ChangeKind.DELETED, b"", None),
+    )
+
+
+def test_a_denied_file_that_was_made_is_told_to_the_model_once(bench: Bench) -> None:
+    answer = replace(RESULT, made_denied=("a/.env", "b"))
+    output = changing(bench, lambda: bench.put({"a/.env": "x"}), answer)
+    assert output.result.data == {"exit_code": 0, "stdout": "", "stderr": "", "made_denied": ["a/.env", "b"]}
+    assert output.changes == (
+        FileChange(path="a/.env", kind=ChangeKind.CREATED, sha256_before="", sha256_after="?", diff=""),
+    )
+    output = changing(bench, lambda: bench.put({"c": "x"}), answer)
+    assert output.result.data["changed_files"] == ["c (created)"]
+
+
+def test_a_file_that_a_command_rewrote_has_to_be_read_again(bench: Bench) -> None:
+    bench.put({"a.py": "a=1\n"})
+    bench.run(read_file, path="a.py")
+    output = changing(bench, lambda: bench.put({"a.py": "a = 1\n"}))
+    bench.files_read.update(output.files_read)
+    assert bench.error(write_file, path="a.py", content="a = 2\n").code is ToolErrorCode.CONFLICT
+
+
+@pytest.mark.parametrize("count", [20, 21, 203])
+def test_many_changes_are_told_up_to_a_bound(bench: Bench, count: int) -> None:
+    names = [f"{number:03}" for number in range(count)]
+    output = changing(bench, lambda: bench.put(dict.fromkeys(names, "x\n")))
+    more = [f"... and {count - 20} more"] if count > 20 else []
+    assert output.result.data["changed_files"] == [*(f"{name} (created)" for name in names[:20]), *more]
+    assert [each.path for each in output.changes] == names[:200]
+
+
+def test_a_workspace_that_is_not_watched_is_told_as_such(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    unwatched = Unwatched("the workspace is large")
+    monkeypatch.setattr(MODULE, "watched", lambda _workspace, run, _seconds: (run(), unwatched, ""))
+    output = changing(bench, lambda: None)
+    assert output.result.data["changed_files"] == "not tracked: the workspace is large"
+    late = changing(bench, lambda: None, replace(RESULT, timed_out=True))
+    assert late.result.error == ToolError(
+        code=ToolErrorCode.TIMEOUT,
+        message=(
+            "make was stopped after 30 s. What it changed was not tracked: the workspace is large."
+            " It had printed nothing."
+        ),
+    )
+    assert (output.changes, late.changes) == ((), ())
+
+
+def test_a_timeout_tells_what_was_changed(bench: Bench) -> None:
+    answer = replace(RESULT, timed_out=True, stderr=Ends(b"slow", b"", 4))
+    output = changing(bench, lambda: bench.put(dict.fromkeys("abcdefghijklmnopqrstuv", "")), answer)
+    names = ", ".join(f"{name} (created)" for name in "abcdefghijklmnopqrst")
+    message = f"make was stopped after 30 s. It changed: {names}, ... and 2 more. The end of its output:\nslow"
+    assert output.result.error == ToolError(code=ToolErrorCode.TIMEOUT, message=message)
+    assert len(output.changes) == 22
+
+
+def test_what_a_command_changed_before_it_failed_stays_on_record(bench: Bench) -> None:
+    refused = ToolError(code=ToolErrorCode.IO_ERROR, message="no")
+    output = changing(bench, lambda: bench.put({"a": ""}), refused)
+    assert output == ToolOutput(ToolResult(ok=False, error=refused), (change("a", ChangeKind.CREATED, None, b""),))
+
+
+def test_changes_go_to_the_journal(bench: Bench) -> None:
+    journal = Journal()
+    changing(bench, lambda: bench.put({"a": "1"}), journal=journal)
+    mode = (bench.root / "a").stat().st_mode & 0o777
+    assert journal.effects == [FileEffect("a", FileState(), FileState(sha(b"1"), mode))]
+
+
+def test_changes_that_cannot_be_recorded_end_the_run(bench: Bench) -> None:
+    output = changing(bench, lambda: bench.put({"a": "1"}), journal=Journal("The disk is full."))
+    message = "make has run, but what it changed could not be recorded, so it cannot be undone. The disk is full."
+    assert output.result.error == ToolError(code=ToolErrorCode.IO_ERROR, message=message, fatal=True)
+    assert [each.path for each in output.changes] == ["a"]
+
+
+def test_the_time_that_passes_before_it_begins_is_its_own(
+    bench: Bench, clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = MODULE.__dict__["watched"]
+
+    def later(*arguments: Any) -> Any:
+        clock[0] = 7.0
+        return original(*arguments)
+
+    monkeypatch.setattr(MODULE, "watched", later)
+    assert ran(bench, RESULT)[1] == [(["make"], ".", 13.0)]
+
+
 @pytest.fixture
 def context(bench: Bench) -> Callable[..., ToolContext]:
     """The context of a run that may start `sh`, where a sandbox can be started."""
@@ -209,6 +374,14 @@ def test_a_real_program(bench: Bench, context: Callable[..., ToolContext]) -> No
         "stdout": f"{bench.root.resolve()}/src\n",
         "stderr": "cat: .env: Permission denied\n",
     }
+
+
+def test_what_a_real_program_changes(bench: Bench, context: Callable[..., ToolContext]) -> None:
+    bench.put({"src/a": "1", "src/b": "2"})
+    output = run_command.s(context(), argv=["sh", "-c", "echo x > new; mv src/a src/c; rm src/b"])
+    expected = [("new", "created"), ("src/a", "deleted"), ("src/b", "deleted"), ("src/c", "created")]
+    assert output.result.data["changed_files"] == [f"{path} ({kind})" for path, kind in expected]
+    assert [(each.path, each.kind) for each in output.changes] == expected
 
 
 def test_a_real_timeout(context: Callable[..., ToolContext]) -> None:

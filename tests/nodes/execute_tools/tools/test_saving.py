@@ -1,4 +1,5 @@
 import hashlib
+from typing import Literal, get_args
 
 import pytest
 
@@ -10,7 +11,9 @@ from nodes.execute_tools.tools.saving import (
     changed,
     file_change,
     invalid,
+    judged_syntax,
     load_text,
+    outdated,
     save_text,
     unread,
 )
@@ -94,7 +97,13 @@ def test_a_file_that_changes_meanwhile_is_not_overwritten(bench: Bench) -> None:
     [
         ("same", None),
         ("", "'a.py' exists, and was not read yet: read_file it first, or use edit_file to change a part of it."),
-        ("other", "'a.py' has changed since it was read: read_file it first, or use edit_file to change a part of it."),
+        (
+            "other",
+            (
+                "'a.py' has changed since it was read: read_file it again, and base your change on what it holds now."
+                " It has 1 line now, beginning with:\n1: x"
+            ),
+        ),
     ],
 )
 def test_unread(bench: Bench, known: str, message: str | None) -> None:
@@ -103,6 +112,59 @@ def test_unread(bench: Bench, known: str, message: str | None) -> None:
     error = unread(ToolContext(bench.workspace, hashes), loaded(bench, "a.py"))
     expected = message and ToolError(code=ToolErrorCode.CONFLICT, message=message)
     assert error == expected
+
+
+def test_outdated(bench: Bench) -> None:
+    known = ToolContext(bench.workspace, {"a.py": "1", "gone.py": ""})
+    assert outdated(known, "a.py", Version("1", "x")) is None
+    assert outdated(known, "b.py", Version("1", "x")) is None
+    changed_since = outdated(known, "gone.py", Version("1", "def f(): ...\n"))
+    assert changed_since == ToolError(
+        code=ToolErrorCode.CONFLICT,
+        message=(
+            "'gone.py' has changed since it was read: read_file it again, and base your change on what it holds now."
+            " It has 1 line now, with these definitions:\n1: def f(): ..."
+        ),
+    )
+    binary = outdated(known, "a.py", Version("2", None))
+    assert binary is not None
+    assert binary.message == (
+        "'a.py' has changed since it was read, and is binary now, so it cannot be read again: leave it as it is."
+    )
+
+
+BROKEN = "no longer parses as Python: line 1: '(' was never closed"
+
+
+def gated(bench: Bench, mode: Literal["off", "report", "refuse"]) -> ToolContext:
+    return ToolContext(bench.workspace, syntax_gate=mode)
+
+
+def test_the_three_ways_of_the_syntax_gate(bench: Bench) -> None:
+    assert judged_syntax(gated(bench, "off"), "a.py", "x", "(") == {}
+    assert judged_syntax(gated(bench, "report"), "a.py", "x", "(") == {"syntax": BROKEN}
+    assert judged_syntax(gated(bench, "refuse"), "a.py", "x", "(") == ToolError(
+        code=ToolErrorCode.INVALID_ARGUMENT,
+        message=(f"With this edit 'a.py' {BROKEN}. So nothing was changed: mend that in the edit, and make it again."),
+    )
+    for mode in get_args(ToolContext.__annotations__["syntax_gate"]):
+        assert judged_syntax(gated(bench, mode), "a.py", "x", "y") == {}
+        assert judged_syntax(gated(bench, mode), "a.py", None, "(") == {}
+        assert judged_syntax(gated(bench, mode), "a.py", ")", "(") == {}
+
+
+def test_saving_says_what_an_edit_breaks_or_does_not_make_it(bench: Bench) -> None:
+    bench.put({"a.py": "x\n"})
+    refused = save_text(gated(bench, "refuse"), "a.py", "(", loaded(bench, "a.py"), edits=1)
+    assert refused.result.error is not None
+    assert (refused.result.error.code, refused.changes) == (ToolErrorCode.INVALID_ARGUMENT, ())
+    assert bench.bytes_of("a.py") == b"x\n"
+    told = save_text(gated(bench, "report"), "a.py", "(", loaded(bench, "a.py"), edits=1)
+    assert told.result.data == {"path": "a.py", "edits": 1, "syntax": BROKEN}
+    assert bench.bytes_of("a.py") == b"("
+    bench.put({"a.py": "x\n"})
+    silent = save_text(gated(bench, "off"), "a.py", "(", loaded(bench, "a.py"), edits=1)
+    assert silent.result.data == {"path": "a.py", "edits": 1}
 
 
 def test_invalid() -> None:

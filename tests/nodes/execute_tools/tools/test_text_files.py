@@ -11,6 +11,7 @@ from nodes.execute_tools.tools.text_files import (
     encode_text,
     to_unix,
     unstorable,
+    why_not_text,
     with_newline,
 )
 
@@ -37,6 +38,22 @@ def test_what_was_decoded_is_encoded_to_the_same_bytes(text: str) -> None:
     assert decoded is not None
     if not text.startswith(BOM + BOM):
         assert encode_text(decoded.text, decoded.form) == text.encode()
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"\x00", "a binary file of 1 byte"),
+        (b"a\x00\xe9", "a binary file of 3 bytes"),
+        (b"\xff\xfea\x00", "a UTF-16 text of 4 bytes"),
+        (b"\xfe\xff", "a UTF-16 text of 2 bytes"),
+        (b"a\nb\r\n\xe9\n", "a file of 7 bytes that is not UTF-8 (line 3 has the byte 0xE9)"),
+        (b"a" * 9000 + b"\x00\x80", "a file of 9002 bytes that is not UTF-8 (line 1 has the byte 0x80)"),
+    ],
+)
+def test_why_not_text(data: bytes, words: str) -> None:
+    assert decode_text(data) is None
+    assert why_not_text(data) == words
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,165 @@
+"""What makes the turns of a session last: the workspace is its own while it works, and each turn is written down."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.memory import InMemorySaver
+
+from graph.context import AgentContext
+from graph.state import serializer
+from graph.store import Durability, RunRecord, Store
+from graph.workspace_records import WorkspaceRecords, decide_open_changes
+from nodes.execute_tools.environment.database import StoreError
+from nodes.execute_tools.environment.journal import Journal
+from nodes.execute_tools.environment.run_folder import run_folder, workspace_folder, workspace_folder_path
+from nodes.execute_tools.environment.run_lock import Owner, RunLock
+from nodes.execute_tools.environment.sandbox import check_workspace
+from nodes.records import Outcome, StopCause, StopReason, ToolError, ToolErrorCode
+
+NO_VALUES: Mapping[str, Any] = {}
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A turn that may run. `request_id` is the id of the message that began it, the same whenever it is sent again."""
+
+    request: str
+    request_id: str
+
+
+class RunKeeper:
+    """Keeps the runs of one thread. Without a store (the checkpointer is the user's own) nothing is written down."""
+
+    def __init__(
+        self,
+        context: AgentContext,
+        thread_id: str,
+        *,
+        secrets: Sequence[str],
+        durability: Durability,
+        checkpointer: BaseCheckpointSaver[Any] | None,
+    ) -> None:
+        """Open the store; where that fails, `begin` says why."""
+        self._context, self._thread_id, self._durability = context, thread_id, durability
+        root = check_workspace(context.workspace)
+        self._root = None if isinstance(root, ToolError) else root
+        self._locks: list[RunLock] = []
+        self._records: WorkspaceRecords | None = None
+        self._failure: StoreError | None = None
+        self._store: Store | None = None
+        if checkpointer is None and self._root is not None:
+            try:
+                self._store = Store(self._root, secrets)
+            except StoreError as error:
+                self._failure = error
+        kept = self._store.saver if self._store else checkpointer
+        self.saver: BaseCheckpointSaver[Any] = InMemorySaver(serde=serializer(secrets)) if kept is None else kept
+
+    def begin(self, request: str, records: WorkspaceRecords) -> Begun | StopCause:
+        """Take the workspace and write the turn down, or say why it cannot begin."""
+        taken = self._take(records)
+        if taken is not None:
+            return taken
+        if self._store is None:
+            return Begun(request, "")
+        try:
+            context = self._context.model_copy(update={"workspace": self._root})
+            turn = self._store.begin_turn(self._thread_id, request, context, self._durability)
+        except StoreError as error:
+            self.release()
+            return _store_failed(error)
+        return Begun(request, self._request_id(turn))
+
+    def begin_again(self, records: WorkspaceRecords) -> Begun | StopCause:
+        """Take the workspace for the turn that was begun last."""
+        taken = self._take(records)
+        if taken is not None:
+            return taken
+        try:
+            known = self.record()
+        except StoreError as error:
+            self.release()
+            return _store_failed(error)
+        return Begun(known.request, self._request_id(known.turns)) if known else Begun("", "")
+
+    def take_up(self) -> None:
+        """Write down that the turn is at work again.
+
+        Raises:
+            StoreError: the store cannot be written.
+        """
+        if self._store is not None:
+            self._store.take_up(self._thread_id)
+
+    def record(self) -> RunRecord | None:
+        """The run as it is written down, None where nothing is.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        found = self._store.run(self._thread_id) if self._store else None
+        return found if isinstance(found, RunRecord) else None
+
+    def end(self, outcome: Outcome) -> None:
+        """Write down how the turn ended, and leave the workspace to others."""
+        with suppress(StoreError):  # the checkpoint tells it as well
+            known = self.record()
+            if self._store is not None and known is not None and known.state == "working":
+                self._store.end_turn(self._thread_id, outcome)
+        self.release()
+
+    def release(self) -> None:
+        """Leave the workspace to others."""
+        if self._records is not None and self._root is not None:
+            self._records.release(self._root)
+        while self._locks:
+            self._locks.pop().release()
+
+    def close(self) -> None:
+        """Leave the workspace, and close the store."""
+        self.release()
+        if self._store is not None:
+            self._store.close()
+
+    def _take(self, records: WorkspaceRecords) -> StopCause | None:
+        """Lock the workspace and the thread, and decide what the last run there left open. None: it is ours."""
+        if self._failure is not None:
+            return _store_failed(self._failure)
+        if self._locks or self._root is None:
+            return None  # ours already, or nothing that could be taken: the machine says so
+        thread = f"on the run {self._thread_id}"
+        for folder, what in (
+            (workspace_folder(self._root), "in this workspace"),
+            (run_folder(self._thread_id), thread),
+        ):
+            problem = folder if isinstance(folder, ToolError) else self._lock(folder, what)
+            if problem is not None:
+                self.release()
+                busy = problem.code is ToolErrorCode.UNAVAILABLE
+                reason = StopReason.WORKSPACE_BUSY if busy else StopReason.STORE_FAILED
+                return StopCause(reason=reason, message=problem.message)
+        self._records = records
+        records.hold(self._root)
+        decided = decide_open_changes(Journal(workspace_folder_path(self._root)), self._root)
+        if isinstance(decided, ToolError):
+            self.release()
+            return StopCause(reason=StopReason.WORKSPACE_FAILED, message=decided.message)
+        return None
+
+    def _lock(self, folder: str, what: str) -> ToolError | None:
+        lock = RunLock(folder, what=what)
+        busy = lock.acquire(Owner(self._thread_id))
+        if busy is None:
+            self._locks.append(lock)
+        return busy
+
+    @staticmethod
+    def _request_id(turn: int) -> str:
+        return f"request-{turn}"
+
+
+def _store_failed(error: StoreError) -> StopCause:
+    return StopCause(reason=StopReason.STORE_FAILED, message=str(error))

@@ -1,0 +1,93 @@
+"""What is written down of a run beside its checkpoints: what it was asked, with which context, how it ended. Pure."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, Final, Literal
+
+from graph.context import AgentContext
+from nodes.execute_tools.environment.database import StoreError
+from nodes.language.closest import closest_names
+from nodes.records import OutcomeKind, ToolError, ToolErrorCode
+
+Durability = Literal["sync", "async", "exit"]
+"""When a step is on the disk: before the next one begins, while the next one runs, or when the turn ends."""
+
+LONGEST_TEXT: Final = 2_000
+"""Characters that are kept of a run's first request, and of what was said at its end; the history has all of it."""
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One thread of a workspace. Times are UTC in ISO format, `turns` counts its requests.
+
+    `task` is the first request, `request` the last one, to the letter. `state` is "working" from the moment that a
+    turn is written down until it has ended, so it is that of a run that was cut off as well; the five fields after it
+    tell how the last turn ended. `parent` is the run that this one was forked from, after its step `forked_at`.
+    """
+
+    run_id: str
+    task: str
+    created: str
+    updated: str
+    turns: int
+    request: str
+    state: Literal["working", "ended"]
+    kind: str
+    reason: str
+    message: str
+    answer: str
+    changed: tuple[str, ...]
+    stored_context: str
+    durability: Durability
+    parent: str
+    forked_at: int | None
+
+    @property
+    def resumable(self) -> bool:
+        """Whether it can go on: it was cut off, or has ended in another way than with its answer."""
+        return self.state == "working" or self.kind != OutcomeKind.FINISHED
+
+    @cached_property
+    def context(self) -> AgentContext:
+        """The context that its last turn began with.
+
+        Raises:
+            StoreError: another version of mendgraph wrote it, and this one does not allow it.
+        """
+        try:
+            return AgentContext.model_validate_json(self.stored_context)
+        except ValueError as error:
+            line = " ".join(str(error).split())
+            message = (
+                f"The settings of the run {self.run_id} cannot be read ({line}): another version of mendgraph wrote"
+                " them. Go on with that version, or begin a new run."
+            )
+            raise StoreError(message) from error
+
+
+def run_record(row: tuple[Any, ...]) -> RunRecord:
+    """The record from a row of the table `runs`, whose columns are in the order of the fields."""
+    values = dict(zip((each.name for each in fields(RunRecord)), row, strict=True))
+    return RunRecord(**{**values, "changed": tuple(json.loads(values["changed"]))})
+
+
+def bounded(text: str) -> str:
+    """The beginning of a text that is long."""
+    return text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 3]}..."
+
+
+def find_run(wanted: str, records: Iterable[RunRecord]) -> RunRecord | ToolError:
+    """The run with this id, or the only one whose id begins so; an error names those that could be meant."""
+    known = {record.run_id: record for record in records}
+    if wanted in known:
+        return known[wanted]
+    meant = [run_id for run_id in known if run_id.startswith(wanted)]
+    if len(meant) == 1:
+        return known[meant[0]]
+    if meant:
+        message = f"{len(meant)} runs of this workspace begin with {wanted!r}: give more of the id."
+        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message, suggestions=tuple(meant[:3]))
+    message = f"There is no run {wanted!r} in this workspace: `mendgraph runs` lists those that there are."
+    return ToolError(code=ToolErrorCode.NOT_FOUND, message=message, suggestions=closest_names(wanted, known))

@@ -1,0 +1,207 @@
+"""What a workspace remembers of its runs: their checkpoints, and a record of each, in one database."""
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from sqlite3 import Cursor
+
+from graph.context import AgentContext
+from graph.run_records import Durability, RunRecord, bounded, find_run, run_record
+from graph.state import serializer
+from graph.typical_checkpoint import typical_checkpoint
+from graph.workspace_saver import WorkspaceSaver
+from nodes.execute_tools.environment.database import FILE_NAME, StoreError, open_database, store_errors, transaction
+from nodes.execute_tools.environment.failures import os_failure
+from nodes.execute_tools.environment.journal_records import ChangeState
+from nodes.execute_tools.environment.run_folder import remove_run_folder, run_folder_path, workspace_folder
+from nodes.execute_tools.redact import Redactor, known_values
+from nodes.language.storable_text import storable
+from nodes.records import Outcome, ToolError
+
+__all__ = ["Durability", "Pruned", "RunRecord", "Store"]
+
+_FORGET = (
+    "DELETE FROM effects WHERE change IN (SELECT c.id FROM changes c JOIN calls ON call = calls.id WHERE thread = ?)",
+    "DELETE FROM changes WHERE call IN (SELECT id FROM calls WHERE thread = ?)",
+    "DELETE FROM calls WHERE thread = ?",
+    "DELETE FROM checkpoints WHERE thread_id = ?",
+    "DELETE FROM writes WHERE thread_id = ?",
+    "DELETE FROM runs WHERE run_id = ?",
+)
+"""Everything that belongs to one run."""
+
+_FORGET_BACKUPS = "DELETE FROM backups WHERE sha256 NOT IN (SELECT sha256_before FROM effects)"
+"""Bytes that no change of any run has replaced."""
+
+_UNDECIDED = "SELECT thread FROM calls JOIN changes ON changes.call = calls.id WHERE changes.state = ?"
+_SIZE = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
+
+_BEGIN_TURN = """
+INSERT INTO runs (run_id, task, created, updated, request, context, durability, turns, state)
+VALUES (?, ?, ?, ?, ?, ?, ?, 1, 'working')
+ON CONFLICT (run_id) DO UPDATE SET
+    updated = excluded.updated, request = excluded.request, context = excluded.context,
+    durability = excluded.durability, turns = turns + 1, state = 'working',
+    kind = '', reason = '', message = '', answer = '', changed = '[]'
+"""
+_END_TURN = """
+UPDATE runs SET
+    updated = ?, state = 'ended', kind = ?, reason = ?, message = ?, answer = ?, changed = ?
+WHERE run_id = ?
+"""
+_ADD = """
+INSERT INTO runs (run_id, task, created, updated, turns, request, state, context, durability, parent, forked_at)
+VALUES (?, ?, ?, ?, ?, ?, 'ended', ?, ?, ?, ?)
+"""
+_ALL = """
+SELECT
+    run_id, task, created, updated, turns, request, state, kind, reason, message, answer, changed, context, durability,
+    parent, forked_at
+FROM runs ORDER BY updated DESC, id DESC
+"""
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """Which runs were forgotten, and how many bytes that gave back to the disk."""
+
+    run_ids: tuple[str, ...]
+    freed_bytes: int
+
+
+class Store:
+    """The store of one workspace. Every method raises StoreError where the database cannot be read or written."""
+
+    def __init__(
+        self, workspace: str, secrets: Sequence[str] = (), now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
+        """Open the database, which is made where there is none. `secrets` and those of the environment are not stored.
+
+        Raises:
+            StoreError: it cannot be opened, or is not of this version.
+        """
+        folder = workspace_folder(workspace)
+        if isinstance(folder, ToolError):
+            raise StoreError(folder.message)
+        self.folder, self._now = folder, now
+        self._redactor = Redactor((*secrets, *known_values(os.environ)))
+        path, database = os.path.join(folder, FILE_NAME), open_database(folder)
+        try:
+            with store_errors(path), transaction(database):
+                typical = serializer().dumps_typed(typical_checkpoint())[1]
+                database.execute("INSERT OR IGNORE INTO dictionary VALUES (1, ?)", (typical,))
+                (dictionary,) = database.execute("SELECT data FROM dictionary").fetchone()
+        except BaseException:
+            database.close()
+            raise
+        self.saver = WorkspaceSaver(database, path, serializer(secrets, dictionary))
+
+    def close(self) -> None:
+        """Close the database."""
+        self.saver.close()
+
+    def begin_turn(self, run_id: str, request: str, context: AgentContext, durability: Durability) -> int:
+        """Write down that a turn begins, and give its number, counted from 1. It is on the disk afterwards."""
+        clean, now = self._clean(request), self._time()
+        values = (run_id, bounded(clean), now, now, clean, self._stored(context), durability)
+        with self.saver.cursor() as cursor:
+            cursor.execute(_BEGIN_TURN, values)
+            (turn,) = cursor.execute("SELECT turns FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+        return int(turn)
+
+    def take_up(self, run_id: str) -> None:
+        """Write down that the run's last turn is at work again."""
+        with self.saver.cursor() as cursor:
+            cursor.execute("UPDATE runs SET state = 'working', updated = ? WHERE run_id = ?", (self._time(), run_id))
+
+    def end_turn(self, run_id: str, outcome: Outcome) -> None:
+        """Write down how the run's turn ended."""
+        said = (outcome.kind, outcome.reason, bounded(outcome.message), bounded(outcome.answer))
+        values = (*map(self._clean, said), self._clean(json.dumps(outcome.changed_files)))
+        with self.saver.cursor() as cursor:
+            cursor.execute(_END_TURN, (self._time(), *values, run_id))
+
+    def runs(self) -> list[RunRecord]:
+        """All runs of the workspace; the one that was at work last comes first."""
+        with self.saver.cursor(transaction=False) as cursor:
+            return _records(cursor)
+
+    def run(self, run_id: str) -> RunRecord | ToolError:
+        """The run with this id, or whose id begins so: NOT_FOUND and INVALID_ARGUMENT name those that are like it.
+
+        Raises:
+            StoreError: also where its context is of another version.
+        """
+        found = find_run(run_id, self.runs())
+        if isinstance(found, RunRecord):
+            _ = found.context
+        return found
+
+    def add_fork(self, run_id: str, parent: RunRecord, forked_at: int) -> None:
+        """Write down a run that goes on from another one's step `forked_at`; it has ended no turn of its own yet."""
+        now = self._time()
+        same = (parent.turns, parent.request, parent.stored_context, parent.durability, parent.run_id)
+        with self.saver.cursor() as cursor:
+            cursor.execute(_ADD, (run_id, parent.task, now, now, *same, forked_at))
+
+    def delete(self, run_id: str) -> int:
+        """Forget a run with all that is kept of it, and tell how many bytes its own folder had."""
+        try:
+            freed = remove_run_folder(run_id)
+        except OSError as error:
+            raise StoreError(os_failure(error, "remove the run's folder", run_folder_path(run_id)).message) from error
+        with self.saver.cursor() as cursor:
+            for statement in _FORGET:
+                cursor.execute(statement, (run_id,))
+            cursor.execute(_FORGET_BACKUPS)
+        return freed
+
+    def prune(self, keep: int | None = None, older_than_days: float | None = None) -> Pruned:
+        """Forget the runs that are not among the newest `keep` ones, and whose last turn is older than that.
+
+        With one of the two, that alone decides; with neither, nothing is forgotten. A run at work, or cut off, stays,
+        and so does one of whose changes nobody knows yet how they ended.
+        """
+        if keep is None and older_than_days is None:
+            return Pruned((), 0)
+        runs = self.runs()[keep or 0 :]
+        oldest = self._time(timedelta(days=older_than_days or 0.0))
+        with self.saver.cursor(transaction=False) as cursor:
+            undecided = {thread for (thread,) in cursor.execute(_UNDECIDED, (ChangeState.INTENDED,))}
+        doomed = [
+            each.run_id
+            for each in runs
+            if each.state == "ended" and each.updated <= oldest and each.run_id not in undecided
+        ]
+        before = self._bytes()
+        freed = sum(map(self.delete, doomed))
+        return Pruned(tuple(doomed), freed + before - self._shrunk())
+
+    def _bytes(self) -> int:
+        with self.saver.cursor(transaction=False) as cursor:
+            return int(cursor.execute(_SIZE).fetchone()[0])
+
+    def _shrunk(self) -> int:
+        """Give free pages back to the disk; the bytes that are left."""
+        with self.saver.cursor(transaction=False) as cursor:
+            cursor.executescript("PRAGMA incremental_vacuum; PRAGMA wal_checkpoint(TRUNCATE)")  # steps to their ends
+        return self._bytes()
+
+    def _clean(self, text: str) -> str:
+        """The text without secrets, and without lone surrogates, which no database holds."""
+        return self._redactor.text(storable(text))
+
+    def _stored(self, context: AgentContext) -> str:
+        text = storable(json.dumps(context.model_dump(mode="json"), ensure_ascii=False))
+        for form in self._redactor.forms:
+            text = text.replace(form, "*" * len(form))
+        return text
+
+    def _time(self, ago: timedelta = timedelta()) -> str:
+        return (self._now() - ago).isoformat(timespec="milliseconds")
+
+
+def _records(cursor: Cursor) -> list[RunRecord]:
+    return [run_record(row) for row in cursor.execute(_ALL).fetchall()]

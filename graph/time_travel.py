@@ -1,0 +1,110 @@
+"""Back to an earlier step: of the files alone, or of a whole run, which begins there once more.
+
+As in `graph.runs`, a run is named by the beginning of its id, and what can be expected to fail is a `ToolError`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+from graph.open_store import thread_config, with_store_alone
+from graph.run_steps import call_after
+from graph.step_history import step_history
+from graph.store import Store
+from nodes.execute_tools.environment.journal import Journal
+from nodes.execute_tools.environment.kept_copies import copy_kept_results
+from nodes.execute_tools.environment.restoring import Restored, restore
+from nodes.execute_tools.environment.workspace import Workspace
+from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
+from nodes.guard.policy import judge_path
+from nodes.language.history import is_request
+from nodes.records import ToolError
+
+_BEFORE_THE_CALL = "begin_turn"
+"""The node in whose name a state is copied: its router sends each turn that may be worked on to the model."""
+
+
+@dataclass(frozen=True)
+class Forked:
+    """A new run that begins where its `parent` was after a step. `restored` are the files as they were then."""
+
+    run_id: str
+    parent: str
+    restored: Restored
+
+
+def undo_run(
+    run: str,
+    workspace: str = ".",
+    *,
+    from_step: int = 0,
+    skip_changed: bool = False,
+    rules: tuple[FileGuardrailRule, ...] = DEFAULT_GUARDRAIL_RULES,
+) -> Restored | ToolError:
+    """Restore the files as they were before the run, or before one of its steps; nothing else is touched.
+
+    Nothing at all is changed where somebody else has changed one of them since (CONFLICT), or where the `rules` deny
+    one (PERMISSION_DENIED), unless `skip_changed` leaves those as they are.
+    """
+
+    def undo(store: Store, root: str) -> Restored | ToolError:
+        found = store.run(run)
+        if isinstance(found, ToolError):
+            return found
+        return restore(
+            Journal(store.folder), _workspace(root, rules), found.run_id, from_step, skip_changed=skip_changed
+        )
+
+    return with_store_alone(workspace, "mendgraph undo", undo)
+
+
+def fork_run(
+    run: str,
+    at: int,
+    workspace: str = ".",
+    *,
+    skip_changed: bool = False,
+    rules: tuple[FileGuardrailRule, ...] = DEFAULT_GUARDRAIL_RULES,
+) -> Forked | ToolError:
+    """Begin a new run with the conversation, the budget and the files of another one as they were after step `at`.
+
+    `resume_run` goes on with it. What the other run did after the step is taken back, and refused as in `undo_run`.
+    NOT_FOUND names the steps after which a run can begin.
+    """
+    from graph.build import build_graph
+
+    def fork(store: Store, root: str) -> Forked | ToolError:
+        parent = store.run(run)
+        if isinstance(parent, ToolError):
+            return parent
+        machine = build_graph(store.saver)
+        due = call_after(step_history(store.saver, parent.run_id), at)
+        if isinstance(due, ToolError):
+            return due
+        values = machine.get_state(due.config).values  # before anything is changed: it may be unreadable
+        journal, files = Journal(store.folder), _workspace(root, rules)
+        restored = restore(journal, files, parent.run_id, at + 1, skip_changed=skip_changed)
+        if isinstance(restored, ToolError):
+            return restored
+        new = uuid4().hex
+        copy_kept_results(parent.run_id, new)
+        machine.update_state(thread_config(new), {**values, "run_id": new}, as_node=_BEFORE_THE_CALL)
+        turns, request = _turn_at_work(values)
+        context = values["context"].model_dump_json()
+        store.add_fork(new, replace(parent, turns=turns, request=request, stored_context=context), at)
+        return Forked(new, parent.run_id, restored)
+
+    return with_store_alone(workspace, "mendgraph fork", fork)
+
+
+def _workspace(root: str, rules: tuple[FileGuardrailRule, ...]) -> Workspace:
+    return Workspace(root, partial(judge_path, rules=rules))
+
+
+def _turn_at_work(values: Mapping[str, Any]) -> tuple[int, str]:
+    """The number and the words of the request that a state works on; see `graph.run_keeper` for the ids."""
+    requests = [message for message in values["messages"] if is_request(message)]
+    number = str(requests[-1].id).rpartition("-")[2]
+    return int(number) if number.isdecimal() else 0, requests[-1].text

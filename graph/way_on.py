@@ -1,0 +1,63 @@
+"""How a run that was begun goes on: decided by its own state, never by what LangGraph would do next. Pure."""
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Any, Protocol, TypeVar
+
+from langchain_core.messages import AIMessage
+
+from nodes.records import OutcomeKind, StopReason
+
+RETRIED = frozenset({StopReason.CANCELLED, StopReason.PROVIDER_FAILED, StopReason.STORE_FAILED})
+"""Reasons that say nothing of the work: the call that did not happen is made again, as if nothing had been."""
+
+TO_THE_CALL = "begin_turn"
+"""The node in whose name a state is written that is to go to the model: its router sends it there."""
+
+_CALLING = ("call_model",)
+_GO_ON = "Go on with this task, which is not finished yet: "
+
+
+class WayOn(StrEnum):
+    """What a resumed run does.
+
+    Its request never arrived: send it again. It was cut off: go on. It was stopped before a model call: go back to it.
+    It ended early for another reason: begin a new turn. It has finished: nothing.
+    """
+
+    SEND_AGAIN, GO_ON, GO_BACK = "send_again", "go_on", "go_back"
+    NEW_TURN, NOTHING = "new_turn", "nothing"
+
+
+class Snapshot(Protocol):
+    """A checkpoint as LangGraph shows it."""
+
+    @property
+    def next(self) -> tuple[str, ...]:
+        """The nodes that run next."""
+
+
+Found = TypeVar("Found", bound=Snapshot)
+
+
+def way_on(values: Mapping[str, Any], request_id: str) -> WayOn:
+    """How to go on from the newest state; `request_id` is the message that began the turn, "" where nobody knows it."""
+    messages = values.get("messages") or []
+    if request_id and all(message.id != request_id for message in messages):
+        return WayOn.SEND_AGAIN
+    outcome = values.get("outcome")
+    if outcome is None or not messages or not isinstance(messages[-1], AIMessage):
+        return WayOn.GO_ON
+    if outcome.kind is OutcomeKind.FINISHED:
+        return WayOn.NOTHING
+    return WayOn.GO_BACK if outcome.reason in RETRIED else WayOn.NEW_TURN
+
+
+def before_the_call(history: Iterable[Found]) -> Found | None:
+    """The newest checkpoint at which a model call was next; None where none ever was. `history` is newest first."""
+    return next((snapshot for snapshot in history if snapshot.next == _CALLING), None)
+
+
+def go_on_with(request: str) -> str:
+    """What the model is told in the turn that takes an unfinished task up again."""
+    return f"{_GO_ON}{request.removeprefix(_GO_ON)}"

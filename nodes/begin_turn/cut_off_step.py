@@ -1,0 +1,57 @@
+"""A step that was cut off is closed before the next turn begins: what its calls came to enters the history."""
+
+from collections.abc import Mapping, Sequence
+
+from langchain_core.messages import AnyMessage
+from typing_extensions import TypedDict
+
+from nodes.language.history import settle_exchange
+from nodes.records import (
+    CallError,
+    CallResult,
+    ModelReply,
+    Outcome,
+    Profile,
+    Reading,
+    ToolCall,
+    ToolErrorCode,
+    ToolResult,
+)
+
+NOT_RUN = "The run was cut off before this call, which has not been made."
+
+
+class CutOffState(TypedDict, total=False):
+    """What tells of the turn before. Its `items` are empty once they are settled, its `outcome` None until it ends."""
+
+    outcome: Outcome | None
+    reading: Reading | None
+    reply: ModelReply | None
+    items: list[ToolCall | CallError]
+    results: list[CallResult]
+    profile: Profile
+
+
+def cut_off_items(state: CutOffState) -> list[ToolCall | CallError]:
+    """The calls of the last turn that are in no history yet, in the order of the reply."""
+    waiting = state.get("outcome") is None and state.get("reading") is Reading.CALLS
+    return state.get("items", []) if waiting else []
+
+
+def close_step(messages: Sequence[AnyMessage], state: CutOffState, known: Mapping[int, CallResult]) -> list[AnyMessage]:
+    """The history with the cut-off step before the new request, which is the last message.
+
+    `known` are the results of calls that were made, by their places; the others get a typed `cancelled` result.
+    """
+    items, settled = cut_off_items(state), state.get("results", [])
+    results = [
+        settled[place] if place < len(settled) else known.get(place) or _cancelled(item)
+        for place, item in enumerate(items)
+    ]
+    reply, profile = state.get("reply") or ModelReply(), state.get("profile") or Profile()
+    exchange = settle_exchange(reply, items, results, profile.protocol) if items else []
+    return [*messages[:-1], *exchange, *messages[-1:]]
+
+
+def _cancelled(item: ToolCall | CallError) -> CallResult:
+    return CallResult(call_id=item.call_id, tool=item.tool, result=ToolResult.failure(ToolErrorCode.CANCELLED, NOT_RUN))

@@ -1,0 +1,148 @@
+"""The database of a workspace: opened, made where there is none, and never misread."""
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from nodes.execute_tools.environment.database_schema import SCHEMA
+from nodes.execute_tools.environment.failures import os_failure, quoted
+from nodes.execute_tools.environment.run_folder import DATA_DIR_VARIABLE
+
+FILE_NAME = "store.sqlite"
+
+APPLICATION_ID: Final = int.from_bytes(b"mend")
+"""Marks a file as ours. Source: sqlite.org/pragma.html#pragma_application_id."""
+
+FORMAT: Final = 1
+"""Which tables there are and what a stored value means; raised with every change of either."""
+
+FINGERPRINT: Final = "0000000000000000"
+"""What of the tables and of all stored types belongs to this format; `tests/graph/test_state.py` compares it."""
+
+PAGE_BYTES: Final = 8_192
+"""Checkpoints of one or two kB fill such pages; of SQLite's own 4,096 they would leave half empty."""
+
+LONGEST_WAIT_S: Final = 10.0
+"""How long a statement waits for a lock that another connection holds."""
+
+_REASONS: Final[dict[int, str]] = {
+    sqlite3.SQLITE_FULL: "the disk is full. Make room and try again",
+    sqlite3.SQLITE_IOERR: "the disk is full or reports an error. Make room, or have it checked, and try again",
+    sqlite3.SQLITE_BUSY: f"another process has held it for more than {LONGEST_WAIT_S:g} s. End it, or try again",
+    sqlite3.SQLITE_LOCKED: "it is at work for somebody else. Try again",
+    sqlite3.SQLITE_READONLY: "it may only be read. Allow yourself to write it and its folder",
+    sqlite3.SQLITE_PERM: "the file permissions do not allow it. Allow yourself to write it and its folder",
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened. Allow yourself to write it and its folder",
+}
+
+
+class StoreError(Exception):
+    """The database cannot be read or written; the text is one sentence or two, with the remedy."""
+
+
+def open_database(folder: str) -> sqlite3.Connection:
+    """A connection to the database in this folder, which is made where there is none.
+
+    What is committed is on the disk. There is no transaction but those that a caller begins with `BEGIN IMMEDIATE`.
+    Any thread may use the connection, one at a time; who opens it closes it.
+
+    Raises:
+        StoreError: the file is no database of ours, or one of another format, or cannot be used.
+    """
+    path = os.path.join(folder, FILE_NAME)
+    with store_errors(path):
+        connection = sqlite3.connect(path, timeout=LONGEST_WAIT_S, isolation_level=None, check_same_thread=False)
+        try:
+            _prepare(connection, path)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+@contextmanager
+def store_errors(path: str) -> Iterator[None]:
+    """Whatever the database at `path` or the disk refuses comes out as a `StoreError`."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise StoreError(_sentence(error, path)) from error
+    except OSError as error:
+        raise StoreError(os_failure(error, "use the database", path).message) from error
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """All of what is done inside, or none of it; it is on the disk afterwards."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:  # a full disk may have rolled it back already
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _prepare(connection: sqlite3.Connection, path: str) -> None:
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA fullfsync = ON")  # macOS: through the disk's own cache, as fsync does elsewhere
+    if _is_empty(connection):
+        connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        connection.execute("PRAGMA journal_mode = WAL")
+        with transaction(connection):
+            if _is_empty(connection):  # nobody was faster
+                _make_tables(connection)
+    _check_format(connection, path)
+
+
+def _is_empty(connection: sqlite3.Connection) -> bool:
+    return not _number(connection, "PRAGMA application_id") and not _number(
+        connection, "SELECT count(*) FROM sqlite_master"
+    )
+
+
+def _make_tables(connection: sqlite3.Connection) -> None:
+    for statement in SCHEMA.split(";"):
+        connection.execute(statement)
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {FORMAT}")
+
+
+def _check_format(connection: sqlite3.Connection, path: str) -> None:
+    elsewhere = f"set {DATA_DIR_VARIABLE} to another folder"
+    if _number(connection, "PRAGMA application_id") != APPLICATION_ID:
+        message = f"The file {quoted(path)} is not a database of mendgraph: move it away, or {elsewhere}."
+        raise StoreError(message)
+    found = _number(connection, "PRAGMA user_version")
+    if found > FORMAT:
+        message = (
+            f"The database {quoted(path)} was written by a newer mendgraph (format {found}, this one knows {FORMAT}):"
+            f" update mendgraph, or {elsewhere}."
+        )
+        raise StoreError(message)
+    if found < FORMAT:
+        message = (
+            f"The database {quoted(path)} was written by an older mendgraph (format {found}, this one knows {FORMAT}),"
+            f" whose runs this one cannot read: finish them with that version, or move the file away, or {elsewhere}."
+        )
+        raise StoreError(message)
+
+
+def _number(connection: sqlite3.Connection, question: str) -> int:
+    (answer,) = connection.execute(question).fetchone()
+    return int(answer)
+
+
+def _sentence(error: sqlite3.Error, path: str) -> str:
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF  # the primary code of an extended one
+    if code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
+        return (
+            f"The database {quoted(path)} is damaged, or no database at all ({error}): put a backup in its place, or"
+            " move it away and begin with a new one."
+        )
+    reason = _REASONS.get(code, f"{str(error).rstrip('.')}. Try again, or move it away and begin with a new one")
+    return f"The database {quoted(path)} cannot be used: {reason}."

@@ -1,0 +1,234 @@
+"""Files become again what they were before a run, or before one of its steps: time travel for the workspace.
+
+First it is looked at all files that the run changed, and nothing is done where somebody else has changed one of them
+since. Then they are restored in changes that are recorded like those of a run, so that a kill in the middle harms
+nothing: whoever restores again goes on. Only when all is done the run's own changes count as taken back.
+"""
+
+import errno
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from nodes.execute_tools.environment.change_places import MOST_CHANGES, Change, DeleteFile, WriteFile
+from nodes.execute_tools.environment.current_files import LARGEST_BACKUP
+from nodes.execute_tools.environment.database import StoreError
+from nodes.execute_tools.environment.failures import os_failure, quoted
+from nodes.execute_tools.environment.found_files import bytes_at, found_at, size_at
+from nodes.execute_tools.environment.handles import closing, open_directory, open_root
+from nodes.execute_tools.environment.journal import UNDO_EFFECT, Journal
+from nodes.execute_tools.environment.journal_records import CallKey, RecordedChange
+from nodes.execute_tools.environment.open_folders import sync_folder
+from nodes.execute_tools.environment.restore_plan import (
+    Found,
+    FoundAbove,
+    LeftFile,
+    Obstacle,
+    RestorePlan,
+    RestoreStep,
+    net_effects,
+    restore_plan,
+)
+from nodes.execute_tools.environment.workspace import Workspace
+from nodes.execute_tools.policy.idempotency import call_fingerprint
+from nodes.records import ChangeKind, ToolError, ToolErrorCode
+
+__all__ = ["Restored", "RestoredFile", "restore"]
+
+UNDO_TOOL: Final = "undo"
+
+MOST_BYTES: Final = 50_000_000
+"""Of one change: all of it is held in memory, together with what it replaces."""
+
+_STAYS: Final = frozenset(
+    {errno.ENOENT, errno.ENOTDIR, errno.ENOTEMPTY, errno.EEXIST, errno.ESTALE, errno.EBUSY, errno.EACCES, errno.EPERM}
+)
+"""Why a directory is not taken away: somebody needs it, holds it, or has put something else there. Source: rmdir(2)."""
+
+_NAMED: Final = 5
+"""Files that a message names for each obstacle; all of them are among the suggestions."""
+
+
+class RestoredFile(NamedTuple):
+    """A file that is as it was. CREATED is one that was made again, DELETED one that the run had made."""
+
+    path: str
+    kind: ChangeKind
+
+
+class Restored(NamedTuple):
+    """What was done. `left` are files that stay as they are, `removed` directories, `steps` those taken back."""
+
+    files: tuple[RestoredFile, ...] = ()
+    left: tuple[LeftFile, ...] = ()
+    removed: tuple[str, ...] = ()
+    steps: tuple[int, ...] = ()
+
+
+def restore(
+    journal: Journal, workspace: Workspace, run: str, from_step: int = 0, *, skip_changed: bool = False
+) -> Restored | ToolError:
+    """Give each file that the run changed from this step on the bytes and permission bits that it had before.
+
+    Directories that the run made go away where they are empty. A file that somebody else has changed, that may not be
+    written or whose old bytes are not at hand is an error that names it, and nothing is changed; with `skip_changed`
+    it stays as it is, for good, and the others are restored. Whoever calls holds the workspace's lock, and what an
+    earlier process left open is recovered.
+
+    Returns:
+        What was restored, or CONFLICT, PERMISSION_DENIED or IO_ERROR. After an error in the middle, which says so, and
+        after a kill the same call goes on.
+    """
+    try:
+        with closing(open_root(workspace.root)) as root, journal.held():
+            return _Restoring(journal, workspace, root, run, from_step).run(skip_changed=skip_changed)
+    except StoreError as error:
+        return ToolError(code=ToolErrorCode.IO_ERROR, message=str(error))
+    except OSError as error:
+        return os_failure(error, "restore", ".")
+
+
+class _Restoring:
+    def __init__(self, journal: Journal, workspace: Workspace, root_fd: int, run: str, from_step: int) -> None:
+        self._journal, self._workspace, self._root_fd = journal, workspace, root_fd
+        self._run, self._from_step = run, from_step
+        self._removed: list[str] = []
+
+    def run(self, *, skip_changed: bool) -> Restored | ToolError:
+        changes = self._journal.changes_of(self._run, self._from_step)
+        plan = self._plan(changes)
+        if plan.left and not skip_changed:
+            return _refusal(plan.left)
+        failure = self._carry_out(plan)
+        if failure is not None:
+            return failure
+        self._journal.revert([change.token for change in changes])
+        return Restored(
+            tuple(sorted(RestoredFile(step.path, step.kind) for step in plan.all_steps)),
+            plan.left,
+            tuple(self._removed),
+            tuple(sorted({change.step for change in changes})),
+        )
+
+    def _plan(self, changes: Sequence[RecordedChange]) -> RestorePlan:
+        found = {effect.path: found_at(self._root_fd, effect.path) for effect in net_effects(changes)}
+        plan = restore_plan(changes, found)
+        refusals = (self._refused(step, found[step.path]) for step in plan.all_steps)
+        refused = {refusal.path: refusal for refusal in refusals if refusal is not None}
+        return restore_plan(changes, found, refused) if refused else plan
+
+    def _refused(self, step: RestoreStep, found: Found) -> LeftFile | None:
+        denial = self._workspace.denied(step.path, for_write=True)
+        makes_room = isinstance(found, FoundAbove)  # the name cannot be looked up yet, and was judged before that
+        if denial is not None and not (makes_room and denial.code is ToolErrorCode.INVALID_ARGUMENT):
+            return LeftFile(step.path, Obstacle.DENIED, denial.message)
+        if size_at(self._root_fd, step.path) > LARGEST_BACKUP:
+            return LeftFile(step.path, Obstacle.TOO_LARGE)
+        if step.goal.sha256 and self._bytes(step) is None:
+            return LeftFile(step.path, Obstacle.BACKUP_MISSING)
+        return None
+
+    def _carry_out(self, plan: RestorePlan) -> ToolError | None:
+        if not plan.all_steps:
+            return self._remove(plan.directories)
+        call = self._journal.begin(self._key())
+        workspace = self._workspace.recorded(self._journal.recorder(call))
+        restored = 0
+        for steps in (plan.clearing, plan.steps):
+            for batch in self._batches(steps):
+                done = workspace.change_files(batch)
+                if isinstance(done, ToolError):
+                    return _told(done, restored)
+                restored += len(batch)
+            failure = self._remove(plan.directories)
+            if failure is not None:
+                return _told(failure, restored)
+        self._journal.end(call, json.dumps({"restored": restored}))
+        return None
+
+    def _key(self) -> CallKey:
+        """A call of its own for each undo, so that what it changes is told apart from what the run did."""
+        execution = f"{UNDO_TOOL}-{secrets.token_hex(8)}"
+        fingerprint = call_fingerprint(UNDO_TOOL, {"run": self._run, "from_step": self._from_step})
+        return CallKey(self._run, execution, self._from_step, 0, UNDO_TOOL, UNDO_EFFECT, fingerprint)
+
+    def _batches(self, steps: Sequence[RestoreStep]) -> Iterator[list[Change]]:
+        """The steps as changes of a bounded size each."""
+        batch: list[Change] = []
+        size = 0
+        for step in steps:
+            data = self._bytes(step) if step.goal.sha256 else b""
+            if data is None:
+                raise StoreError(f"The backup of {quoted(step.path)} is gone or damaged: nothing can bring it back.")
+            batch.append(_change(step, data))
+            size += len(data)
+            if len(batch) == MOST_CHANGES or size >= MOST_BYTES:
+                yield batch
+                batch, size = [], 0
+        if batch:
+            yield batch
+
+    def _bytes(self, step: RestoreStep) -> bytes | None:
+        """What the file is to hold; it holds that already where only its mode was changed."""
+        same = step.goal.sha256 == step.now.sha256
+        data = bytes_at(self._root_fd, step.path) if same else self._journal.backup(step.goal.sha256)
+        return data if data is not None and _sha256(data) == step.goal.sha256 else None
+
+    def _remove(self, directories: Sequence[str]) -> ToolError | None:
+        """Take away those of the directories that are empty; what is there no more, or is used by now, is no error."""
+        for name in directories:
+            *above, last = name.split("/")
+            try:
+                with closing(open_directory(self._root_fd, above)) as parent:
+                    os.rmdir(last, dir_fd=parent)
+                    self._removed.append(name)
+                    sync_folder(parent)
+            except OSError as error:
+                if error.errno not in _STAYS:
+                    return os_failure(error, "delete", name)
+        return None
+
+
+def _change(step: RestoreStep, data: bytes) -> Change:
+    if not step.goal.sha256:
+        return DeleteFile(step.path, step.now.sha256, even_read_only=True)
+    return WriteFile(step.path, data, step.now.sha256, step.goal.mode, even_read_only=True)
+
+
+def _refusal(left: Sequence[LeftFile]) -> ToolError:
+    """The error that names what stands in the way."""
+    obstacles = sorted({each.obstacle for each in left}, key=list(Obstacle).index)
+    code = ToolErrorCode.CONFLICT
+    if len(obstacles) == 1:
+        code = _CODES.get(obstacles[0], code)
+    said = " ".join(f"{each}: {_names([file for file in left if file.obstacle is each])}." for each in obstacles)
+    remedy = "Look at what is there. With skip_changed all other files are restored, and these stay as they are."
+    return ToolError(
+        code=code,
+        message=f"Nothing was restored. {said} {remedy}",
+        suggestions=tuple(each.path for each in left),
+    )
+
+
+_CODES: Final = {Obstacle.DENIED: ToolErrorCode.PERMISSION_DENIED, Obstacle.BACKUP_MISSING: ToolErrorCode.IO_ERROR}
+
+
+def _names(left: Sequence[LeftFile]) -> str:
+    named = [quoted(each.path) + (f" ({each.detail.rstrip('.')})" if each.detail else "") for each in left[:_NAMED]]
+    more = len(left) - len(named)
+    return ", ".join(named) + (f" and {more} more" if more else "")
+
+
+def _told(error: ToolError, restored: int) -> ToolError:
+    """The error of a change, with what was restored before."""
+    if not restored:
+        return error
+    message = f"{error.message} Files that were restored before that: {restored}. Undo again to go on."
+    return error.model_copy(update={"message": message})
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,39 @@
+"""What the sweeps share: the library, built once, and servers of the sample plays."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.crash import shim
+from tests.crash.fork_server import ForkServer
+
+
+@pytest.fixture(scope="session")
+def shim_library(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library, for `ForkServer`. Where it cannot be built its tests are skipped, and nobody can overlook it."""
+    if lacking := shim.lacking():
+        reason = f"THE KILL SWEEP DOES NOT RUN HERE: {lacking}"
+        capture = pytestconfig.pluginmanager.getplugin("capturemanager")
+        assert capture is not None
+        with capture.global_and_fixture_disabled():
+            sys.stderr.write(f"\n{reason}\n")
+        pytest.skip(reason)
+    return shim.built(tmp_path_factory.mktemp("shim"))
+
+
+@pytest.fixture(scope="session")
+def sample_servers(shim_library: Path) -> Iterator[list[ForkServer]]:
+    """Two servers of `sample_plays`, one for each core."""
+    with (
+        ForkServer(shim_library, "tests.crash.sample_plays") as one,
+        ForkServer(shim_library, "tests.crash.sample_plays") as other,
+    ):
+        yield [one, other]
+
+
+@pytest.fixture(scope="session")
+def sample_server(sample_servers: list[ForkServer]) -> ForkServer:
+    """The first of them."""
+    return sample_servers[0]

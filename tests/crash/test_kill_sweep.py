@@ -1,0 +1,166 @@
+"""A run that is killed at every point and resumed: every file old or new, no work lost, no effect twice."""
+
+import json
+import random
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pytest
+
+from tests.crash.fork_server import ForkServer, Played
+from tests.crash.play import AFTER, BEFORE, COMMANDED
+from tests.crash.shim import How
+from tests.crash.sweep import Point, points, sweep
+
+SECOND_KILLS: Final = 500
+NAMING: Final = re.compile(r"(?:rename|link|unlink)\w* (?P<name>\S+)$")
+"""The calls by which a name comes to mean another file, or none."""
+EFFECTS: Final = Counter({"a.txt": 1, "b.txt": 1, "c.txt": 1, "d.txt": 1, "file.txt": 1})
+"""How often each name changes its meaning in a run that nobody disturbs."""
+
+
+@pytest.fixture(scope="module")
+def servers(shim_library: Path) -> Iterator[list[ForkServer]]:
+    with (
+        ForkServer(shim_library, "tests.crash.play") as one,
+        ForkServer(shim_library, "tests.crash.play") as other,
+    ):
+        yield [one, other]
+
+
+@pytest.fixture(scope="module")
+def calls(servers: list[ForkServer], tmp_path_factory: pytest.TempPathFactory) -> int:
+    place = Place(tmp_path_factory.mktemp("whole"))
+    played = servers[0].run("begin", place.argument)
+    assert played.value["kind"] == "FINISHED", played
+    place.check_end(played.value, [played])
+    return played.calls
+
+
+class Place:
+    """A workspace and the data folder of its runs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root, self.data = folder / "root", folder / "data"
+        for name, text in BEFORE.items():
+            path = self.root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+            path.chmod(0o640)
+        self.argument = {"root": str(self.root), "data": str(self.data)}
+
+    def files(self) -> dict[str, str]:
+        return {
+            path.relative_to(self.root).as_posix(): path.read_text()
+            for path in sorted(self.root.rglob("*"))
+            if path.is_file()
+        }
+
+    def check_old_or_new(self) -> None:
+        """At the instant of the kill, before anything could mend it; temporaries may be there."""
+        found = {name: text for name, text in self.files().items() if not name.endswith(".mendgraph-tmp")}
+        commanded = found.pop(COMMANDED, "ran\n")
+        assert commanded == "ran\n"
+        for name in {*BEFORE, *AFTER, *found}:
+            assert found.get(name) in {BEFORE.get(name), AFTER.get(name)}, name
+
+    def check_end(self, told: Mapping[str, Any], played: Sequence[Played]) -> None:
+        """After the run has gone on to its end."""
+        assert (told["kind"], told["message"]) == ("FINISHED", "All done.")
+        files = self.files()
+        results = [json.loads(text) for kind, text in told["history"] if kind == "tool"]
+        assert [result["ok"] for result in results[:5]] == [True] * 5, results
+        command = results[5]
+        assert len(results) == 6
+        if command["ok"]:
+            assert files.pop(COMMANDED) == "ran\n"
+        else:
+            assert command["error"]["code"] == "outcome_unknown"
+            assert files.pop(COMMANDED, "ran\n") == "ran\n"
+        assert files == AFTER
+        assert {oct((self.root / name).stat().st_mode & 0o777) for name in BEFORE if name in AFTER} == {"0o640"}
+        repeated = effects(played) - EFFECTS
+        assert not repeated, repeated
+
+
+def effects(played: Sequence[Played]) -> Counter[str]:
+    """How often each name of the workspace has changed its meaning."""
+    found: Counter[str] = Counter()
+    for each in played:
+        found.update(match["name"] for line in each.trace if (match := NAMING.match(line)))
+    return Counter({name: count for name, count in found.items() if name in EFFECTS})
+
+
+def test_a_run_that_is_killed_anywhere_goes_on_as_if_nothing_had_been(
+    servers: list[ForkServer], calls: int, tmp_path: Path
+) -> None:
+    def play(server: ForkServer, point: Point) -> None:
+        place = Place(tmp_path / str(point))
+        first = server.run("begin", place.argument, point.at, point.how)
+        assert first.killed
+        place.check_old_or_new()
+        second = server.run("resume", place.argument)
+        # At `kill_before` the last call of the trace was not made any more.
+        made = first if point.how == "kill_after" else _without_last(first)
+        place.check_end(second.value, [made, second])
+
+    every = points(calls, "kill_before", "kill_after")
+    assert sweep(every, play, servers) == len(every)
+
+
+class Pair(NamedTuple):
+    """Where the run was killed, and where its resumption."""
+
+    first: int
+    second: int
+
+    def __str__(self) -> str:
+        """As it is said and repeated."""
+        return f"kill_after:{self.first}+{self.second}"
+
+
+def test_a_resumed_run_may_be_killed_as_well(servers: list[ForkServer], calls: int, tmp_path: Path) -> None:
+    choice = random.Random(4)
+    pairs = {Pair(choice.randint(1, calls), choice.randint(1, calls)) for _ in range(2 * SECOND_KILLS)}
+
+    def play(server: ForkServer, pair: Pair) -> None:
+        place = Place(tmp_path / str(pair))
+        first = server.run("begin", place.argument, pair.first, "kill_after")
+        second = server.run("resume", place.argument, pair.second, "kill_after")
+        place.check_old_or_new()
+        third = server.run("resume", place.argument)
+        place.check_end(third.value, [first, second, third])
+
+    chosen = sorted(pairs)[:: max(1, len(pairs) // SECOND_KILLS)][:SECOND_KILLS]
+    assert sweep(chosen, play, servers) == len(chosen)
+
+
+@pytest.mark.parametrize("how", ["EIO", "ENOSPC", "ENOSPC_on"])
+def test_a_disk_that_fails_at_any_call_is_a_clear_error_and_harms_no_file(
+    servers: list[ForkServer], calls: int, tmp_path: Path, how: How
+) -> None:
+    def play(server: ForkServer, point: Point) -> None:
+        place = Place(tmp_path / str(point))
+        first = server.run("begin", place.argument, point.at, how)
+        assert not first.killed
+        assert first.value["kind"] in {"FINISHED", "SYSTEM_ERROR"}, first.value
+        assert first.value["message"]
+        assert "Traceback" not in first.stderr
+        place.check_old_or_new()
+        temporaries = [name for name in place.files() if name.endswith(".mendgraph-tmp")]
+        assert temporaries == [] or first.value["kind"] == "SYSTEM_ERROR"
+        second = server.run("resume", place.argument)
+        place.check_old_or_new()
+        assert not [name for name in place.files() if name.endswith(".mendgraph-tmp")]
+        assert second.value["kind"] == "FINISHED", second.value
+
+    every = points(calls, how)
+    assert sweep(every, play, servers) == len(every)
+
+
+def _without_last(played: Played) -> Played:
+    return replace(played, trace=played.trace[:-1])

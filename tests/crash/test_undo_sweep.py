@@ -1,0 +1,67 @@
+"""An undo that is killed or failed at every point, and made again: all of the workspace is as before the run."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.crash.fork_server import ForkServer
+from tests.crash.shim import How
+from tests.crash.sweep import Point, points, sweep
+from tests.crash.undo_play import change, prepare
+from tests.nodes.execute_tools.environment.journaled_runs import memory_folder, tree
+
+
+class Scene:
+    """A workspace after a run, to be copied for each point; `before` is what was there before the run."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        world = prepare(folder / "whole")
+        self.before = tree(world.root)
+        change(world)
+
+    def copy(self, name: str) -> Path:
+        return Path(shutil.copytree(self._folder / "whole", self._folder / name, symlinks=True))
+
+
+@pytest.fixture(scope="module")
+def servers(shim_library: Path) -> Iterator[list[ForkServer]]:
+    with (
+        ForkServer(shim_library, "tests.crash.undo_play") as one,
+        ForkServer(shim_library, "tests.crash.undo_play") as other,
+    ):
+        yield [one, other]
+
+
+@pytest.fixture(scope="module")
+def scene() -> Iterator[Scene]:
+    with memory_folder() as folder:
+        yield Scene(folder)
+
+
+@pytest.fixture(scope="module")
+def calls(servers: list[ForkServer], scene: Scene) -> int:
+    whole = scene.copy("undone")
+    played = servers[0].run("undo", str(whole))
+    assert played.value == {"left": []}
+    assert tree(whole / "root") == scene.before
+    return played.calls
+
+
+@pytest.mark.parametrize("how", ["kill_after", "EIO", "ENOSPC_on"])
+def test_an_undo_that_is_cut_off_anywhere_is_made_again(
+    servers: list[ForkServer], scene: Scene, calls: int, how: How
+) -> None:
+    def play(server: ForkServer, point: Point) -> None:
+        folder = scene.copy(str(point))
+        first = server.run("undo", str(folder), point.at, point.how)
+        assert first.killed or first.value == {"left": []} or first.value["error"]
+        second = server.run("undo", str(folder))
+        assert second.value == {"left": []}
+        assert tree(folder / "root") == scene.before
+        shutil.rmtree(folder)
+
+    every = points(calls, how)
+    assert sweep(every, play, servers) == len(every)

@@ -1,0 +1,51 @@
+"""The undo that is killed at every point: files come back, change back and go away, and make room for each other."""
+
+from pathlib import Path
+from typing import Any
+
+from nodes.execute_tools.environment.database import StoreError
+from nodes.execute_tools.environment.recovery import recover
+from nodes.execute_tools.environment.restoring import Restored, restore
+from nodes.execute_tools.environment.workspace import DeleteFile, MoveFile, WriteFile
+from tests.nodes.execute_tools.environment.journaled_runs import World, swap
+from tests.nodes.execute_tools.environment.layout import sha
+
+BEFORE = {
+    "a": (b"a", 0o644),
+    "d/a": (b"x", 0o444),
+    "d/b": (b"y", 0o755),
+    "old": (b"old", 0o600),
+    "gone": (b"gone", 0o640),
+}
+
+
+def prepare(folder: Path) -> World:
+    """A workspace of these files, which nobody has touched yet."""
+    folder.mkdir(exist_ok=True)
+    world = World(folder)
+    for name, (data, mode) in BEFORE.items():
+        (world.root / name).parent.mkdir(exist_ok=True)
+        (world.root / name).write_bytes(data)
+        (world.root / name).chmod(mode)
+    return world
+
+
+def change(world: World) -> None:
+    """All kinds of changes; a file and a directory come in each other's place."""
+    world.command(1, lambda root: swap(root, "a/b/c", b"new"))
+    world.command(2, lambda root: swap(root, "d", b"file"))
+    world.done(3, MoveFile("old", "made/in/here", sha(b"old")), WriteFile("made/too", b"new"))
+    world.done(4, DeleteFile("gone", sha(b"gone")), WriteFile("a/b/c", b"newer", sha(b"new"), 0o755))
+
+
+def undo(folder: str) -> dict[str, Any]:
+    """What a person's command does: what was cut off is brought to an end, then the run is taken back."""
+    world = World(Path(folder))
+    try:
+        for each in recover(world.journal, str(world.root)):
+            if each.state == "intended":
+                return {"error": each.sentence}
+    except StoreError as error:
+        return {"error": str(error)}
+    done = restore(world.journal, world.workspace, "run")
+    return {"left": [file.path for file in done.left]} if isinstance(done, Restored) else {"error": done.message}

@@ -1,0 +1,36 @@
+"""A model in this process whose line depends on the conversation alone, so that a resumed run hears what comes next."""
+
+from collections.abc import Callable, Sequence
+
+from nodes.call_model.model import Call
+from nodes.records import ModelReply, ProviderFailure
+from tests.doubles.replies import Say
+from tests.doubles.scripted_model import Line, reply_of
+
+
+class HistoryModel:
+    """What `build_graph(model=...)` takes. A prompt that holds N replies is answered with line N, the same each time.
+
+    After the last line `then` is repeated. `calls` holds each call as it came. The ids of native calls depend on the
+    line alone as well.
+    """
+
+    def __init__(self, lines: Sequence[Line], then: Line | None = None) -> None:
+        self.calls: list[Call] = []
+        self._lines = tuple(lines)
+        self._then = then or Say("Done.")
+
+    def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
+        """Say the line that comes next in this conversation."""
+        self.calls.append(call)
+        replies = sum(message["role"] == "assistant" for message in call.prompt.messages)
+        line = self._lines[replies] if replies < len(self._lines) else self._then
+        if isinstance(line, ProviderFailure):
+            return line
+        if line.text:
+            on_text(line.text)
+        return reply_of(line, replies + 1, call)
+
+    async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
+        """Say it in an event loop."""
+        return self.complete(call, on_text)

@@ -1,0 +1,149 @@
+"""What makes turns last: the workspace is a run's own while it works, and each turn is written down first."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langgraph.checkpoint.memory import InMemorySaver
+
+from graph.context import AgentContext
+from graph.run_keeper import Begun, RunKeeper
+from graph.store import Store
+from graph.workspace_records import WorkspaceRecords
+from graph.workspace_saver import WorkspaceSaver
+from nodes.execute_tools.environment.run_folder import run_folder, workspace_folder, workspace_folder_path
+from nodes.execute_tools.environment.run_lock import Owner, RunLock
+from nodes.records import Outcome, OutcomeKind, StopCause, StopReason
+
+DONE = Outcome(kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="Done.", answer="Done.")
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
+    (tmp_path / "root").mkdir()
+    return str(tmp_path / "root")
+
+
+class Kept(RunKeeper):
+    """A keeper with the records of its machine."""
+
+    def __init__(self, root: str, thread_id: str = "one", **more: Any) -> None:
+        settings: dict[str, Any] = {"secrets": ("s3cr3t-value",), "durability": "sync", "checkpointer": None, **more}
+        super().__init__(AgentContext(workspace=root), thread_id, **settings)
+        self.records = WorkspaceRecords()
+
+    def start(self, request: str = "Mend it.") -> Begun | StopCause:
+        return self.begin(request, self.records)
+
+    def again(self) -> Begun | StopCause:
+        return self.begin_again(self.records)
+
+
+@pytest.fixture
+def kept(root: str) -> Any:
+    keeper = Kept(root)
+    yield keeper
+    keeper.close()
+
+
+def test_a_turn_is_written_down_before_it_begins(kept: Kept, root: str) -> None:
+    assert kept.start() == Begun("Mend it.", "request-1")
+    record = kept.record()
+    assert record is not None
+    assert (record.run_id, record.task, record.turns, record.state) == ("one", "Mend it.", 1, "working")
+    assert record.context == AgentContext(workspace=root)
+    assert isinstance(kept.saver, WorkspaceSaver)
+
+
+def test_its_end_is_written_down_and_the_next_turn_has_the_next_number(kept: Kept) -> None:
+    kept.start()
+    kept.end(DONE)
+    record = kept.record()
+    assert record is not None
+    assert (record.state, record.kind, record.answer) == ("ended", "FINISHED", "Done.")
+    assert kept.start("And now?") == Begun("And now?", "request-2")
+
+
+def test_a_turn_that_was_cut_off_is_begun_again_as_it_was(kept: Kept, root: str) -> None:
+    kept.start()
+    kept.close()
+    other = Kept(root)
+    assert other.again() == Begun("Mend it.", "request-1")
+    other.close()
+
+
+def test_the_workspace_and_the_thread_are_its_own_until_it_ends(kept: Kept, root: str) -> None:
+    kept.start()
+    for folder in (workspace_folder(root), run_folder("one")):
+        busy = RunLock(str(folder)).acquire(Owner("other"))
+        assert busy is not None
+        assert "run 'one'" in busy.message
+    kept.end(DONE)
+    for folder in (workspace_folder(root), run_folder("one")):
+        with RunLock(str(folder)) as lock:
+            assert lock.acquire(Owner("other")) is None
+
+
+def test_a_second_run_is_told_who_works_there_and_leaves_nothing_locked(kept: Kept, root: str) -> None:
+    kept.start()
+    second = Kept(root, "two")
+    refused = second.start()
+    assert isinstance(refused, StopCause)
+    assert (refused.reason, "run 'one'" in refused.message) == (StopReason.WORKSPACE_BUSY, True)
+    assert str(os.getpid()) in refused.message
+    kept.end(DONE)
+    assert second.start() == Begun("Mend it.", "request-1")
+    second.close()
+
+
+def test_a_thread_is_at_work_in_one_workspace_at_a_time(kept: Kept, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    kept.start()
+    second = Kept(str(tmp_path / "elsewhere"))
+    refused = second.start()
+    assert isinstance(refused, StopCause)
+    assert "on the run one" in refused.message
+    with RunLock(workspace_folder_path(str(tmp_path / "elsewhere"))) as lock:
+        assert lock.acquire(Owner("other")) is None
+    second.close()
+
+
+def test_with_a_saver_of_the_users_own_nothing_is_written_down_but_the_workspace_is_taken(root: str) -> None:
+    saver = InMemorySaver()
+    keeper = Kept(root, checkpointer=saver)
+    assert keeper.saver is saver
+    assert keeper.start() == Begun("Mend it.", "")
+    assert keeper.record() is None
+    assert RunLock(workspace_folder_path(root)).acquire(Owner("other")) is not None
+    keeper.close()
+
+
+def test_a_store_that_cannot_be_opened_is_why_the_turn_cannot_begin(root: str) -> None:
+    folder = workspace_folder(root)
+    Path(str(folder), "store.sqlite").write_bytes(b"no database" * 100)
+    keeper = Kept(root)
+    for refused in (keeper.start(), keeper.again()):
+        assert isinstance(refused, StopCause)
+        assert (refused.reason, "store.sqlite" in refused.message) == (StopReason.STORE_FAILED, True)
+    keeper.close()
+
+
+def test_a_workspace_that_is_none_is_left_to_the_machine_to_name(tmp_path: Path) -> None:
+    keeper = Kept(str(tmp_path / "nowhere"))
+    assert keeper.start() == Begun("Mend it.", "")
+    keeper.close()
+
+
+def test_no_secret_is_written_down(kept: Kept, root: str) -> None:
+    kept.start("The password is s3cr3t-value.")
+    kept.end(DONE.model_copy(update={"answer": "It is s3cr3t-value."}))
+    kept.close()
+    data = b"".join(path.read_bytes() for path in Path(workspace_folder_path(root)).rglob("*") if path.is_file())
+    assert b"s3cr3t" not in data
+    store = Store(root)
+    assert [(run.task, run.answer) for run in store.runs()] == [
+        ("The password is [redacted secret].", "It is [redacted secret].")
+    ]
+    store.close()

@@ -1,0 +1,128 @@
+"""The journal of a workspace for one step: alone, and with everything decided that a kill left open."""
+
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graph.workspace_records import WorkspaceRecords, decide_open_changes
+from nodes.execute_tools.environment import run_folder
+from nodes.execute_tools.environment.database import StoreError
+from nodes.execute_tools.environment.journal import Journal
+from nodes.execute_tools.environment.journal_records import CallKey, ChangeState, FileEffect, FileState
+from nodes.execute_tools.environment.run_lock import Owner, RunLock
+from nodes.execute_tools.trace import TraceEvent, TraceSink
+from nodes.records import ToolError, ToolErrorCode
+
+OLD, NEW = b"old", b"new"
+KEY = CallKey("run", "task", 1, 0, "write_file", "write", "f" * 64)
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
+    (tmp_path / "root").mkdir()
+    return str(tmp_path / "root")
+
+
+@pytest.fixture
+def folder(root: str) -> str:
+    made = run_folder.workspace_folder(root)
+    assert isinstance(made, str)
+    return made
+
+
+def journal_of(root: str, events: list[TraceEvent], records: WorkspaceRecords | None = None, **more: Any) -> Any:
+    sink = TraceSink("run", "1", forward=events.append)
+    with (records or WorkspaceRecords()).journal(root, "run", sink, **{"wanted": True, **more}) as journal:
+        return journal
+
+
+def begin_a_change(folder: str) -> None:
+    """A change of a.txt that somebody wrote down and did not end."""
+    effect = FileEffect("a.txt", FileState(sha256(OLD).hexdigest(), 0o644), FileState(sha256(NEW).hexdigest(), 0o644))
+    journal = Journal(folder)
+    journal.intend(journal.begin(KEY), "f" * 16, [effect], {effect.before.sha256: OLD}, [])
+
+
+def test_a_step_without_an_effect_has_no_journal_and_makes_none(root: str, tmp_path: Path) -> None:
+    assert journal_of(root, [], wanted=False) is None
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("on_disk", "state"), [(OLD, ChangeState.UNDONE), (NEW, ChangeState.DONE), (b"other", ChangeState.FOREIGN)]
+)
+def test_what_was_left_open_is_decided_first_and_said(
+    root: str, folder: str, on_disk: bytes, state: ChangeState
+) -> None:
+    begin_a_change(folder)
+    Path(root, "a.txt").write_bytes(on_disk)
+    events: list[TraceEvent] = []
+    journal = journal_of(root, events)
+    found = journal.find("run", "task", 0)
+    assert [change.state for change in found.changes] == [state]
+    assert [(event.name, event.payload["state"]) for event in events] == [("journal.recovered", state.value)]
+    assert Path(root, "a.txt").read_bytes() == on_disk
+    events.clear()
+    assert isinstance(journal_of(root, events), Journal)
+    assert events == []
+
+
+def test_the_workspace_is_locked_for_the_step_and_free_after_it(root: str, folder: str) -> None:
+    with WorkspaceRecords().journal(root, "run", TraceSink("run", "1"), wanted=True):
+        refused = RunLock(folder).acquire(Owner("other"))
+        assert refused is not None
+        assert "run 'run'" in refused.message
+    with RunLock(folder) as lock:
+        assert lock.acquire(Owner("other")) is None
+
+
+def test_a_step_that_waits_too_long_is_told_who_works_there(
+    root: str, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("graph.workspace_records.LONGEST_WAIT_S", 0.0)
+    with RunLock(folder) as lock:
+        assert lock.acquire(Owner("other")) is None
+        busy = journal_of(root, [])
+        assert isinstance(busy, ToolError)
+        assert busy.code is ToolErrorCode.UNAVAILABLE
+
+
+def test_who_holds_the_workspace_for_a_whole_run_does_not_lock_it_again(root: str, folder: str) -> None:
+    records = WorkspaceRecords()
+    with RunLock(folder) as lock:
+        assert lock.acquire(Owner("run")) is None
+        records.hold(root)
+        assert isinstance(journal_of(root, [], records), Journal)
+        records.release(root)
+
+
+def test_a_folder_that_cannot_be_made_is_why_there_is_no_journal(root: str, tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("in the way")
+    refused = journal_of(root, [])
+    assert isinstance(refused, ToolError)
+    assert "data" in refused.message
+
+
+def test_a_journal_that_cannot_be_read_is_none(root: str, folder: str) -> None:
+    Path(folder, "store.sqlite").write_bytes(b"no database at all" * 100)
+    refused = journal_of(root, [])
+    assert isinstance(refused, ToolError)
+    assert "is damaged, or no database" in refused.message
+
+
+def test_a_change_that_cannot_be_brought_to_an_end_holds_everything_up(
+    root: str, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin_a_change(folder)
+    Path(root, "a.txt").write_bytes(OLD)
+
+    def full(*_: object) -> None:
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr(Journal, "settle", full)
+    refused = decide_open_changes(Journal(folder), root)
+    assert isinstance(refused, ToolError)
+    assert "the disk is full" in refused.message

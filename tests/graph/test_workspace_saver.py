@@ -1,0 +1,241 @@
+"""Checkpoints in the workspace's database: whole or not at all, from any thread and any event loop."""
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.messages import HumanMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import empty_checkpoint
+from langgraph.checkpoint.sqlite import SqliteSaver
+
+from graph.build import build_graph
+from graph.context import AgentContext
+from graph.state import serializer
+from graph.workspace_saver import WorkspaceSaver
+from nodes.execute_tools.environment.database import StoreError, open_database
+from tests.doubles.replies import Say
+from tests.doubles.scripted_model import ScriptedModel
+
+CONFIG = RunnableConfig(configurable={"thread_id": "t", "checkpoint_ns": ""})
+
+
+@pytest.fixture
+def saver(tmp_path: Path) -> Iterator[WorkspaceSaver]:
+    opened = WorkspaceSaver(open_database(str(tmp_path)), str(tmp_path / "store.sqlite"), serializer())
+    yield opened
+    opened.close()
+
+
+def put(saver: WorkspaceSaver, number: int) -> RunnableConfig:
+    return saver.put(CONFIG, {**empty_checkpoint(), "id": f"{number:04}"}, {"step": number}, {})
+
+
+# --- Whole or not at all
+
+
+def test_the_writes_of_a_task_are_stored_in_one_transaction(saver: WorkspaceSaver, tmp_path: Path) -> None:
+    """The third of them cannot be stored, so none is, and nothing of it is on the disk either."""
+    config = put(saver, 1)
+    with pytest.raises(StoreError, match="cannot be stored"):
+        saver.put_writes(config, [("a", 1), ("b", 2), ("c", object())], "task")
+    saver.conn.execute(
+        "CREATE TRIGGER third BEFORE INSERT ON writes WHEN new.channel = 'c' BEGIN SELECT RAISE(ABORT, 'no'); END"
+    )
+    with pytest.raises(StoreError, match="no"):
+        saver.put_writes(config, [("a", 1), ("b", 2), ("c", 3)], "task")
+    assert (saver.conn.execute("SELECT * FROM writes").fetchall(), saver.conn.in_transaction) == ([], False)
+    saver.put_writes(config, [("a", 1), ("b", 2)], "task")
+    with closing(open_database(str(tmp_path))) as other:
+        assert other.execute("SELECT channel FROM writes ORDER BY idx").fetchall() == [("a",), ("b",)]
+
+
+def test_what_the_disk_refuses_is_told_and_nothing_is_lost(saver: WorkspaceSaver) -> None:
+    put(saver, 1)
+    pages = saver.conn.execute("PRAGMA page_count").fetchone()[0]
+    saver.conn.execute(f"PRAGMA max_page_count = {pages}")
+    large: Any = {**empty_checkpoint(), "channel_values": {"a": "x" * 100_000}}
+    with pytest.raises(StoreError, match="the disk is full"):
+        saver.put(CONFIG, large, {}, {})
+    assert [found.metadata["step"] for found in saver.list(CONFIG)] == [1]
+
+
+def test_another_process_that_holds_the_database_is_told(saver: WorkspaceSaver, tmp_path: Path) -> None:
+    put(saver, 1)
+    saver.conn.execute("PRAGMA busy_timeout = 0")
+    with closing(open_database(str(tmp_path))) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreError, match="another process"):
+            put(saver, 2)
+        other.execute("ROLLBACK")
+    put(saver, 2)
+    assert [found.metadata["step"] for found in saver.list(CONFIG)] == [2, 1]
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda saver: saver.get_tuple(CONFIG),
+        lambda saver: list(saver.list(CONFIG)),
+        lambda saver: put(saver, 1),
+        lambda saver: saver.put_writes(CONFIG, [("a", 1)], "task"),
+        lambda saver: saver.delete_thread("t"),
+        lambda saver: saver.get_delta_channel_history(config=CONFIG, channels=["messages"]),
+        lambda saver: asyncio.run(saver.aget_tuple(CONFIG)),
+    ],
+)
+def test_once_it_is_closed_every_use_is_a_store_error(saver: WorkspaceSaver, use: Any) -> None:
+    saver.close()
+    with pytest.raises(StoreError, match="closed database"):
+        use(saver)
+
+
+def test_a_stored_value_that_is_damaged_is_refused(saver: WorkspaceSaver) -> None:
+    put(saver, 1)
+    saver.conn.execute("UPDATE checkpoints SET checkpoint = x'c1'")
+    with pytest.raises(StoreError, match="A stored value is damaged"):
+        saver.get_tuple(CONFIG)
+
+
+def test_the_table_that_we_make_ourselves_is_langgraphs(saver: WorkspaceSaver) -> None:
+    put(saver, 1)
+    with closing(sqlite3.connect(":memory:")) as connection:
+        plain = SqliteSaver(connection)
+        plain.setup()
+        tables = [each.execute("PRAGMA table_info(writes)").fetchall() for each in (saver.conn, connection)]
+        names = [
+            {name for (name,) in each.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            for each in (saver.conn, connection)
+        ]
+    assert tables[0] == tables[1]
+    assert names[1] - names[0] == set()
+
+
+# --- From any thread
+
+
+def test_who_looks_at_a_checkpoint_may_ask_for_others_meanwhile(saver: WorkspaceSaver) -> None:
+    """A saver that held its lock from one checkpoint to the next would wait here for ever."""
+    for number in range(3):
+        put(saver, number)
+    assert [saver.get_tuple(each.config) == each for each in saver.list(CONFIG)] == [True] * 3
+
+
+def test_threads_write_one_after_the_other(saver: WorkspaceSaver) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda number: put(saver, number), range(64)))
+    assert [found.metadata["step"] for found in saver.list(CONFIG)] == list(reversed(range(64)))
+
+
+def test_versions_are_short_and_grow(saver: WorkspaceSaver) -> None:
+    """They are compared as texts, also where the number of digits changes."""
+    versions = [saver.get_next_version(None, None)]
+    for _ in range(1_000):
+        versions.append(saver.get_next_version(versions[-1], None))
+    assert versions == sorted(set(versions))
+    assert {len(version) for version in versions} == {8}
+
+
+# --- From an event loop
+
+
+def test_async_calls_do_what_the_others_do(saver: WorkspaceSaver) -> None:
+    async def use() -> None:
+        config = await saver.aput(CONFIG, {**empty_checkpoint(), "id": "1"}, {"step": 1}, {})
+        await saver.aput_writes(config, [("messages", [HumanMessage("x", id="1")])], "task", "path")
+        child = await saver.aput(config, {**empty_checkpoint(), "id": "2"}, {"step": 2}, {})
+        assert await saver.aget_tuple(child) == saver.get_tuple(child)
+        assert [each async for each in saver.alist(CONFIG, limit=1)] == list(saver.list(CONFIG, limit=1))
+        history = await saver.aget_delta_channel_history(config=child, channels=["messages"])
+        assert history == saver.get_delta_channel_history(config=child, channels=["messages"])
+        assert history["messages"]["writes"] == [("task", "messages", [HumanMessage("x", id="1")])]
+        await saver.adelete_thread("t")
+        assert await saver.aget_tuple(CONFIG) is None
+
+    asyncio.run(use())
+
+
+def test_a_write_that_has_begun_is_made_before_its_cancelled_task_ends(
+    saver: WorkspaceSaver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(saver, 1)
+    begun, free, setup = threading.Event(), threading.Event(), saver.setup
+
+    def slowly() -> None:
+        begun.set()
+        free.wait()
+        setup()
+
+    async def cancel() -> list[int]:
+        monkeypatch.setattr(saver, "setup", slowly)
+        task = asyncio.create_task(saver.aput(CONFIG, {**empty_checkpoint(), "id": "2"}, {"step": 2}, {}))
+        await asyncio.to_thread(begun.wait)
+        task.cancel()
+        await asyncio.sleep(0)
+        assert not task.done()
+        free.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return [each.metadata["step"] for each in saver.list(CONFIG)]
+
+    assert asyncio.run(cancel()) == [2, 1]
+
+
+def test_a_write_that_fails_after_its_task_was_cancelled_disturbs_nobody(
+    saver: WorkspaceSaver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    begun, free = threading.Event(), threading.Event()
+
+    def fail() -> None:
+        begun.set()
+        free.wait()
+        raise sqlite3.OperationalError("disk I/O error")
+
+    async def cancel() -> None:
+        monkeypatch.setattr(saver, "setup", fail)
+        task = asyncio.create_task(saver.aget_tuple(CONFIG))
+        await asyncio.to_thread(begun.wait)
+        task.cancel()
+        await asyncio.sleep(0)
+        free.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancel())
+    assert caplog.records == []
+    assert not saver.lock.locked()
+
+
+# --- Under the machine
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+def test_sync_and_async_runs_leave_the_same_thread(
+    saver: WorkspaceSaver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durability: Any, strict: bool
+) -> None:
+    monkeypatch.setattr("langgraph.checkpoint.serde._msgpack.STRICT_MSGPACK_ENABLED", strict)
+    machine = build_graph(saver, model=ScriptedModel([], then=Say("Done.")))
+    options: Any = {"context": AgentContext(workspace=str(tmp_path), audit=False), "durability": durability}
+    request: Any = {"messages": [HumanMessage("Hi.", id="1")]}
+    ways = [RunnableConfig(configurable={"thread_id": name}) for name in ("sync", "async")]
+    machine.invoke(request, ways[0], **options)
+    asyncio.run(machine.ainvoke(request, ways[1], **options))
+
+    async def read(config: RunnableConfig) -> list[Any]:
+        return [each async for each in machine.aget_state_history(config)]
+
+    states = [machine.get_state(config) for config in ways]
+    assert [[each.content for each in state.values["messages"]] for state in states] == [["Hi.", "Done."]] * 2
+    assert [state.next for state in states] == [(), ()]
+    assert [asyncio.run(read(config))[0].values for config in ways] == [state.values for state in states]
+    histories = [
+        [(each.next, (each.metadata or {})["step"]) for each in machine.get_state_history(config)] for config in ways
+    ]
+    assert histories[0] == histories[1]

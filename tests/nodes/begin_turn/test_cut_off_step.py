@@ -1,0 +1,89 @@
+"""A step that was cut off enters the history before the next request."""
+
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
+
+from nodes.begin_turn.cut_off_step import NOT_RUN, CutOffState, close_step, cut_off_items
+from nodes.language.history import close_dangling_calls, settle_exchange
+from nodes.records import (
+    CallError,
+    CallResult,
+    ExtractionError,
+    ExtractionErrorType,
+    ModelReply,
+    Outcome,
+    OutcomeKind,
+    Profile,
+    Protocol,
+    RawCall,
+    Reading,
+    StopReason,
+    ToolCall,
+    ToolErrorCode,
+    ToolResult,
+)
+
+EDIT = ToolCall(call_id="c1", tool="edit_file", arguments={"path": "a"}, raw_arguments='{"path": "a"}')
+RUN = ToolCall(call_id="c2", tool="run_command", arguments={"argv": ["ls"]}, raw_arguments='{"argv": ["ls"]}')
+BROKEN = CallError(
+    call_id="c3",
+    tool="x",
+    raw_arguments="{",
+    error=ExtractionError(ExtractionErrorType.INVALID_JSON_SYNTAX, 0, "{", "cut"),
+)
+DONE = CallResult(call_id="c1", tool="edit_file", result=ToolResult.success(path="a"))
+HISTORY: list[AnyMessage] = [HumanMessage("Mend it.", id="1"), HumanMessage("And now?", id="2")]
+CANCELLED = ToolResult.failure(ToolErrorCode.CANCELLED, NOT_RUN)
+
+
+def state(protocol: Protocol = Protocol.NATIVE, **more: Any) -> CutOffState:
+    calls = tuple(RawCall(call_id=c.call_id, tool=c.tool, arguments=c.raw_arguments) for c in (EDIT, RUN))
+    text = f"tool: edit_file({EDIT.raw_arguments})\ntool: run_command({RUN.raw_arguments})"
+    reply = ModelReply(calls=calls) if protocol is Protocol.NATIVE else ModelReply(text=text)
+    values = {"outcome": None, "reading": Reading.CALLS, "reply": reply, "items": [EDIT, RUN], "results": []}
+    return CutOffState(**{**values, "profile": Profile(protocol=protocol), **more})  # type: ignore[typeddict-item]
+
+
+@pytest.mark.parametrize("protocol", Protocol)
+def test_made_calls_have_their_results_and_the_others_are_cancelled(protocol: Protocol) -> None:
+    cut_off = state(protocol)
+    reply = cut_off["reply"]
+    assert reply is not None
+    results = [DONE, CallResult(call_id="c2", tool="run_command", result=CANCELLED)]
+    exchange = settle_exchange(reply, [EDIT, RUN], results, protocol)
+    closed = close_step(HISTORY, cut_off, {0: DONE})
+    assert [message.content for message in closed] == [
+        message.content for message in [HISTORY[0], *exchange, HISTORY[1]]
+    ]
+    assert close_dangling_calls(closed) is None
+
+
+def test_results_that_are_known_to_the_state_come_first() -> None:
+    other = CallResult(call_id="c1", tool="edit_file", result=ToolResult.success(path="from the state"))
+    closed = close_step(HISTORY, state(results=[other]), {0: DONE})
+    assert "from the state" in str(closed[2].content)
+
+
+def test_a_malformed_call_is_answered_too() -> None:
+    closed = close_step(HISTORY, state(items=[EDIT, BROKEN]), {0: DONE})
+    assert [message.type for message in closed] == ["human", "ai", "tool", "tool", "human"]
+    assert close_dangling_calls(closed) is None
+
+
+ENDED = Outcome(kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="Done.")
+
+
+@pytest.mark.parametrize(
+    "settled",
+    [{"items": []}, {"outcome": ENDED}, {"reading": Reading.MALFORMED}, {"reading": Reading.ANSWER}, {"reading": None}],
+)
+def test_a_step_that_is_settled_or_never_was_is_not_closed_again(settled: dict[str, Any]) -> None:
+    assert cut_off_items(state(**settled)) == []
+    assert close_step(HISTORY, state(**settled), {0: DONE}) == HISTORY
+
+
+def test_a_first_turn_has_nothing_before_it() -> None:
+    assert cut_off_items({}) == []
+    assert close_step([AIMessage("x")], {}, {}) == [AIMessage("x")]
