@@ -6,6 +6,7 @@ kept here, by name or by run.
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import lru_cache, partial
 from hashlib import sha256
@@ -24,6 +25,7 @@ from nodes.execute_tools.engine import Engine, EngineConfig
 from nodes.execute_tools.environment.audit_log import AuditLog
 from nodes.execute_tools.environment.command_rules import CommandRules
 from nodes.execute_tools.environment.commands import Commands, open_commands
+from nodes.execute_tools.environment.database import StoreError
 from nodes.execute_tools.environment.deadline import monotonic_s
 from nodes.execute_tools.environment.journal import Journal
 from nodes.execute_tools.environment.kept_results import KeptResults
@@ -183,6 +185,9 @@ class Gateway:
             policy=CallPolicy(rules, self._memory, scope=run_id, used=used),
             redactor=redactor,
         )
+        if isinstance(journal, Journal):
+            with suppress(StoreError):
+                journal.forget_outcomes(run_id, execution.step)
         step = ToolStep(state, execution, engine, self.registry, self.log(context, run_id), journal)
         tool_context = replace(self._tool_context(state, run_id, sink), lease=lease)
         key_of = partial(_key_of, run_id, execution.step)

@@ -231,7 +231,8 @@ class Rooms:
         items = cut_off_items(state)
         if context is None or not items:
             return clean, {}
-        made = self._gateway.calls_made(context, run_id, state.get("step", 0), items)
+        judged = bool(state.get("verdicts"))
+        made = self._gateway.calls_made(context, run_id, state.get("step", 0), items) if judged else {}
         results = {place: run.as_record() for place, run in made.items()}
         files_read = {path: sha256 for run in made.values() for path, sha256 in run.output.files_read.items()}
         return close_step(messages if clean is None else clean, state, results), files_read

@@ -32,7 +32,17 @@ from nodes.execute_tools.environment.database import StoreError
 from nodes.execute_tools.registry import Tool
 from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
 from nodes.language.history import is_request
-from nodes.records import FileChange, JsonMap, Outcome, OutcomeKind, Plan, StopCause, StopReason
+from nodes.records import (
+    FileChange,
+    JsonMap,
+    Outcome,
+    OutcomeKind,
+    Plan,
+    StopCause,
+    StopReason,
+    ToolCall,
+    VerdictKind,
+)
 from nodes.stop.report import stopped
 
 
@@ -70,12 +80,16 @@ class Session:
         one runs, so that a kill may lose the last step and its model call; "exit" when the turn ends, so that a kill
         loses the turn. Changes of files are recorded before they happen, whatever is chosen.
         """
-        self.context = context or AgentContext()
         self.thread_id = str(thread_id) if thread_id else uuid4().hex
         self._reader, self._durability = EventReader(), durability
         self._keeper = RunKeeper(
-            self.context, self.thread_id, secrets=secrets, durability=durability, checkpointer=checkpointer
+            context or AgentContext(),
+            self.thread_id,
+            secrets=secrets,
+            durability=durability,
+            checkpointer=checkpointer,
         )
+        self.context = self._keeper.context
         self._failed: Outcome | None = None
         self._result: RunResult | None = None
         self._stop = StopRequest()
@@ -130,7 +144,7 @@ class Session:
         """Let the turn at work end early; any thread and any signal handler may ask. `reason` says who did.
 
         A model call is dropped, a tool that runs is waited for, and nothing begins after it. The outcome says
-        `cancelled`, and `resume` goes on as if nothing had been.
+        `cancelled`, and `resume` goes on from there; calls that had not begun are told to the model as cancelled.
         """
         self._stop.ask(reason)
 
@@ -166,7 +180,13 @@ class Session:
     def _answered(self, decisions: Mapping[str, Any] | str) -> "Way | StopCause":
         """Somebody may have asked in another process, which is gone: then the workspace has to be taken again."""
         begun = self._keeper.begin_again(self._rooms.records)
-        return begun if isinstance(begun, StopCause) else Way(Command(resume=decisions))
+        if isinstance(begun, StopCause):
+            return begun
+        state = self._machine.get_state(self._config())
+        if not state.interrupts:
+            return StopCause(reason=StopReason.INVALID_REQUEST, message=_NOBODY_ASKED)
+        self._reader = _reader_from(state.values)
+        return Way(Command(resume=decisions))
 
     def _begin_again(self) -> "Way | StopCause":
         """Take the turn up again, as its own state says; see `graph.way_on`."""
@@ -174,12 +194,16 @@ class Session:
         if isinstance(begun, StopCause):
             return begun
         values = self._machine.get_state(self._config()).values
-        self._reader = EventReader(tuple(values.get("changes") or ()))
-        match way_on(values, begun.request_id):
+        if not values and not begun.request:
+            return StopCause(reason=StopReason.INVALID_REQUEST, message=_NOTHING_BEGUN)
+        self._reader = _reader_from(values)
+        match way_on(values, begun.request_id, undone=begun.undone):
             case WayOn.NOTHING:
                 return Way(None, ended=values["outcome"])
             case WayOn.NEW_TURN:
-                return self._begin(go_on_with(begun.request or _last_request(values)))
+                task = begun.request or _last_request(values)
+                self._keeper.wait()
+                return self._begin(go_on_with(task, undone=begun.undone))
             case WayOn.GO_BACK:
                 way = Way(None, self._before_the_stop(values))
             case WayOn.GO_ON:
@@ -217,40 +241,59 @@ class Session:
             yield way
             return
         last: Event | None = None
+        over = False
         try:
             for mode, part in self._machine.stream(way.request, way.config or self._config(), **self._settings()):
                 for last in self._reader.read(mode, part):
                     if not isinstance(last, Ended):  # which is told once it is on the disk
                         yield last
+            over = True
         except StoreError as error:
-            last = self._gives_up(_store_failed(error))
+            last, over = self._gives_up(_store_failed(error)), True
         finally:
-            if not isinstance(last, Asked | Ended):
-                self._keeper.release()
+            self._leave(last if over else None)
         if isinstance(last, Ended):
             self._finish(last.outcome)
             yield last
 
     async def _astream(self, begin: "Callable[[], Way | StopCause]") -> AsyncIterator[Event]:
-        way = await asyncio.to_thread(self._opened, begin)
+        way = await self._aopened(begin)
         if isinstance(way, Ended):
             yield way
             return
         last: Event | None = None
+        over = False
         try:
             parts = self._machine.astream(way.request, way.config or self._config(), **self._settings())
             async for mode, part in parts:
                 for last in self._reader.read(mode, part):
                     if not isinstance(last, Ended):
                         yield last
+            over = True
         except StoreError as error:
-            last = self._gives_up(_store_failed(error))
+            last, over = self._gives_up(_store_failed(error)), True
         finally:
-            if not isinstance(last, Asked | Ended):
-                self._keeper.release()
+            self._leave(last if over else None)
         if isinstance(last, Ended):
             await asyncio.to_thread(self._finish, last.outcome)
             yield last
+
+    async def _aopened(self, begin: "Callable[[], Way | StopCause]") -> "Way | Ended":
+        """The same in a thread. It is waited for even where nobody waits for the turn: what it has locked is freed."""
+        opening = asyncio.ensure_future(asyncio.to_thread(self._opened, begin))
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            await asyncio.wait({opening})
+            self._keeper.release()
+            raise
+
+    def _leave(self, last: Event | None) -> None:
+        """Leave the workspace to others, unless a person is being asked, or the turn's end is still to be written."""
+        if isinstance(last, Asked):
+            self._keeper.wait()
+        elif not isinstance(last, Ended):
+            self._keeper.release()
 
     def _finish(self, outcome: Outcome) -> None:
         """Write down how the turn ended, keep what came of it, and leave the workspace."""
@@ -318,6 +361,17 @@ def _result(values: Mapping[str, Any], thread_id: str) -> RunResult:
         plan=values.get("plan") or Plan(),
         thread_id=thread_id,
     )
+
+
+_NOTHING_BEGUN = "There is nothing to go on with: this thread has no request yet. Send it one."
+_NOBODY_ASKED = "Nobody is asked for anything in this thread: resume it, or send it a request."
+
+
+def _reader_from(values: Mapping[str, Any]) -> EventReader:
+    """A reader that knows what a turn that is taken up again has read and changed before."""
+    judged = zip(values.get("items") or (), values.get("verdicts") or (), strict=False)
+    waiting = [call for call, verdict in judged if isinstance(call, ToolCall) and verdict.kind is VerdictKind.ALLOW]
+    return EventReader(tuple(values.get("changes") or ()), tuple(values.get("items") or ()), waiting)
 
 
 def _message(begun: Begun) -> dict[str, Any]:

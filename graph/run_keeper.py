@@ -9,6 +9,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 
 from graph.context import AgentContext
+from graph.run_records import UNDONE
 from graph.state import serializer
 from graph.store import Durability, RunRecord, Store
 from graph.workspace_records import WorkspaceRecords, decide_open_changes
@@ -24,10 +25,14 @@ NO_VALUES: Mapping[str, Any] = {}
 
 @dataclass(frozen=True)
 class Begun:
-    """A turn that may run. `request_id` is the id of the message that began it, the same whenever it is sent again."""
+    """A turn that may run. `request_id` is the id of the message that began it, the same whenever it is sent again.
+
+    `undone` says that a person has taken back since what the turn changed.
+    """
 
     request: str
     request_id: str
+    undone: bool = False
 
 
 class RunKeeper:
@@ -43,9 +48,12 @@ class RunKeeper:
         checkpointer: BaseCheckpointSaver[Any] | None,
     ) -> None:
         """Open the store; where that fails, `begin` says why."""
-        self._context, self._thread_id, self._durability = context, thread_id, durability
+        self._thread_id, self._durability = thread_id, durability
         root = check_workspace(context.workspace)
         self._root = None if isinstance(root, ToolError) else root
+        self.context = context if self._root is None else context.model_copy(update={"workspace": self._root})
+        self._at_work = False
+        self._turns = 0
         self._locks: list[RunLock] = []
         self._records: WorkspaceRecords | None = None
         self._failure: StoreError | None = None
@@ -66,12 +74,14 @@ class RunKeeper:
         if self._store is None:
             return Begun(request, "")
         try:
-            context = self._context.model_copy(update={"workspace": self._root})
-            turn = self._store.begin_turn(self._thread_id, request, context, self._durability)
+            if self._turns and self.record() is None:
+                self.release()
+                return StopCause(reason=StopReason.STORE_FAILED, message=_FORGOTTEN)
+            self._turns = self._store.begin_turn(self._thread_id, request, self.context, self._durability)
         except StoreError as error:
             self.release()
             return _store_failed(error)
-        return Begun(request, self._request_id(turn))
+        return Begun(request, self._request_id(self._turns))
 
     def begin_again(self, records: WorkspaceRecords) -> Begun | StopCause:
         """Take the workspace for the turn that was begun last."""
@@ -83,7 +93,10 @@ class RunKeeper:
         except StoreError as error:
             self.release()
             return _store_failed(error)
-        return Begun(known.request, self._request_id(known.turns)) if known else Begun("", "")
+        if known is None:
+            return Begun("", "")
+        self._turns = known.turns
+        return Begun(known.request, self._request_id(known.turns), undone=known.reason == UNDONE)
 
     def take_up(self) -> None:
         """Write down that the turn is at work again.
@@ -111,8 +124,13 @@ class RunKeeper:
                 self._store.end_turn(self._thread_id, outcome)
         self.release()
 
+    def wait(self) -> None:
+        """Nothing is at work while a person is asked; the workspace stays ours."""
+        self._at_work = False
+
     def release(self) -> None:
         """Leave the workspace to others."""
+        self._at_work = False
         if self._records is not None and self._root is not None:
             self._records.release(self._root)
         while self._locks:
@@ -128,9 +146,18 @@ class RunKeeper:
         """Lock the workspace and the thread, and decide what the last run there left open. None: it is ours."""
         if self._failure is not None:
             return _store_failed(self._failure)
+        if self._at_work:
+            return StopCause(reason=StopReason.WORKSPACE_BUSY, message=_AT_WORK)
+        taken = self._lock_all(records)
+        self._at_work = taken is None
+        return taken
+
+    def _lock_all(self, records: WorkspaceRecords) -> StopCause | None:
         if self._locks or self._root is None:
             return None  # ours already, or nothing that could be taken: the machine says so
         thread = f"on the run {self._thread_id}"
+        if self._store is None and isinstance(workspace_folder(self._root), ToolError):
+            return None  # it may look at files; each change will be refused, with the reason
         for folder, what in (
             (workspace_folder(self._root), "in this workspace"),
             (run_folder(self._thread_id), thread),
@@ -159,6 +186,10 @@ class RunKeeper:
     @staticmethod
     def _request_id(turn: int) -> str:
         return f"request-{turn}"
+
+
+_AT_WORK = "This session is at work on another request: wait for its end, or use a session of its own."
+_FORGOTTEN = "This run was removed meanwhile (`mendgraph runs prune`), and its history with it: begin a new one."
 
 
 def _store_failed(error: StoreError) -> StopCause:

@@ -14,6 +14,9 @@ from nodes.records import OutcomeKind, ToolError, ToolErrorCode
 Durability = Literal["sync", "async", "exit"]
 """When a step is on the disk: before the next one begins, while the next one runs, or when the turn ends."""
 
+UNDONE: Final = "undone"
+"""The reason of a run that was not finished when a person took back what it had changed."""
+
 LONGEST_TEXT: Final = 2_000
 """Characters that are kept of a run's first request, and of what was said at its end; the history has all of it."""
 

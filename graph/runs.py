@@ -20,6 +20,7 @@ from graph.store import Pruned, RunRecord, Store
 from nodes.execute_tools.environment.database import StoreError
 from nodes.execute_tools.environment.journal import Journal
 from nodes.execute_tools.environment.lock_holder import lock_holder
+from nodes.execute_tools.environment.sandbox import check_workspace
 from nodes.records import OutcomeKind, ToolError, ToolErrorCode
 
 if TYPE_CHECKING:  # who only looks does not wait for what a run needs
@@ -33,6 +34,7 @@ class RunState(StrEnum):
     FINISHED, STOPPED, FAILED = "finished", "stopped", "failed"
 
 
+_MOST_DAYS = 36_500
 _ENDS: Mapping[str, RunState] = {
     OutcomeKind.FINISHED: RunState.FINISHED,
     OutcomeKind.BUDGET_STOP: RunState.STOPPED,
@@ -106,7 +108,8 @@ def open_run(run: str = "", workspace: str = ".", **options: Any) -> "Session | 
     found = get_run(run, workspace)
     if isinstance(found, ToolError):
         return found
-    return Session(found.context, **{"thread_id": found.run_id, "durability": found.durability, **options})
+    context = found.context.model_copy(update={"workspace": str(check_workspace(workspace))})
+    return Session(context, **{"thread_id": found.run_id, "durability": found.durability, **options})
 
 
 def prune_runs(
@@ -117,6 +120,9 @@ def prune_runs(
     With neither limit nothing is forgotten. A run that can go on is kept, unless `unfinished` says otherwise. What was
     forgotten cannot be undone any more: its files stay as they are.
     """
+    if older_than_days is not None and not 0 <= older_than_days <= _MOST_DAYS:
+        message = f"Runs cannot be {older_than_days:g} days old: give a number between 0 and {_MOST_DAYS}."
+        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
 
     def prune(store: Store, _: str) -> Pruned:
         records = store.runs()

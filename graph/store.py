@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from sqlite3 import Cursor
 
 from graph.context import AgentContext
-from graph.run_records import Durability, RunRecord, bounded, find_run, run_record
+from graph.run_records import UNDONE, Durability, RunRecord, bounded, find_run, run_record
 from graph.state import serializer
 from graph.typical_checkpoint import typical_checkpoint
 from graph.workspace_saver import WorkspaceSaver
@@ -18,7 +18,7 @@ from nodes.execute_tools.environment.journal_records import ChangeState
 from nodes.execute_tools.environment.run_folder import remove_run_folder, run_folder_path, workspace_folder
 from nodes.execute_tools.redact import Redactor, known_values
 from nodes.language.storable_text import storable
-from nodes.records import Outcome, ToolError
+from nodes.records import Outcome, OutcomeKind, ToolError
 
 __all__ = ["Durability", "Pruned", "RunRecord", "Store"]
 
@@ -115,6 +115,20 @@ class Store:
         """Write down that the run's last turn is at work again."""
         with self.saver.cursor() as cursor:
             cursor.execute("UPDATE runs SET state = 'working', updated = ? WHERE run_id = ?", (self._time(), run_id))
+
+    def mark_undone(self, run_id: str) -> None:
+        """Write down that a run that could go on was taken back: whoever goes on with it has to know."""
+        with self.saver.cursor() as cursor:
+            cursor.execute(
+                "UPDATE runs SET state = 'ended', kind = ?, reason = ?, message = ? WHERE run_id = ? AND kind <> ?",
+                (
+                    OutcomeKind.BUDGET_STOP.value,
+                    UNDONE,
+                    "What it changed was taken back.",
+                    run_id,
+                    OutcomeKind.FINISHED.value,
+                ),
+            )
 
     def end_turn(self, run_id: str, outcome: Outcome) -> None:
         """Write down how the run's turn ended."""

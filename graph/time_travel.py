@@ -53,9 +53,12 @@ def undo_run(
         found = store.run(run)
         if isinstance(found, ToolError):
             return found
-        return restore(
+        restored = restore(
             Journal(store.folder), _workspace(root, rules), found.run_id, from_step, skip_changed=skip_changed
         )
+        if isinstance(restored, Restored):
+            store.mark_undone(found.run_id)
+        return restored
 
     return with_store_alone(workspace, "mendgraph undo", undo)
 

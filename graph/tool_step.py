@@ -128,6 +128,8 @@ class ToolStep:
             return self._unrecorded(tool, call, context, ToolError(code=ToolErrorCode.IO_ERROR, message=str(error)))
         workspace = context.workspace.recorded(journal.recorder(number)) if number else context.workspace
         ran = self._engine.run_sync(call, replace(context, workspace=workspace))
+        if context.lease is not None and context.lease.over and not ran.result.ok:
+            return ran  # the run was given up in its middle: nobody hears this result, and it is not how the call ended
         with suppress(StoreError):  # what was done stands, and the files' hashes tell of it
             if number:
                 journal.end(number, as_json(ran))

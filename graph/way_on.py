@@ -15,6 +15,7 @@ TO_THE_CALL = "begin_turn"
 """The node in whose name a state is written that is to go to the model: its router sends it there."""
 
 _CALLING = ("call_model",)
+_AFRESH = "Your changes of the files were taken back since, so look at them anew. The task is: "
 _GO_ON = "Go on with this task, which is not finished yet: "
 
 
@@ -40,16 +41,23 @@ class Snapshot(Protocol):
 Found = TypeVar("Found", bound=Snapshot)
 
 
-def way_on(values: Mapping[str, Any], request_id: str) -> WayOn:
-    """How to go on from the newest state; `request_id` is the message that began the turn, "" where nobody knows it."""
+def way_on(values: Mapping[str, Any], request_id: str, *, undone: bool = False) -> WayOn:
+    """How to go on from the newest state; `request_id` is the message that began the turn, "" where nobody knows it.
+
+    Where what the turn changed was `undone` since, its history tells what is not so any more: a new turn says that.
+    """
     messages = values.get("messages") or []
     if request_id and all(message.id != request_id for message in messages):
         return WayOn.SEND_AGAIN
     outcome = values.get("outcome")
-    if outcome is None or not messages or not isinstance(messages[-1], AIMessage):
-        return WayOn.GO_ON
-    if outcome.kind is OutcomeKind.FINISHED:
+    if not messages or not isinstance(messages[-1], AIMessage):
+        outcome = None  # that of the turn before
+    if outcome is not None and outcome.kind is OutcomeKind.FINISHED:
         return WayOn.NOTHING
+    if undone:
+        return WayOn.NEW_TURN
+    if outcome is None:
+        return WayOn.GO_ON
     return WayOn.GO_BACK if outcome.reason in RETRIED else WayOn.NEW_TURN
 
 
@@ -58,6 +66,7 @@ def before_the_call(history: Iterable[Found]) -> Found | None:
     return next((snapshot for snapshot in history if snapshot.next == _CALLING), None)
 
 
-def go_on_with(request: str) -> str:
+def go_on_with(request: str, *, undone: bool = False) -> str:
     """What the model is told in the turn that takes an unfinished task up again."""
-    return f"{_GO_ON}{request.removeprefix(_GO_ON)}"
+    task = request.removeprefix(_AFRESH).removeprefix(_GO_ON)
+    return f"{_AFRESH if undone else _GO_ON}{task}"

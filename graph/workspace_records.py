@@ -6,6 +6,7 @@ from contextlib import ExitStack, contextmanager
 from nodes.execute_tools.environment.database import StoreError
 from nodes.execute_tools.environment.journal import Journal
 from nodes.execute_tools.environment.journal_records import ChangeState
+from nodes.execute_tools.environment.protected_git import remove_placeholder
 from nodes.execute_tools.environment.recovery import Recovered, recover
 from nodes.execute_tools.environment.run_folder import workspace_folder
 from nodes.execute_tools.environment.run_lock import Owner, RunLock
@@ -66,6 +67,8 @@ def decide_open_changes(journal: Journal, workspace: str) -> tuple[Recovered, ..
     """How each change that was cut off has ended; IO_ERROR where one could not be brought to an end."""
     try:
         found = recover(journal, workspace)
+        if journal.cut_off_commands():
+            remove_placeholder(workspace)
     except StoreError as error:
         return ToolError(code=ToolErrorCode.IO_ERROR, message=str(error))
     for each in found:

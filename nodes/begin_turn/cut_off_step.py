@@ -16,6 +16,7 @@ from nodes.records import (
     ToolCall,
     ToolErrorCode,
     ToolResult,
+    Verdict,
 )
 
 NOT_RUN = "The run was cut off before this call, which has not been made."
@@ -28,6 +29,7 @@ class CutOffState(TypedDict, total=False):
     reading: Reading | None
     reply: ModelReply | None
     items: list[ToolCall | CallError]
+    verdicts: list[Verdict]
     results: list[CallResult]
     profile: Profile
 

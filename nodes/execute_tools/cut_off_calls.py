@@ -20,8 +20,12 @@ DescribeEffect = Callable[[FileEffect], FileChange]
 
 
 def resumed(call: ToolCall, tool: Tool, recorded: RecordedCall, describe: DescribeEffect) -> ToolRun | None:
-    """How the call ended, as far as anybody knows; None where it had no effect, so that it has to be run again."""
-    if recorded.outcome:
+    """How the call ended, as far as anybody knows; None where it had no effect, so that it has to be run again.
+
+    Only of a tool whose whole effect is one change is it known that it had none. What a person has taken back since
+    counts as not done.
+    """
+    if recorded.outcome and not _in_state(recorded, ChangeState.REVERTED):
         known = from_json(call.call_id, call.tool, recorded.outcome)
         if known is not None:
             return known
@@ -29,10 +33,10 @@ def resumed(call: ToolCall, tool: Tool, recorded: RecordedCall, describe: Descri
     if foreign:
         return _ended(call, changed_by_others(call.tool, foreign))
     done = [describe(effect) for change in _in_state(recorded, ChangeState.DONE) for effect in change]
-    if tool.effect is Effect.WRITE:
-        if not done:
-            return None
-        return _finished(call, done) if tool.one_change else _ended(call, _half_done(call.tool, done), done)
+    if tool.one_change:
+        return _finished(call, done) if done else None
+    if tool.effect is Effect.WRITE and done:
+        return _ended(call, _half_done(call.tool, done), done)
     return _ended(call, outcome_unknown(call.tool), done)
 
 

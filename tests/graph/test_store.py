@@ -1,7 +1,6 @@
 """The store of a workspace: what is written down of its runs, found, and forgotten again."""
 
 import os
-import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -32,10 +31,9 @@ STOPPED = Outcome(kind=OutcomeKind.BUDGET_STOP, reason=StopReason.CANCELLED, mes
 
 
 class Clock:
-    """A day passes whenever it is told to."""
+    """Time passes when it is told to."""
 
-    def __init__(self) -> None:
-        self.now = BEGIN
+    now = BEGIN
 
     def __call__(self) -> datetime:
         return self.now
@@ -398,5 +396,3 @@ def test_the_columns_are_those_of_the_record(store: Store) -> None:
     columns = [row[1] for row in store.saver.conn.execute("PRAGMA table_info(runs)")]
     names = ["context" if name == "stored_context" else name for name in RunRecord.__dataclass_fields__]
     assert columns == ["id", *names]
-    assert issubclass(StoreError, Exception)
-    assert not issubclass(StoreError, sqlite3.Error)

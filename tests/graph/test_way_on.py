@@ -45,6 +45,14 @@ def test_a_run_that_ended_early_goes_back_only_where_nothing_was_said_of_the_wor
     assert way_on(values, "run-1") is (WayOn.GO_BACK if reason in RETRIED else WayOn.NEW_TURN)
 
 
+def test_a_run_that_was_taken_back_begins_a_new_turn_unless_it_has_finished() -> None:
+    assert way_on({"messages": [ASKED]}, "run-1", undone=True) is WayOn.NEW_TURN
+    stopped = {"messages": [ASKED, SAID], "outcome": outcome(OutcomeKind.BUDGET_STOP, StopReason.CANCELLED)}
+    assert way_on(stopped, "run-1", undone=True) is WayOn.NEW_TURN
+    assert way_on({"messages": [ASKED, SAID], "outcome": FINISHED}, "run-1", undone=True) is WayOn.NOTHING
+    assert way_on({}, "run-1", undone=True) is WayOn.SEND_AGAIN
+
+
 def test_where_nobody_knows_the_request_the_state_alone_decides() -> None:
     assert way_on({"messages": [ASKED, SAID], "outcome": FINISHED}, "") is WayOn.NOTHING
     assert way_on({}, "") is WayOn.GO_ON
@@ -66,3 +74,6 @@ def test_the_newest_checkpoint_before_a_call_is_found() -> None:
 @given(st.text())
 def test_a_new_turn_repeats_the_task_and_not_what_was_said_of_it(task: str) -> None:
     assert go_on_with(go_on_with(task)) == f"Go on with this task, which is not finished yet: {task}"
+    afresh = go_on_with(go_on_with(task), undone=True)
+    assert afresh == f"Your changes of the files were taken back since, so look at them anew. The task is: {task}"
+    assert go_on_with(afresh) == go_on_with(task)

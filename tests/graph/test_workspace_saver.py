@@ -3,6 +3,7 @@
 import asyncio
 import sqlite3
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -125,6 +126,28 @@ def test_who_looks_at_a_checkpoint_may_ask_for_others_meanwhile(saver: Workspace
     for number in range(3):
         put(saver, number)
     assert [saver.get_tuple(each.config) == each for each in saver.list(CONFIG)] == [True] * 3
+
+
+def test_a_history_is_rebuilt_without_reading_each_checkpoint_again_and_again(
+    saver: WorkspaceSaver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = build_graph(saver, model=ScriptedModel([], then=Say("Done.")))
+    config = RunnableConfig(configurable={"thread_id": "t"})
+    for number in range(8):
+        request: Any = {"messages": [HumanMessage(f"Hi {number}.")]}
+        machine.invoke(request, config, context=AgentContext(workspace=str(tmp_path), audit=False))
+    read: list[bytes] = []
+    loads = saver.serde.loads_typed
+
+    def counted(data: tuple[str, bytes]) -> Any:
+        read.append(data[1])
+        return loads(data)
+
+    monkeypatch.setattr(saver.serde, "loads_typed", counted)
+    history = [[each.content for each in state.values["messages"]] for state in machine.get_state_history(config)]
+    assert (len(history), len(history[0]), history[0][0], history[-2]) == (48, 16, "Hi 0.", ["Hi 0."])
+    rows = Counter(data for data in read if b"channel_values" in data)
+    assert (len(rows), max(rows.values())) == (48, 2)  # for itself, and for all that follow it
 
 
 def test_threads_write_one_after_the_other(saver: WorkspaceSaver) -> None:

@@ -15,7 +15,7 @@ from graph.state import serializer
 from nodes.execute_tools.environment.run_folder import folder_name
 from nodes.execute_tools.registry import tool
 from nodes.execute_tools.tools import default_tools
-from nodes.records import Effect, JsonMap, OutcomeKind, Protocol
+from nodes.records import Effect, JsonMap, OutcomeKind, Protocol, StopReason
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.runs.playing import write_files
@@ -33,9 +33,9 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "root"
 
 
-def events_of(root: Path, *replies: Use | Say) -> list[Event]:
+def events_of(root: Path, *replies: Use | Say, **more: Any) -> list[Event]:
     model = ScriptedModel([message_of(reply, Protocol.NATIVE) for reply in replies])
-    with Session(AgentContext(workspace=str(root)), model=model, thread_id="t") as session:
+    with Session(AgentContext(workspace=str(root)), model=model, thread_id="t", **more) as session:
         return list(session.stream("Look."))
 
 
@@ -125,7 +125,7 @@ def test_a_kept_result_is_never_written(name: str, root: Path) -> None:
 def test_without_a_folder_a_large_result_is_only_cut(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (root.parent / "file").write_text("", encoding="utf-8")
     monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(root.parent / "file"))
-    model = ran(root, RECITE, DONE)
+    model = ran(root, RECITE, DONE, checkpointer=InMemorySaver(serde=serializer()))
     [result] = results_of(model, 1)
     assert "@result" not in json.dumps(result)
     assert len(result["data"]["clipped"]) == 1
@@ -160,9 +160,26 @@ def test_a_log_inside_the_workspace_is_kept_from_the_agent(
 
 
 def test_a_folder_that_cannot_be_made_is_told(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a saver of one's own a run may look at files; what cannot be recorded is not changed."""
     (tmp_path / "file").write_text("", encoding="utf-8")
     monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "file"))
-    events = events_of(root, READ, DONE)
+    saver = InMemorySaver(serde=serializer())
+    events = events_of(root, READ, DONE, checkpointer=saver)
     [reason] = reasons(events)
     assert str(tmp_path / "file") in reason
     assert [event.outcome.kind for event in events if isinstance(event, Ended)] == [OutcomeKind.FINISHED]
+    events = events_of(root, use(("write_file", {"path": "new.py", "content": "x"})), DONE, checkpointer=saver)
+    (outcome,) = [event.outcome for event in events if isinstance(event, Ended)]
+    assert (outcome.reason, str(tmp_path / "file") in outcome.message) == (StopReason.WORKSPACE_FAILED, True)
+    assert not (root / "new.py").exists()
+
+
+def test_without_a_folder_there_is_no_store_so_nothing_begins(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "file"))
+    (ended,) = events_of(root, READ, DONE)
+    assert isinstance(ended, Ended)
+    assert (ended.outcome.kind, ended.outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.STORE_FAILED)
+    assert str(tmp_path / "file") in ended.outcome.message

@@ -1,9 +1,11 @@
 """A call in a process of its own, which is killed with its process group when its time is over."""
 
+import ctypes
 import os
 import pickle
 import selectors
 import signal
+import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -13,6 +15,8 @@ from typing import Any, NoReturn, TypeVar, cast
 Result = TypeVar("Result")
 
 _CHUNK = 65_536
+_SET_PDEATHSIG = 1
+"""Source: prctl(2). It is about the thread that forks, which waits for the child."""
 
 
 def call_isolated(seconds: float, function: Callable[[], Result]) -> Result:
@@ -24,7 +28,7 @@ def call_isolated(seconds: float, function: Callable[[], Result]) -> Result:
     Raises:
         ChildProcessError: the process ended without an answer, by a signal or by leaving on its own.
     """
-    read_end, write_end = os.pipe()
+    parent, (read_end, write_end) = os.getpid(), os.pipe()
     try:
         with warnings.catch_warnings():  # the copy runs one function and leaves, so other threads' locks do not matter
             warnings.simplefilter("ignore", DeprecationWarning)
@@ -34,6 +38,7 @@ def call_isolated(seconds: float, function: Callable[[], Result]) -> Result:
         os.close(write_end)
         raise
     if child == 0:
+        _end_with(parent)
         _answer(write_end, function)
     os.close(write_end)
     try:
@@ -47,6 +52,14 @@ def call_isolated(seconds: float, function: Callable[[], Result]) -> Result:
     if good:
         return cast("Result", value)
     raise value
+
+
+def _end_with(parent: int) -> None:
+    """Let this process be killed when its parent is: nothing may happen after the run that it belongs to."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it was killed in between
+            os._exit(1)
 
 
 def _answer(write_end: int, function: Callable[[], Any]) -> NoReturn:

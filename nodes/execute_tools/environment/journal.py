@@ -25,6 +25,7 @@ from nodes.execute_tools.environment.journal_records import (
     RecordedCall,
     RecordedChange,
 )
+from nodes.records import Effect
 
 UNDO_EFFECT = "undo"
 """The effect of calls that a person made to restore files: they are no part of what the run did."""
@@ -100,6 +101,16 @@ class Journal:
             ).fetchall()
         found = {place: self.find(thread, last[0], place) for (place,) in places}
         return {place: call for place, call in found.items() if call is not None}
+
+    def cut_off_commands(self, thread: str | None = None, from_step: int = 0) -> list[str]:
+        """The tools of those calls that ran programs and never ended, so that nobody knows what they changed."""
+        with self._opened() as database:
+            rows = database.execute(
+                "SELECT tool FROM calls WHERE effect = ? AND outcome IS NULL AND place >= 0 AND step >= ?"
+                " AND (? IS NULL OR thread = ?) ORDER BY id",
+                (Effect.EXECUTE.value, from_step, thread, thread),
+            )
+            return [tool for (tool,) in rows]
 
     def forget_outcomes(self, thread: str, before_step: int) -> None:
         """Drop what calls of earlier steps came to: those steps are in the checkpoints now."""
@@ -221,11 +232,13 @@ class CallRecorder:
 
     def __init__(self, journal: Journal, call: int) -> None:
         self._journal, self._call = journal, call
+        self._unsettled: dict[str, ChangeState] = {}
 
     def intend(
         self, token: str, effects: Sequence[FileEffect], backups: Mapping[str, bytes], made: Sequence[str]
     ) -> None:
         """See `ChangeRecorder`."""
+        self._settle_the_rest()
         self._journal.intend(self._call, token, effects, backups, made)
 
     def add(self, token: str, effects: Sequence[FileEffect], backups: Mapping[str, bytes], made: Sequence[str]) -> None:
@@ -234,7 +247,14 @@ class CallRecorder:
 
     def settle(self, token: str, state: ChangeState) -> None:
         """See `ChangeRecorder`."""
-        self._journal.settle(token, state)
+        self._unsettled[token] = state
+        self._settle_the_rest()
+
+    def _settle_the_rest(self) -> None:
+        """A change that could not be settled is before the next one: its files will not hold what it left any more."""
+        for token, state in tuple(self._unsettled.items()):
+            self._journal.settle(token, state)
+            del self._unsettled[token]
 
 
 def _changes(database: sqlite3.Connection, where: str, *values: object) -> Iterator[RecordedChange]:

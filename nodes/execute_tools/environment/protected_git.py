@@ -43,6 +43,13 @@ def protected_git(root_fd: int, deadline: float) -> Iterator[ToolError | None]:
             fcntl.flock(root_fd, fcntl.LOCK_UN)  # closing is not enough: a copy of this process may have the handle
 
 
+def remove_placeholder(root: str) -> None:
+    """Take away the empty `.git` that a command left whose run was killed, unless another command needs it."""
+    with suppress(OSError), closing(open_root(root)) as root_fd:
+        fcntl.flock(root_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.rmdir(GIT_DIRECTORY, dir_fd=root_fd)
+
+
 def _shared_lock(root_fd: int, deadline: float) -> ToolError | None:
     while True:
         try:

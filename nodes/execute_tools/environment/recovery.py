@@ -113,12 +113,13 @@ class _Recovery:
     def run(self) -> tuple[ChangeState, tuple[str, ...]]:
         """How it ended, and the files that somebody else has changed."""
         effects = self._change.effects
-        standings = [_standing(effect, self._look(effect.path)) for effect in effects]
+        found = [self._look(effect.path) for effect in effects]
+        standings = [_standing(effect, each) for effect, each in zip(effects, found, strict=True)]
         foreign = {effect.path for effect, each in zip(effects, standings, strict=True) if each is _Standing.FOREIGN}
         state = ChangeState.FOREIGN if foreign else ChangeState.DONE
         if foreign or _Standing.BEFORE in standings:
             for place in reversed(range(len(effects))):
-                if standings[place] is _Standing.AFTER and not self._take_back(place):
+                if standings[place] is _Standing.AFTER and not self._take_back(place, found[place]):
                     foreign.add(effects[place].path)
             state = ChangeState.FOREIGN if foreign else ChangeState.UNDONE
         self._clean_up(state)
@@ -135,11 +136,10 @@ class _Recovery:
                 raise
             return _Found(None)
 
-    def _take_back(self, place: int) -> bool:
-        """Make the file what it was before; False where that cannot be, as somebody else has been there."""
+    def _take_back(self, place: int, found: _Found) -> bool:
+        """Make the file that was found what it was before; False where somebody else has been there since."""
         effect = self._change.effects[place]
         *above, name = effect.path.split("/")
-        found = self._look(effect.path)
         try:
             folder = self._folders.open(above)
             kept = self._name(place, Role.KEPT)

@@ -85,7 +85,11 @@ def _name(readable: str, whole: bytes, otherwise: str) -> str:
 
 
 def _private_folder(kind: str, name: str, said: str, base: str | None) -> str | ToolError:
-    base = os.path.abspath(base or _data_folder())
+    try:
+        base = os.path.abspath(base or _data_folder())
+    except RuntimeError:
+        message = f"There is no home folder to keep runs in: set {DATA_DIR_VARIABLE} to a folder of your own."
+        return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
     path = os.path.join(base, kind, name)
     try:
         if not os.path.isdir(base):

@@ -56,8 +56,17 @@ def test_a_call_that_had_ended_gives_its_result_again() -> None:
 
 
 @pytest.mark.parametrize("changes", [(), ((ChangeState.UNDONE, [EDITED]),)])
-def test_a_write_that_changed_nothing_is_made_again(changes: tuple[tuple[ChangeState, list[FileEffect]], ...]) -> None:
-    assert resumed(CALL, one(Effect.WRITE), recorded(*changes), described) is None
+def test_a_write_of_one_change_that_is_not_done_is_made_again(changes: tuple[tuple[ChangeState, list[FileEffect]], ...]) -> None:
+    assert resumed(CALL, one(Effect.WRITE, one_change=True), recorded(*changes), described) is None
+    ran = resumed(CALL, one(Effect.WRITE), recorded(*changes), described)  # who knows what else it does
+    assert ran is not None
+    assert ran.result.error == outcome_unknown("save")
+
+
+def test_what_a_person_has_taken_back_is_not_done() -> None:
+    ended = ToolRun("call_1", "save", ToolOutput.ok(path="a.py"), attempts=1, ms=12)
+    known = recorded((ChangeState.REVERTED, [EDITED]), outcome=as_json(ended))
+    assert resumed(CALL, one(Effect.WRITE, one_change=True), known, described) is None
 
 
 def test_a_write_of_one_change_that_is_done_has_gone_well() -> None:

@@ -10,6 +10,7 @@ from nodes.execute_tools.environment.change_places import (
     MoveFile,
     PlacedChange,
     WriteFile,
+    listed,
     placed_changes,
 )
 from nodes.execute_tools.environment.judged_paths import JudgedPaths
@@ -154,3 +155,16 @@ def test_the_number_of_changes_is_bounded(root: Path, count: int, fits: bool) ->
     assert isinstance(found, list) is fits
     if isinstance(found, ToolError):
         assert found.message == "201 files are too many for one change: 200 are allowed."
+
+
+@pytest.mark.parametrize(
+    ("paths", "text"),
+    [
+        (["a"], "'a'"),
+        (["a", "b", "a"], "'a', 'b'"),
+        (["a", "b\n", "c"], "'a', 'b\\n', 'c'"),
+        (["a", "b", "c", "d", "e"], "'a', 'b', 'c' and 2 more"),
+    ],
+)
+def test_paths_are_listed_in_a_sentence(paths: list[str], text: str) -> None:
+    assert listed(paths) == text

@@ -41,6 +41,7 @@ CALLS = ("mkdir", "write", "link", "rename", "unlink", "fsync")
         ("a.py", sha(b"a = 1\r\n"), ["write", "fsync", "rename", "fsync"]),
         ("new.py", "", ["write", "fsync", "link", "unlink", "fsync", "unlink"]),
     ],
+    ids=["replaced", "made"],
 )
 def test_few_calls_change_the_disk(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch, path: str, expected: str, calls: list[str]

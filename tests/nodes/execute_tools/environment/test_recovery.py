@@ -216,6 +216,22 @@ def test_a_file_that_is_changed_while_it_is_taken_back_is_left_alone(
     assert (place.root / "a").read_bytes() == b"theirs"
 
 
+def test_a_file_that_is_changed_while_another_is_taken_back_is_left_alone(
+    fresh: Callable[[], Place], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes = [*TWO, DeleteFile("e", sha(b"e"))]
+    place = next(each for each in killed_anywhere(fresh, changes) if (each.root / "d" / "b").read_bytes() == b"new b")
+
+    def late(step: NameStep) -> None:
+        undo(step)
+        if step.name == "b":
+            (place.root / "a").write_bytes(b"theirs")
+
+    monkeypatch.setattr("nodes.execute_tools.environment.recovery.undo", late)
+    assert [(each.state, each.foreign) for each in place.recover()] == [(FOREIGN, ("a",))]
+    assert [(place.root / name).read_bytes() for name in ("a", "d/b", "e")] == [b"theirs", b"b", b"e"]
+
+
 @pytest.mark.parametrize("damage", ["none is kept", "another one is kept"])
 def test_a_file_that_cannot_be_restored_is_named_and_left_alone(fresh: Callable[[], Place], damage: str) -> None:
     place = part_way(fresh, TWO)
