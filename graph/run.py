@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 from uuid import uuid4
 
-from langchain_core.messages import AnyMessage, HumanMessage
+from langchain_core.messages import AnyMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.types import Command
@@ -22,16 +22,16 @@ from graph.build import NO_ROLES, build_machine
 from graph.context import AgentContext
 from graph.events import Asked, Ended, Event, EventReader
 from graph.routes import recursion_limit
-from graph.run_keeper import Begun, RunKeeper
+from graph.run_keeper import AT_WORK, RunKeeper, store_failed
 from graph.stop_request import StopRequest
 from graph.store import Durability
+from graph.turn_start import NOBODY_ASKED, NOTHING_BEGUN, TurnStart, last_request, reader_from, request_message
 from graph.way_on import TO_THE_CALL, WayOn, before_the_call, go_on_with, way_on
 from nodes.call_model.ledger import Spending, usage_report
 from nodes.call_model.model import Model
 from nodes.execute_tools.environment.database import StoreError
 from nodes.execute_tools.registry import Tool
 from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
-from nodes.language.history import is_request
 from nodes.records import (
     FileChange,
     JsonMap,
@@ -39,9 +39,6 @@ from nodes.records import (
     OutcomeKind,
     Plan,
     StopCause,
-    StopReason,
-    ToolCall,
-    VerdictKind,
 )
 from nodes.stop.report import stopped
 
@@ -109,8 +106,7 @@ class Session:
 
     def stream(self, request: str) -> Iterator[Event]:
         """Work on one request; the last event is `Ended`, or `Asked` when a person has to decide."""
-        self._reader = EventReader()
-        self._stop.clear()
+        self._clear_stop()
         yield from self._stream(partial(self._begin, self.scrub(request)))
 
     def answer(self, decisions: Mapping[str, Any] | str) -> Iterator[Event]:
@@ -119,13 +115,12 @@ class Session:
 
     def resume(self) -> Iterator[Event]:
         """Go on where the last turn was cut off or stopped; a run that has finished gives its outcome once more."""
-        self._stop.clear()
+        self._clear_stop()
         yield from self._stream(self._begin_again)
 
     async def astream(self, request: str) -> AsyncIterator[Event]:
         """Work on one request without blocking the event loop."""
-        self._reader = EventReader()
-        self._stop.clear()
+        self._clear_stop()
         async for event in self._astream(partial(self._begin, self.scrub(request))):
             yield event
 
@@ -136,7 +131,7 @@ class Session:
 
     async def aresume(self) -> AsyncIterator[Event]:
         """Go on where the last turn was cut off or stopped, without blocking the event loop."""
-        self._stop.clear()
+        self._clear_stop()
         async for event in self._astream(self._begin_again):
             yield event
 
@@ -173,43 +168,53 @@ class Session:
 
     # --- One turn
 
-    def _begin(self, request: str) -> "Way | StopCause":
+    def _begin(self, request: str) -> TurnStart | StopCause:
         begun = self._keeper.begin(request, self._rooms.records)
-        return begun if isinstance(begun, StopCause) else Way(_message(begun))
+        if isinstance(begun, StopCause):
+            return begun
+        self._reader = EventReader()
+        return TurnStart(request_message(begun))
 
-    def _answered(self, decisions: Mapping[str, Any] | str) -> "Way | StopCause":
+    def _clear_stop(self) -> None:
+        """What somebody asked of the turn before does not concern this one; one that is at work is left alone."""
+        if not self._keeper.at_work:
+            self._stop.clear()
+
+    def _answered(self, decisions: Mapping[str, Any] | str) -> TurnStart | StopCause:
         """Somebody may have asked in another process, which is gone: then the workspace has to be taken again."""
         begun = self._keeper.begin_again(self._rooms.records)
         if isinstance(begun, StopCause):
             return begun
         state = self._machine.get_state(self._config())
         if not state.interrupts:
-            return StopCause(reason=StopReason.INVALID_REQUEST, message=_NOBODY_ASKED)
-        self._reader = _reader_from(state.values)
-        return Way(Command(resume=decisions))
+            self._keeper.release()
+            return NOBODY_ASKED
+        self._reader = reader_from(state.values)
+        return TurnStart(Command(resume=decisions))
 
-    def _begin_again(self) -> "Way | StopCause":
+    def _begin_again(self) -> TurnStart | StopCause:
         """Take the turn up again, as its own state says; see `graph.way_on`."""
         begun = self._keeper.begin_again(self._rooms.records)
         if isinstance(begun, StopCause):
             return begun
         values = self._machine.get_state(self._config()).values
         if not values and not begun.request:
-            return StopCause(reason=StopReason.INVALID_REQUEST, message=_NOTHING_BEGUN)
-        self._reader = _reader_from(values)
+            self._keeper.release()
+            return NOTHING_BEGUN
+        self._reader = reader_from(values)
         match way_on(values, begun.request_id, undone=begun.undone):
             case WayOn.NOTHING:
-                return Way(None, ended=values["outcome"])
+                return TurnStart(None, ended=values["outcome"])
             case WayOn.NEW_TURN:
-                task = begun.request or _last_request(values)
+                task = begun.request or last_request(values)
                 self._keeper.wait()
                 return self._begin(go_on_with(task, undone=begun.undone))
             case WayOn.GO_BACK:
-                way = Way(None, self._before_the_stop(values))
+                way = TurnStart(None, self._before_the_stop(values))
             case WayOn.GO_ON:
-                way = Way(None)
+                way = TurnStart(None)
             case WayOn.SEND_AGAIN:
-                way = Way(_message(begun))
+                way = TurnStart(request_message(begun))
         self._keeper.take_up()
         return way
 
@@ -220,22 +225,24 @@ class Session:
             return None
         return self._machine.update_state(found.config, {"spending": values["spending"]}, as_node=TO_THE_CALL)
 
-    def _opened(self, begin: "Callable[[], Way | StopCause]") -> "Way | Ended":
+    def _opened(self, begin: Callable[[], TurnStart | StopCause]) -> TurnStart | Ended:
         """The way that this turn takes, or its end, where there is nothing to do or nothing can be done."""
+        if self._keeper.at_work:
+            return Ended(self._stopped(AT_WORK))
         self._failed = self._result = None
         try:
             way = begin()
         except StoreError as error:
-            way = _store_failed(error)
-        if isinstance(way, StopCause):
             self._keeper.release()
+            way = store_failed(error)
+        if isinstance(way, StopCause):
             return self._gives_up(way)
         if way.ended is not None:
             self._finish(way.ended)
             return Ended(way.ended)
         return way
 
-    def _stream(self, begin: "Callable[[], Way | StopCause]") -> Iterator[Event]:
+    def _stream(self, begin: Callable[[], TurnStart | StopCause]) -> Iterator[Event]:
         way = self._opened(begin)
         if isinstance(way, Ended):
             yield way
@@ -249,14 +256,14 @@ class Session:
                         yield last
             over = True
         except StoreError as error:
-            last, over = self._gives_up(_store_failed(error)), True
+            last, over = self._gives_up(store_failed(error)), True
         finally:
             self._leave(last if over else None)
         if isinstance(last, Ended):
             self._finish(last.outcome)
             yield last
 
-    async def _astream(self, begin: "Callable[[], Way | StopCause]") -> AsyncIterator[Event]:
+    async def _astream(self, begin: Callable[[], TurnStart | StopCause]) -> AsyncIterator[Event]:
         way = await self._aopened(begin)
         if isinstance(way, Ended):
             yield way
@@ -271,14 +278,14 @@ class Session:
                         yield last
             over = True
         except StoreError as error:
-            last, over = self._gives_up(_store_failed(error)), True
+            last, over = self._gives_up(store_failed(error)), True
         finally:
             self._leave(last if over else None)
         if isinstance(last, Ended):
             await asyncio.to_thread(self._finish, last.outcome)
             yield last
 
-    async def _aopened(self, begin: "Callable[[], Way | StopCause]") -> "Way | Ended":
+    async def _aopened(self, begin: Callable[[], TurnStart | StopCause]) -> TurnStart | Ended:
         """The same in a thread. It is waited for even where nobody waits for the turn: what it has locked is freed."""
         opening = asyncio.ensure_future(asyncio.to_thread(self._opened, begin))
         try:
@@ -303,9 +310,12 @@ class Session:
 
     def _gives_up(self, cause: StopCause) -> Ended:
         """The end of a turn that the machine could not work on, or not to its end."""
-        usage = usage_report(Spending(), self.context.limits())
-        self._failed = stopped(OutcomeKind.SYSTEM_ERROR, cause, Plan(), self._reader.changes, usage)
+        self._failed = self._stopped(cause)
         return Ended(self._failed)
+
+    def _stopped(self, cause: StopCause) -> Outcome:
+        usage = usage_report(Spending(), self.context.limits())
+        return stopped(OutcomeKind.SYSTEM_ERROR, cause, Plan(), self._reader.changes, usage)
 
     def _read_result(self) -> RunResult:
         if self._failed is not None:
@@ -318,15 +328,6 @@ class Session:
     def _config(self) -> RunnableConfig:
         limit = recursion_limit(self.context.max_calls_per_turn)
         return {"configurable": {"thread_id": self.thread_id}, "recursion_limit": limit}
-
-
-@dataclass(frozen=True)
-class Way:
-    """What a turn gives to the machine, and from which checkpoint on; `ended` says that there is nothing to do."""
-
-    request: Any
-    config: RunnableConfig | None = None
-    ended: Outcome | None = None
 
 
 def run_task(task: str, context: AgentContext | None = None, **options: Any) -> RunResult:
@@ -361,28 +362,3 @@ def _result(values: Mapping[str, Any], thread_id: str) -> RunResult:
         plan=values.get("plan") or Plan(),
         thread_id=thread_id,
     )
-
-
-_NOTHING_BEGUN = "There is nothing to go on with: this thread has no request yet. Send it one."
-_NOBODY_ASKED = "Nobody is asked for anything in this thread: resume it, or send it a request."
-
-
-def _reader_from(values: Mapping[str, Any]) -> EventReader:
-    """A reader that knows what a turn that is taken up again has read and changed before."""
-    judged = zip(values.get("items") or (), values.get("verdicts") or (), strict=False)
-    waiting = [call for call, verdict in judged if isinstance(call, ToolCall) and verdict.kind is VerdictKind.ALLOW]
-    return EventReader(tuple(values.get("changes") or ()), tuple(values.get("items") or ()), waiting)
-
-
-def _message(begun: Begun) -> dict[str, Any]:
-    """The input of a turn. The same request has the same id, so that sending it again adds nothing."""
-    return {"messages": [HumanMessage(begun.request, id=begun.request_id or None)]}
-
-
-def _last_request(values: Mapping[str, Any]) -> str:
-    requests = [message.text for message in values.get("messages", ()) if is_request(message)]
-    return requests[-1] if requests else ""
-
-
-def _store_failed(error: StoreError) -> StopCause:
-    return StopCause(reason=StopReason.STORE_FAILED, message=str(error))

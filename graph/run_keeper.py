@@ -1,5 +1,6 @@
 """What makes the turns of a session last: the workspace is its own while it works, and each turn is written down."""
 
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -52,7 +53,9 @@ class RunKeeper:
         root = check_workspace(context.workspace)
         self._root = None if isinstance(root, ToolError) else root
         self.context = context if self._root is None else context.model_copy(update={"workspace": self._root})
-        self._at_work = False
+        self.at_work = False
+        """Whether a turn goes on; not while a person is asked."""
+        self._beginning = threading.Lock()
         self._turns = 0
         self._locks: list[RunLock] = []
         self._records: WorkspaceRecords | None = None
@@ -80,7 +83,7 @@ class RunKeeper:
             self._turns = self._store.begin_turn(self._thread_id, request, self.context, self._durability)
         except StoreError as error:
             self.release()
-            return _store_failed(error)
+            return store_failed(error)
         return Begun(request, self._request_id(self._turns))
 
     def begin_again(self, records: WorkspaceRecords) -> Begun | StopCause:
@@ -92,7 +95,7 @@ class RunKeeper:
             known = self.record()
         except StoreError as error:
             self.release()
-            return _store_failed(error)
+            return store_failed(error)
         if known is None:
             return Begun("", "")
         self._turns = known.turns
@@ -126,11 +129,11 @@ class RunKeeper:
 
     def wait(self) -> None:
         """Nothing is at work while a person is asked; the workspace stays ours."""
-        self._at_work = False
+        self.at_work = False
 
     def release(self) -> None:
         """Leave the workspace to others."""
-        self._at_work = False
+        self.at_work = False
         if self._records is not None and self._root is not None:
             self._records.release(self._root)
         while self._locks:
@@ -145,12 +148,13 @@ class RunKeeper:
     def _take(self, records: WorkspaceRecords) -> StopCause | None:
         """Lock the workspace and the thread, and decide what the last run there left open. None: it is ours."""
         if self._failure is not None:
-            return _store_failed(self._failure)
-        if self._at_work:
-            return StopCause(reason=StopReason.WORKSPACE_BUSY, message=_AT_WORK)
-        taken = self._lock_all(records)
-        self._at_work = taken is None
-        return taken
+            return store_failed(self._failure)
+        with self._beginning:
+            if self.at_work:
+                return AT_WORK
+            taken = self._lock_all(records)
+            self.at_work = taken is None
+            return taken
 
     def _lock_all(self, records: WorkspaceRecords) -> StopCause | None:
         if self._locks or self._root is None:
@@ -188,9 +192,14 @@ class RunKeeper:
         return f"request-{turn}"
 
 
-_AT_WORK = "This session is at work on another request: wait for its end, or use a session of its own."
+AT_WORK = StopCause(
+    reason=StopReason.WORKSPACE_BUSY,
+    message="This session is at work on another request: wait for its end, or use another session.",
+)
+"""Why a session cannot begin a second turn."""
 _FORGOTTEN = "This run was removed meanwhile (`mendgraph runs prune`), and its history with it: begin a new one."
 
 
-def _store_failed(error: StoreError) -> StopCause:
+def store_failed(error: StoreError) -> StopCause:
+    """Why a turn ends whose store cannot be used."""
     return StopCause(reason=StopReason.STORE_FAILED, message=str(error))

@@ -13,6 +13,7 @@ from graph.tool_step import Execution, ToolStep, calls_made, changes_something
 from nodes.execute_tools.engine import Engine
 from nodes.execute_tools.environment.database import StoreError
 from nodes.execute_tools.environment.journal import Journal
+from nodes.execute_tools.environment.lease import Lease
 from nodes.execute_tools.environment.run_folder import workspace_folder
 from nodes.execute_tools.recorded_runs import as_json
 from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
@@ -34,6 +35,7 @@ from nodes.records import (
 from tests.runs.playing import write_files
 
 COUNTED: list[str] = []
+LEASES: list[Lease] = []
 
 
 @tool(effect=Effect.EXECUTE)
@@ -41,6 +43,14 @@ def count(context: ToolContext, name: str) -> ToolOutput:  # noqa: ARG001 - a to
     """Count this call."""
     COUNTED.append(name)
     return ToolOutput.ok(calls=len(COUNTED))
+
+
+@tool(effect=Effect.EXECUTE)
+def count_and_give_up(context: ToolContext) -> ToolOutput:
+    """Count this call, in whose middle the run is cancelled."""
+    COUNTED.append("given up")
+    LEASES[-1].revoke()
+    return ToolOutput.failed(ToolError(code=ToolErrorCode.TIMEOUT, message=f"too late: {context.lease}"))
 
 
 READ = ("read_file", {"path": "a.py", "start_line": 1, "limit": 200})
@@ -71,7 +81,7 @@ class Step:
     """A step with these calls, all allowed; `again` is the same step after a kill."""
 
     def __init__(self, root: str, *calls: tuple[str, dict[str, Any]]) -> None:
-        self.gateway = Gateway((*default_tools(), count), DEFAULT_GUARDRAIL_RULES, {}, ())
+        self.gateway = Gateway((*default_tools(), count, count_and_give_up), DEFAULT_GUARDRAIL_RULES, {}, ())
         self.workspace = self.gateway.workspace(AgentContext(workspace=root))
         self.calls = [
             ToolCall(call_id=f"c{place}", tool=name, arguments=arguments, raw_arguments="")
@@ -83,7 +93,8 @@ class Step:
         registry, sink = self.gateway.registry, TraceSink("run", "1")
         log = RunLog(None, self.gateway.redactor(), "run")
         step = ToolStep(self.state, Execution("run", task, 1), Engine(registry, sink), registry, log, journal)
-        return [step.run(call, ToolContext(self.workspace)) for call in self.calls]
+        LEASES.append(Lease())
+        return [step.run(call, ToolContext(self.workspace, lease=LEASES[-1])) for call in self.calls]
 
 
 def error_of(run: ToolRun) -> ToolError:
@@ -154,6 +165,16 @@ def test_where_the_end_cannot_be_recorded_the_result_stands(
 ) -> None:
     cut(monkeypatch, "end", lambda: StoreError("the disk is full"))
     assert [run.result.ok for run in Step(root, WRITE, COUNT).run(journal)] == [True, True]
+
+
+def test_a_call_whose_run_was_given_up_is_not_recorded_as_failed(root: str, journal: Journal) -> None:
+    """What it has done is decided by the files, or unknown: a result that nobody heard is not how it ended."""
+    step = Step(root, ("count_and_give_up", {}))
+    step.run(journal)
+    recorded = journal.calls_of_step("run", 1)
+    assert [call.outcome for call in recorded.values()] == [None]
+    assert error_of(step.run(journal)[0]).code is ToolErrorCode.OUTCOME_UNKNOWN
+    assert COUNTED == ["given up"]
 
 
 @pytest.mark.parametrize("method", ["find", "begin"])

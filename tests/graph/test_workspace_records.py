@@ -70,6 +70,24 @@ def test_what_was_left_open_is_decided_first_and_said(
     assert events == []
 
 
+@pytest.mark.parametrize(("effect", "left"), [("execute", []), ("write", [".git"])])
+def test_the_empty_git_folder_of_a_command_that_was_killed_is_taken_away(
+    root: str, folder: str, effect: str, left: list[str]
+) -> None:
+    Journal(folder).begin(KEY._replace(effect=effect))
+    Path(root, ".git").mkdir()
+    assert decide_open_changes(Journal(folder), root) == ()
+    assert [path.name for path in Path(root).iterdir()] == left
+
+
+def test_a_repository_is_left_alone(root: str, folder: str) -> None:
+    Journal(folder).begin(KEY._replace(effect="execute"))
+    Path(root, ".git").mkdir()
+    Path(root, ".git", "HEAD").write_text("ref: refs/heads/main\n")
+    decide_open_changes(Journal(folder), root)
+    assert Path(root, ".git", "HEAD").exists()
+
+
 def test_the_workspace_is_locked_for_the_step_and_free_after_it(root: str, folder: str) -> None:
     with WorkspaceRecords().journal(root, "run", TraceSink("run", "1"), wanted=True):
         refused = RunLock(folder).acquire(Owner("other"))

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from nodes.execute_tools.environment.journal_records import ChangeState, FileState
 from nodes.execute_tools.environment.recovery import recover
-from nodes.execute_tools.environment.restore_plan import LeftFile, Obstacle
+from nodes.execute_tools.environment.restore_plan import LeftFile, Obstacle, net_effects
 from nodes.execute_tools.environment.restoring import Restored, restore
 from nodes.execute_tools.environment.workspace import Change, DeleteFile, MoveFile, Workspace, WriteFile
 from nodes.records import ToolError, ToolErrorCode
@@ -52,6 +52,17 @@ def new_world(start: Start) -> Iterator[World]:
 
 def same(one: Mapping[str, FileState], other: Mapping[str, FileState], name: str) -> bool:
     return one.get(name) == other.get(name)
+
+
+def in_the_way(world: World, run: str, before: Mapping[str, FileState]) -> list[str]:
+    """The files that are neither as the run left them, as far as it knows their modes, nor as they were before."""
+    now, found = files(tree(world.root)), list[str]()
+    for effect in net_effects(world.journal.changes_of(run)):
+        is_now, left = now.get(effect.path, FileState()), effect.after
+        as_left = is_now.sha256 == left.sha256 and left.mode in {None, is_now.mode}
+        if not as_left and not same(before, now, effect.path):
+            found.append(effect.path)
+    return found
 
 
 def edit(data: st.DataObject, path: Path) -> None:
@@ -191,15 +202,11 @@ def test_what_people_changed_meanwhile_is_named_and_never_lost(start: Start, dat
             edit(data, world.root / name)
         now = tree(world.root)
         was, run_left, is_now = files(before), files(left_by_run), files(now)
-        theirs = sorted(
-            name
-            for name in was.keys() | run_left.keys()
-            if not same(was, run_left, name) and not same(run_left, is_now, name) and not same(was, is_now, name)
-        )
+        theirs = in_the_way(world, "run", was)
         error = restore(world.journal, world.workspace, "run")
         if theirs:
             assert isinstance(error, ToolError)
-            assert (error.code, sorted(error.suggestions)) == (ToolErrorCode.CONFLICT, theirs)
+            assert (error.code, list(error.suggestions)) == (ToolErrorCode.CONFLICT, theirs)
             assert tree(world.root) == now
         else:
             assert isinstance(error, Restored)
@@ -220,14 +227,11 @@ def test_two_runs_are_undone_one_after_the_other_or_the_first_says_why_not(start
             states.append(tree(world.root))
             run(data, world, 6, TOOLS, name)
         states.append(tree(world.root))
-        old, middle, new = map(files, states)
-        names = old.keys() | middle.keys() | new.keys()
-        both = {name for name in names if not same(old, middle, name) and not same(middle, new, name)}
-        in_the_way = sorted(name for name in both if not same(old, new, name))
-        if in_the_way:
+        conflicts = in_the_way(world, "first", files(states[0]))
+        if conflicts:
             error = restore(world.journal, world.workspace, "first")
             assert isinstance(error, ToolError)
-            assert sorted(error.suggestions) == in_the_way
+            assert list(error.suggestions) == conflicts
             assert tree(world.root) == states[2]
         undo(world, name="second")
         assert tree(world.root) == states[1]

@@ -51,11 +51,6 @@ def recorded(
     return RecordedChange(token, call, key.step, effects or (EFFECT,), (), state)
 
 
-def test_a_journal_that_is_only_named_touches_nothing(tmp_path: Path) -> None:
-    Journal(str(tmp_path))
-    assert os.listdir(tmp_path) == []
-
-
 # --- Calls
 
 
@@ -106,17 +101,12 @@ def test_the_calls_of_a_step_are_those_of_its_latest_execution(journal: Journal)
     for key in (KEY, KEY._replace(place=1), KEY._replace(step=4, execution="next")):
         journal.begin(key)
     latest = [KEY._replace(execution="again", place=place) for place in (0, 2)]
+    journal.begin(latest[1])  # an earlier try, which counts no more
     calls = [journal.begin(key) for key in latest]
     journal.begin(KEY._replace(execution="undo", effect=UNDO_EFFECT, place=0))
     expected = {key.place: RecordedCall(call, key, None, ()) for call, key in zip(calls, latest, strict=True)}
     assert journal.calls_of_step("run", 3) == expected
     assert journal.calls_of_step("run", 5) == journal.calls_of_step("other", 3) == {}
-
-
-def test_the_calls_of_a_step_do_not_name_earlier_tries(journal: Journal) -> None:
-    journal.begin(KEY)
-    call = journal.begin(KEY)
-    assert journal.calls_of_step("run", 3) == {0: RecordedCall(call, KEY, None, ())}
 
 
 def test_outcomes_of_earlier_steps_are_dropped_and_what_was_cut_off_stays_so(journal: Journal) -> None:
@@ -134,6 +124,18 @@ def test_outcomes_of_earlier_steps_are_dropped_and_what_was_cut_off_stays_so(jou
 
     assert [outcome("run", "s1"), outcome("run", "s2"), outcome("run", "s3")] == ["", "", "outcome"]
     assert (outcome("other", "s1"), outcome("run", "s1", 1)) == ("outcome", None)
+
+
+def test_commands_that_never_ended_are_named(journal: Journal) -> None:
+    command = KEY._replace(tool="run_command", effect="execute")
+    journal.begin(command)
+    journal.end(journal.begin(command._replace(place=1)), "ended")
+    journal.begin(KEY._replace(place=2))
+    journal.begin(command._replace(thread="other", tool="other"))
+    assert journal.cut_off_commands() == ["run_command", "other"]
+    assert (journal.cut_off_commands("run", 3), journal.cut_off_commands("run", 4)) == (["run_command"], [])
+    journal.note(command, "it was tried again")
+    assert journal.cut_off_commands("run") == []
 
 
 # --- Changes
@@ -269,6 +271,24 @@ def test_what_a_program_has_changed_already_is_written_down_as_done(journal: Jou
     assert (journal.open_changes(), journal.backup("h")) == ([], b"old")
 
 
+def test_what_could_not_be_settled_is_settled_before_the_next_change(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = journal.recorder(journal.begin(KEY))
+    recorder.intend("first", [EFFECT], {}, ())
+    monkeypatch.setattr(module, "open_database", fail)
+    with pytest.raises(StoreError, match="full"):
+        recorder.settle("first", ChangeState.DONE)
+    monkeypatch.undo()
+    recorder.intend("second", [EFFECT], {}, ())
+    assert [change.token for change in journal.open_changes()] == ["second"]
+    assert [change.token for change in journal.changes_of("run")] == ["first"]
+
+
+def fail(_: str) -> sqlite3.Connection:
+    raise StoreError("the disk is full")
+
+
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A list of the folders whose database was opened since."""
     found: list[str] = []
@@ -339,13 +359,8 @@ def use_by_many_threads(journal: Journal) -> None:
     assert {change.token for change in journal.changes_of("run")} == {f"{p}-{n}" for p in range(4) for n in range(5)}
 
 
-def begin_while_held(journal: Journal) -> None:
-    with journal.held():
-        journal.begin(KEY)
-
-
 USES: list[Callable[[Journal], object]] = [
-    begin_while_held,
+    lambda journal: journal.cut_off_commands(),
     lambda journal: journal.begin(KEY),
     lambda journal: journal.end(1, ""),
     lambda journal: journal.note(KEY, ""),

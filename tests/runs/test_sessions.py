@@ -1,0 +1,255 @@
+"""Sessions in unusual hands: used twice, left in the middle, taken back, moved, pruned, answered by nobody."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langgraph.checkpoint.memory import InMemorySaver
+
+from graph.context import AgentContext
+from graph.events import Asked, Ended, Event, StepDone, ToolStarted
+from graph.run import Session
+from graph.runs import list_runs, open_run, prune_runs
+from graph.state import serializer
+from graph.time_travel import undo_run
+from graph.workspace_saver import WorkspaceSaver
+from nodes.execute_tools.environment.run_folder import DATA_DIR_VARIABLE, workspace_folder_path
+from nodes.execute_tools.environment.run_lock import Owner, RunLock
+from nodes.records import Outcome, OutcomeKind, Protocol, StopReason, ToolError, ToolErrorCode
+from tests.architecture.house import ROOT
+from tests.doubles.history_model import HistoryModel
+from tests.doubles.replies import Say
+from tests.runs.playing import write_files
+from tests.runs.scenario import Use, message_of, use
+
+MAKE = use(("write_file", {"path": "new.txt", "content": "made\n"}))
+EDIT = use(("edit_file", {"path": "a.txt", "old_str": "old", "new_str": "new"}))
+DONE = Say("All done.")
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(DATA_DIR_VARIABLE, str(tmp_path / "data"))
+    write_files(tmp_path / "root", {"a.txt": "old\n"})
+    return tmp_path / "root"
+
+
+def model(*lines: Use | Say) -> HistoryModel:
+    return HistoryModel([message_of(line, Protocol.NATIVE) for line in lines])
+
+
+def session(root: Path | str, *lines: Use | Say, thread_id: str = "t", saver: Any = None, **more: Any) -> Session:
+    context = AgentContext(workspace=str(root), protocol="native", **more)
+    return Session(context, model=model(*lines), thread_id=thread_id, checkpointer=saver)
+
+
+def outcome(events: list[Event]) -> Outcome:
+    assert isinstance(events[-1], Ended), events
+    return events[-1].outcome
+
+
+def is_free(root: Path) -> bool:
+    with RunLock(workspace_folder_path(str(root))) as lock:
+        return lock.acquire(Owner("test")) is None
+
+
+# --- Twice, or in the middle
+
+
+def test_a_session_works_on_one_request_at_a_time(root: Path) -> None:
+    with session(root, MAKE, DONE) as opened:
+        first = opened.stream("Do it.")
+        next(first)
+        refused = outcome(list(opened.stream("And this.")))
+        assert (refused.reason, "at work on another request" in refused.message) == (StopReason.WORKSPACE_BUSY, True)
+        assert not is_free(root)
+        assert outcome(list(first)).kind is OutcomeKind.FINISHED
+        assert is_free(root)
+        assert outcome(list(opened.stream("And this."))).kind is OutcomeKind.FINISHED
+
+
+def test_a_turn_that_is_cancelled_while_it_opens_leaves_nothing_locked(root: Path) -> None:
+    async def cancelled() -> None:
+        opened = session(root, DONE)
+        turn = asyncio.ensure_future(_all(opened.astream("Do it.")))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        turn.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await turn
+        assert is_free(root)
+        await opened.aclose()
+
+    asyncio.run(cancelled())
+
+
+async def _all(events: Any) -> list[Event]:
+    return [event async for event in events]
+
+
+def test_an_interrupt_while_the_end_is_written_leaves_nothing_locked(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = WorkspaceSaver.put
+
+    def put(self: WorkspaceSaver, config: Any, checkpoint: Any, *rest: Any) -> Any:
+        if checkpoint["channel_values"].get("outcome") is not None:
+            raise KeyboardInterrupt
+        return real(self, config, checkpoint, *rest)
+
+    with session(root, DONE) as opened:
+        monkeypatch.setattr(WorkspaceSaver, "put", put)
+        with pytest.raises(KeyboardInterrupt):
+            list(opened.stream("Do it."))
+        assert is_free(root)
+
+
+def test_what_a_session_came_to_is_known_after_its_end(root: Path) -> None:
+    with session(root, MAKE, DONE) as opened:
+        list(opened.stream("Do it."))
+    assert [change.path for change in opened.result().changes] == ["new.txt"]
+
+
+# --- Nothing to go on with
+
+
+@pytest.mark.parametrize("saver", [True, False])
+def test_what_was_never_begun_cannot_go_on(root: Path, saver: bool) -> None:
+    kept = InMemorySaver(serde=serializer()) if saver else None
+    with session(root, DONE, saver=kept) as opened:
+        ended = outcome(list(opened.resume()))
+        assert (ended.reason, ended.message) == (
+            StopReason.INVALID_REQUEST,
+            "There is nothing to go on with: this thread has no request yet. Send it one.",
+        )
+        assert opened.result().outcome == ended
+        list(opened.stream("Do it."))
+        assert outcome(list(opened.answer("approve"))).reason is StopReason.INVALID_REQUEST
+
+
+def test_a_run_that_was_pruned_meanwhile_does_not_go_on_without_its_history(root: Path) -> None:
+    with session(root, DONE) as opened:
+        list(opened.stream("Do it."))
+        prune_runs(str(root), keep=0)
+        ended = outcome(list(opened.stream("And now?")))
+        assert (ended.reason, "was removed meanwhile" in ended.message) == (StopReason.STORE_FAILED, True)
+    assert list_runs(str(root)) == ()
+
+
+@pytest.mark.parametrize("days", [-1.0, 1e6, float("nan"), float("inf")])
+def test_an_age_that_no_run_can_have_is_refused(root: Path, days: float) -> None:
+    refused = prune_runs(str(root), older_than_days=days)
+    assert isinstance(refused, ToolError)
+    assert refused.code is ToolErrorCode.INVALID_ARGUMENT
+
+
+# --- Taken back
+
+
+def test_a_run_that_was_taken_back_is_told_so_when_it_goes_on(root: Path) -> None:
+    with session(root, MAKE, EDIT, DONE, max_calls_per_turn=1) as opened:
+        assert outcome(list(opened.stream("Make and edit."))).reason is StopReason.MAX_CALLS_PER_TURN
+    undo_run("t", str(root))
+    assert not (root / "new.txt").exists()
+    heard = model(MAKE, Say("Told."), MAKE, DONE)
+    taken_up = open_run("t", str(root), model=heard)
+    assert isinstance(taken_up, Session)
+    with taken_up:
+        list(taken_up.resume())
+    asked = str(heard.calls[0].prompt.messages[-1]["content"])
+    assert asked == (
+        "Your changes of the files were taken back since, so look at them anew. The task is: Make and edit."
+    )
+
+
+# --- Elsewhere
+
+
+def test_a_relative_workspace_stays_the_one_that_it_was(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (root.parent / "other").mkdir()
+    monkeypatch.chdir(root)
+    with session(".", MAKE, DONE) as opened:
+        monkeypatch.chdir(root.parent / "other")
+        list(opened.stream("Do it."))
+    assert sorted(os.listdir(root)) == ["a.txt", "new.txt"]
+    assert os.listdir(root.parent / "other") == []
+
+
+def test_a_thread_id_that_is_used_again_does_not_get_the_old_runs_results(root: Path) -> None:
+    with session(root, MAKE, DONE, saver=InMemorySaver(serde=serializer())) as opened:
+        list(opened.stream("Do it."))
+    (root / "new.txt").unlink()
+    with session(root, MAKE, DONE, saver=InMemorySaver(serde=serializer()), mode="ask") as opened:
+        assert isinstance(list(opened.stream("Do it."))[-1], Asked)
+        list(opened.stream("Something else."))
+        history = opened.result().messages
+    assert "The run was cut off before this call" in str(history[2].content)
+
+
+def test_an_answer_from_another_process_is_told_with_its_call(root: Path) -> None:
+    with session(root, EDIT, MAKE, DONE, mode="ask") as opened:
+        list(opened.stream("Do it."))
+        assert isinstance(list(opened.answer("approve"))[-1], Asked)
+    with session(root, EDIT, MAKE, DONE, mode="ask") as opened:
+        events = list(opened.answer("approve"))
+    assert [event.call.arguments["path"] for event in events if isinstance(event, ToolStarted)] == ["new.txt"]
+    changed = [change.path for event in events if isinstance(event, StepDone) for change in event.changes]
+    assert changed == ["a.txt", "new.txt"]
+
+
+def test_without_a_home_it_is_said_what_to_set(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless(*_: object, **__: object) -> str:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv(DATA_DIR_VARIABLE)
+    monkeypatch.setattr("platformdirs.user_data_dir", homeless)
+    with session(root, DONE) as opened:
+        ended = outcome(list(opened.stream("Do it.")))
+    assert ended.message == ("There is no home folder to keep runs in: set MENDGRAPH_DATA_DIR to a folder of your own.")
+
+
+# --- Killed
+
+
+ISOLATED = """
+import os, sys, time
+from graph.context import AgentContext
+from graph.run import run_task
+from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
+from nodes.execute_tools.tools import default_tools
+from nodes.records import Effect, Protocol
+from tests.doubles.scripted_model import ScriptedModel
+from tests.runs.scenario import message_of, use
+
+@tool(effect=Effect.EXECUTE, isolated=True)
+def slow(context: ToolContext, name: str) -> ToolOutput:
+    "Work for long."
+    print(os.getpid(), flush=True)
+    time.sleep(600)
+    return ToolOutput.ok()
+
+model = ScriptedModel([message_of(use(("slow", {"name": "x"})), Protocol.NATIVE)])
+run_task("Go.", AgentContext(workspace=sys.argv[1], tool_timeout_s=600), model=model, tools=(*default_tools(), slow))
+"""
+
+
+def test_an_isolated_tool_does_not_outlive_its_run(root: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", ISOLATED, str(root)]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        tool = int(running.stdout.readline())
+        running.send_signal(signal.SIGKILL)
+        running.wait()
+        for _ in range(500):
+            if not Path(f"/proc/{tool}").exists() or " Z " in Path(f"/proc/{tool}/stat").read_text():
+                return
+            time.sleep(0.01)
+    os.kill(tool, signal.SIGKILL)
+    raise AssertionError("it still runs")
