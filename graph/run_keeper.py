@@ -1,7 +1,7 @@
 """What makes the turns of a session last: the workspace is its own while it works, and each turn is written down."""
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -20,8 +20,6 @@ from nodes.execute_tools.environment.run_folder import run_folder, workspace_fol
 from nodes.execute_tools.environment.run_lock import Owner, RunLock
 from nodes.execute_tools.environment.sandbox import check_workspace
 from nodes.records import Outcome, StopCause, StopReason, ToolError, ToolErrorCode
-
-NO_VALUES: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """What is written down of a run beside its checkpoints: what it was asked, with which context, how it ended. Pure."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
+from datetime import datetime
 from functools import cached_property
 from typing import Any, Final, Literal
 
@@ -83,6 +84,9 @@ def bounded(text: str) -> str:
 
 def find_run(wanted: str, records: Iterable[RunRecord]) -> RunRecord | ToolError:
     """The run with this id, or the only one whose id begins so; an error names those that could be meant."""
+    if not wanted:
+        message = "No run is named: give its id, or the beginning of it. `mendgraph runs` lists them."
+        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
     known = {record.run_id: record for record in records}
     if wanted in known:
         return known[wanted]
@@ -94,3 +98,15 @@ def find_run(wanted: str, records: Iterable[RunRecord]) -> RunRecord | ToolError
         return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message, suggestions=tuple(meant[:3]))
     message = f"There is no run {wanted!r} in this workspace: `mendgraph runs` lists those that there are."
     return ToolError(code=ToolErrorCode.NOT_FOUND, message=message, suggestions=closest_names(wanted, known))
+
+
+def old_runs(records: Sequence[RunRecord], keep: int, oldest: datetime, *, unfinished: bool) -> list[str]:
+    """The runs after the newest `keep` that were last at work before `oldest`; those that can go on if `unfinished`.
+
+    `records` are newest first.
+    """
+    return [
+        record.run_id
+        for record in records[keep:]
+        if datetime.fromisoformat(record.updated) <= oldest and (unfinished or not record.resumable)
+    ]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from graph.events import Asked
 from graph.open_store import with_store, with_store_alone
+from graph.run_records import old_runs
 from graph.run_steps import RunStep, read_steps
 from graph.step_history import step_history
 from graph.store import Pruned, RunRecord, Store
@@ -120,21 +121,18 @@ def prune_runs(
     With neither limit nothing is forgotten. A run that can go on is kept, unless `unfinished` says otherwise. What was
     forgotten cannot be undone any more: its files stay as they are.
     """
+    if keep is not None and keep < 0:
+        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=f"{keep} runs cannot be kept: give 0 or more.")
     if older_than_days is not None and not 0 <= older_than_days <= _MOST_DAYS:
         message = f"Runs cannot be {older_than_days:g} days old: give a number between 0 and {_MOST_DAYS}."
         return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
 
     def prune(store: Store, _: str) -> Pruned:
-        records = store.runs()
-        oldest = datetime.now(UTC) - timedelta(days=older_than_days or 0.0)
         limited = keep is not None or older_than_days is not None
-        doomed = [
-            record.run_id
-            for record in (records[keep or 0 :] if limited else ())
-            if datetime.fromisoformat(record.updated) <= oldest and (unfinished or not record.resumable)
-        ]
+        oldest = datetime.now(UTC) - timedelta(days=older_than_days or 0.0)
+        doomed = old_runs(store.runs(), keep or 0, oldest, unfinished=unfinished) if limited else []
         freed = sum(map(store.delete, doomed))
-        return Pruned(tuple(doomed), freed + store.prune(keep=len(records)).freed_bytes)
+        return Pruned(tuple(doomed), freed + store.shrink())
 
     return with_store_alone(workspace, "mendgraph runs prune", prune)
 

@@ -14,7 +14,6 @@ from graph.typical_checkpoint import typical_checkpoint
 from graph.workspace_saver import WorkspaceSaver
 from nodes.execute_tools.environment.database import FILE_NAME, StoreError, open_database, store_errors, transaction
 from nodes.execute_tools.environment.failures import os_failure
-from nodes.execute_tools.environment.journal_records import ChangeState
 from nodes.execute_tools.environment.run_folder import remove_run_folder, run_folder_path, workspace_folder
 from nodes.execute_tools.redact import Redactor, known_values
 from nodes.language.storable_text import storable
@@ -35,7 +34,6 @@ _FORGET = (
 _FORGET_BACKUPS = "DELETE FROM backups WHERE sha256 NOT IN (SELECT sha256_before FROM effects)"
 """Bytes that no change of any run has replaced."""
 
-_UNDECIDED = "SELECT thread FROM calls JOIN changes ON changes.call = calls.id WHERE changes.state = ?"
 _SIZE = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
 
 _BEGIN_TURN = """
@@ -172,36 +170,16 @@ class Store:
             cursor.execute(_FORGET_BACKUPS)
         return freed
 
-    def prune(self, keep: int | None = None, older_than_days: float | None = None) -> Pruned:
-        """Forget the runs that are not among the newest `keep` ones, and whose last turn is older than that.
-
-        With one of the two, that alone decides; with neither, nothing is forgotten. A run at work, or cut off, stays,
-        and so does one of whose changes nobody knows yet how they ended.
-        """
-        if keep is None and older_than_days is None:
-            return Pruned((), 0)
-        runs = self.runs()[keep or 0 :]
-        oldest = self._time(timedelta(days=older_than_days or 0.0))
-        with self.saver.cursor(transaction=False) as cursor:
-            undecided = {thread for (thread,) in cursor.execute(_UNDECIDED, (ChangeState.INTENDED,))}
-        doomed = [
-            each.run_id
-            for each in runs
-            if each.state == "ended" and each.updated <= oldest and each.run_id not in undecided
-        ]
+    def shrink(self) -> int:
+        """Give what is not used any more back to the disk, and tell how many bytes that were."""
         before = self._bytes()
-        freed = sum(map(self.delete, doomed))
-        return Pruned(tuple(doomed), freed + before - self._shrunk())
+        with self.saver.cursor(transaction=False) as cursor:
+            cursor.executescript("PRAGMA incremental_vacuum; PRAGMA wal_checkpoint(TRUNCATE)")  # steps to their ends
+        return before - self._bytes()
 
     def _bytes(self) -> int:
         with self.saver.cursor(transaction=False) as cursor:
             return int(cursor.execute(_SIZE).fetchone()[0])
-
-    def _shrunk(self) -> int:
-        """Give free pages back to the disk; the bytes that are left."""
-        with self.saver.cursor(transaction=False) as cursor:
-            cursor.executescript("PRAGMA incremental_vacuum; PRAGMA wal_checkpoint(TRUNCATE)")  # steps to their ends
-        return self._bytes()
 
     def _clean(self, text: str) -> str:
         """The text without secrets, and without lone surrogates, which no database holds."""

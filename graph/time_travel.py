@@ -13,6 +13,7 @@ from graph.open_store import thread_config, with_store_alone
 from graph.run_steps import call_after
 from graph.step_history import step_history
 from graph.store import Store
+from graph.way_on import TO_THE_CALL
 from nodes.execute_tools.environment.journal import Journal
 from nodes.execute_tools.environment.kept_copies import copy_kept_results
 from nodes.execute_tools.environment.restoring import Restored, restore
@@ -21,9 +22,6 @@ from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
 from nodes.guard.policy import judge_path
 from nodes.language.history import is_request
 from nodes.records import ToolError
-
-_BEFORE_THE_CALL = "begin_turn"
-"""The node in whose name a state is copied: its router sends each turn that may be worked on to the model."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +91,7 @@ def fork_run(
             return restored
         new = uuid4().hex
         copy_kept_results(parent.run_id, new)
-        machine.update_state(thread_config(new), {**values, "run_id": new}, as_node=_BEFORE_THE_CALL)
+        machine.update_state(thread_config(new), {**values, "run_id": new}, as_node=TO_THE_CALL)
         turns, request = _turn_at_work(values)
         context = values["context"].model_dump_json()
         store.add_fork(new, replace(parent, turns=turns, request=request, stored_context=context), at)

@@ -6,6 +6,7 @@ from typing import Any, Protocol, TypeVar
 
 from langchain_core.messages import AIMessage
 
+from graph.run_steps import CALLING
 from nodes.records import OutcomeKind, StopReason
 
 RETRIED = frozenset({StopReason.CANCELLED, StopReason.PROVIDER_FAILED, StopReason.STORE_FAILED})
@@ -14,7 +15,6 @@ RETRIED = frozenset({StopReason.CANCELLED, StopReason.PROVIDER_FAILED, StopReaso
 TO_THE_CALL = "begin_turn"
 """The node in whose name a state is written that is to go to the model: its router sends it there."""
 
-_CALLING = ("call_model",)
 _AFRESH = "Your changes of the files were taken back since, so look at them anew. The task is: "
 _GO_ON = "Go on with this task, which is not finished yet: "
 
@@ -63,7 +63,7 @@ def way_on(values: Mapping[str, Any], request_id: str, *, undone: bool = False) 
 
 def before_the_call(history: Iterable[Found]) -> Found | None:
     """The newest checkpoint at which a model call was next; None where none ever was. `history` is newest first."""
-    return next((snapshot for snapshot in history if snapshot.next == _CALLING), None)
+    return next((snapshot for snapshot in history if snapshot.next == CALLING), None)
 
 
 def go_on_with(request: str, *, undone: bool = False) -> str:

@@ -131,13 +131,14 @@ Task: TypeAlias = Annotated[
 _A_RUN = "The run, by its id or the beginning of it."
 Run: TypeAlias = Annotated[str, typer.Argument(metavar="RUN", help=_A_RUN)]
 RunToResume: TypeAlias = Annotated[
-    str, typer.Argument(metavar="[RUN]", help=f"{_A_RUN} Default: the newest one that can go on.", show_default=False)
+    str, typer.Argument(metavar="RUN", help=f"{_A_RUN} Default: the newest one that can go on.", show_default=False)
 ]
 RunToTalkOf: TypeAlias = Annotated[
     str | None, typer.Option("--run", metavar="RUN", help="Go on with this run, by its id or the beginning of it.")
 ]
 FromStep: TypeAlias = Annotated[
-    int, typer.Option(min=0, metavar="N", help="Take back this step and those after it (default: all).")
+    int,
+    typer.Option(min=0, metavar="N", help="Take back this step and those after it (default: all).", show_default=False),
 ]
 AtStep: TypeAlias = Annotated[
     int, typer.Option("--at", min=0, metavar="STEP", help="The new run begins after this step; see `runs show`.")

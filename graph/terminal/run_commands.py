@@ -136,7 +136,10 @@ def options_without_a_task(context: typer.Context) -> opt.Options:
     """The options of a command that begins no run: those of a run would have no effect, so they are refused."""
     chosen: opt.Options = context.obj
     if chosen.given:
-        context.fail(f"{chosen.given[0]} is for new runs: a run goes on with the options that it was begun with")
+        context.fail(
+            f"{chosen.given[0]} is for new runs: a run goes on with the options that it was begun with;"
+            " `mendgraph chat --run RUN` takes others"
+        )
     return chosen
 
 

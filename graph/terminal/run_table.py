@@ -33,7 +33,7 @@ def run_lines(runs: Sequence["ListedRun"], width: int | None, now: datetime, zon
     """A table with a line for each run, none of them wider than `width` cells; None is as wide as it takes."""
     rows = [
         (
-            short_id(run.run_id),
+            one_line(short_id(run.run_id)),
             when_words(run.updated, now, zone),
             state_words(run.standing, run.reason),
             str(run.turns),
@@ -76,7 +76,7 @@ def run_details(run: "ListedRun", steps: Sequence["RunStep"], now: datetime, zon
     """Everything that helps to choose what to do with a run: its task, its end, its context, its steps."""
     stored = json.loads(run.stored_context)
     lines = [
-        Line(f"run {run.run_id}", "bold"),
+        Line(one_line(f"run {run.run_id}"), "bold"),
         Line(f"task: {one_line(run.task, _LONGEST_TASK)}"),
         Line(f"state: {state_words(run.standing, run.reason)}", _STYLES.get(run.standing, "")),
     ]
@@ -106,7 +106,7 @@ def _chosen(stored: JsonMap) -> JsonMap:
 
 def _step_lines(steps: Sequence["RunStep"]) -> list[Line]:
     if not steps:
-        return [Line("It has made no step yet.")]
+        return [Line("No step of it is kept: it has made none yet, or was kept with --durability exit.")]
     size = max(4, *(len(str(step.number)) for step in steps))
     lines = [Line(f"{'STEP':>{size}}  FORK  CALLS AND FILES", "bold")]
     turn = 1

@@ -233,7 +233,8 @@ class Turns:
     def _show_stopping(self) -> None:
         with suppress(OSError):  # where nobody reads any more, the next event finds that out
             self._view.end_reply()
-            self._display.err.line("mendgraph: stopping after the running step; Ctrl-C again to stop at once")
+            again = f"{self._signals.last} again to stop at once"
+            self._display.err.line(f"mendgraph: stopping after the running step; {again}")
 
     def _show_interruption(self, code: ExitCode) -> None:
         self._view.end_reply()

@@ -20,7 +20,7 @@ from nodes.records import (
 
 HOW_TO_GO_ON = {
     StopReason.ANSWERED: "Send another message to go on.",
-    StopReason.MAX_CALLS_PER_SESSION: "Start a new thread, or raise max_calls_per_session.",
+    StopReason.MAX_CALLS_PER_SESSION: "Start a new thread, or raise max_calls_per_session, as `chat --run RUN` allows.",
     StopReason.MAX_CALLS_PER_TURN: "Send another message to go on with a new turn, or raise max_calls_per_turn.",
     StopReason.MAX_INPUT_TOKENS: "Raise the limit on input tokens, or start a new thread.",
     StopReason.MAX_OUTPUT_TOKENS: "Raise the limit on output tokens, or start a new thread.",
@@ -30,15 +30,15 @@ HOW_TO_GO_ON = {
     StopReason.HEALING_EXHAUSTED: "Try again, another --protocol, or a larger model.",
     StopReason.SCHEMA_REPAIR_EXHAUSTED: "Try again, loosen the schema, or take a larger model.",
     StopReason.LOOP_PERSISTED: "Say in other words what is wanted, or take a larger model.",
-    StopReason.PROVIDER_FAILED: "Mend what the message names, then send the task again.",
+    StopReason.PROVIDER_FAILED: "Mend what the message names, then go on with `mendgraph resume`.",
     StopReason.CONTEXT_OVERFLOW: "Start a new thread with a smaller task, or take a model with a larger window.",
     StopReason.EMPTY_REPLY: "Try again, or take another model.",
     StopReason.REFUSED: "Word the task differently, or take another model.",
     StopReason.CANCELLED: "Go on from there with `mendgraph resume`, or send another message.",
     StopReason.WORKSPACE_FAILED: "Make room or mend the disk that the message names, then send the task again.",
     StopReason.WORKSPACE_CHANGED: "Look at the files that the message names, then send the next request.",
-    StopReason.WORKSPACE_BUSY: "Wait until the other run has ended, or stop it, then send the task again.",
-    StopReason.STORE_FAILED: "Mend what the message names, then go on with `mendgraph resume`.",
+    StopReason.WORKSPACE_BUSY: "Wait until the other run has ended, or stop it, then try again.",
+    StopReason.STORE_FAILED: "Mend what the message names; resume the run if `mendgraph runs` lists it, else send it again.",
     StopReason.INVALID_REQUEST: "Mend what the message names, then send the task again.",
 }
 """One sentence for each reason; a test says that none is missing."""

@@ -1,10 +1,11 @@
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from graph.context import AgentContext
-from graph.run_records import LONGEST_TEXT, RunRecord, bounded, find_run, run_record
+from graph.run_records import LONGEST_TEXT, RunRecord, bounded, find_run, old_runs, run_record
 from nodes.execute_tools.environment.database import StoreError
 from nodes.records import OutcomeKind, ToolError, ToolErrorCode
 
@@ -114,3 +115,36 @@ def test_an_unknown_id_is_refused_with_those_that_are_like_it(wanted: str, sugge
         message=f"There is no run {wanted!r} in this workspace: `mendgraph runs` lists those that there are.",
         suggestions=suggestions,
     )
+
+
+def test_no_name_is_no_run() -> None:
+    refused = find_run("", [record()])
+    assert isinstance(refused, ToolError)
+    assert (refused.code, "No run is named" in refused.message) == (ToolErrorCode.INVALID_ARGUMENT, True)
+
+
+NEWEST_FIRST = [
+    record("four", updated="2026-01-04T00:00:00.000+00:00"),
+    record("three", updated="2026-01-03T00:00:00.000+00:00", state="working", kind=""),
+    record("two", updated="2026-01-02T00:00:00.000+00:00", kind="BUDGET_STOP"),
+    record("one", updated="2026-01-01T00:00:00.000+00:00"),
+]
+
+
+@pytest.mark.parametrize(
+    ("keep", "oldest", "unfinished", "expected"),
+    [
+        (0, 9, True, ["four", "three", "two", "one"]),
+        (0, 9, False, ["four", "one"]),
+        (2, 9, True, ["two", "one"]),
+        (9, 9, True, []),
+        (0, 2, True, ["two", "one"]),
+        (0, 2, False, ["one"]),
+        (3, 2, True, ["one"]),
+        (1, 1, True, ["one"]),
+    ],
+)
+def test_runs_that_are_old_and_not_among_the_newest_may_go(
+    keep: int, oldest: int, unfinished: bool, expected: list[str]
+) -> None:
+    assert old_runs(NEWEST_FIRST, keep, datetime(2026, 1, oldest, tzinfo=UTC), unfinished=unfinished) == expected

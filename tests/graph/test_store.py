@@ -264,41 +264,6 @@ def test_a_run_is_forgotten_with_all_that_is_kept_of_it(store: Store, root: str)
     assert store.delete("gone") == 0
 
 
-@pytest.mark.parametrize(
-    ("keep", "older_than_days", "left"),
-    [
-        (None, None, ["r4", "r3", "r2", "r1"]),
-        (2, None, ["r4", "r3"]),
-        (0, None, []),
-        (9, None, ["r4", "r3", "r2", "r1"]),
-        (None, 2.5, ["r4", "r3"]),
-        (None, 0, []),
-        (3, 2.5, ["r4", "r3", "r2"]),
-        (1, 2.5, ["r4", "r3"]),
-    ],
-)
-def test_what_is_new_enough_stays(
-    store: Store, clock: Clock, keep: int | None, older_than_days: float | None, left: list[str]
-) -> None:
-    """They are four, three, two and one days old."""
-    for run_id in ("r1", "r2", "r3", "r4"):
-        work(store, run_id)
-        clock.pass_days(1)
-    pruned = store.prune(keep, older_than_days)
-    assert [record.run_id for record in store.runs()] == left
-    assert set(pruned.run_ids) == {"r1", "r2", "r3", "r4"} - set(left)
-
-
-def test_a_run_that_is_at_work_or_not_decided_stays(store: Store, clock: Clock) -> None:
-    work(store, "working", outcome=None)
-    work(store, "undecided", STOPPED)
-    change(store, "undecided", "x", ChangeState.INTENDED)
-    work(store, "ended", STOPPED)
-    clock.pass_days(9)
-    assert store.prune(0, 0).run_ids == ("ended",)
-    assert [record.run_id for record in store.runs()] == ["undecided", "working"]
-
-
 def test_the_disk_gets_back_what_a_run_held(store: Store, root: str) -> None:
     work(store, "kept")
     run_machine(store, root, "kept")
@@ -314,10 +279,10 @@ def test_the_disk_gets_back_what_a_run_held(store: Store, root: str) -> None:
         run_machine(store, root, f"gone-{number}")
     Path(str(run_folder("gone-0")), "x").write_text("x" * 1_000)
     full = size()
-    pruned = store.prune(keep=None, older_than_days=0)
-    assert pruned.run_ids == (*(f"gone-{number}" for number in reversed(range(8))), "kept")
+    assert sum(store.delete(f"gone-{number}") for number in range(8)) == 1_000
+    freed = store.shrink()
     assert path.stat().st_size <= before < full
-    assert pruned.freed_bytes == full - path.stat().st_size + 1_000
+    assert freed == full - path.stat().st_size
     assert store.saver.conn.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
@@ -384,7 +349,7 @@ def test_every_use_of_a_closed_store_is_a_store_error(store: Store) -> None:
         lambda: store.end_turn("r1", FINISHED),
         store.runs,
         lambda: store.run("r1"),
-        lambda: store.prune(0),
+        store.shrink,
         lambda: store.delete("r1"),
     ]
     for use in uses:

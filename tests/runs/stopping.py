@@ -16,7 +16,13 @@ from nodes.execute_tools.environment.run_folder import DATA_DIR_VARIABLE
 from tests.architecture.house import ROOT
 
 COMMAND = Path(sys.executable).parent / "mendgraph"
-STOPPING = "mendgraph: stopping after the running step; Ctrl-C again to stop at once\n"
+
+
+def stopping(by: str) -> str:
+    """What is said when the first signal has come."""
+    return f"mendgraph: stopping after the running step; {by} again to stop at once\n"
+
+
 LONG_S = 120
 """Seconds after which a process that should have ended is killed."""
 

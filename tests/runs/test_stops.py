@@ -22,7 +22,7 @@ from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import ScriptedServer
 from tests.runs.playing import write_files
 from tests.runs.scenario import message_of, use
-from tests.runs.stopping import STOPPING, mendgraph, stalled_endpoint
+from tests.runs.stopping import mendgraph, stalled_endpoint, stopping
 
 FILES = {"a.py": "a = 1\n"}
 SIGNALS = pytest.mark.parametrize(("number", "by"), [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM")])
@@ -51,7 +51,7 @@ def test_while_the_model_is_waited_for(root: Path, number: signal.Signals, by: s
     with ScriptedServer([waiting]) as server, mendgraph(root, server.base_url, "Look.") as running:
         assert running.end() == 3
     assert (said(by) in running.out, "Too late" in running.out) == (True, False)
-    assert running.err.startswith(STOPPING)
+    assert running.err.startswith(stopping(by))
     assert "How to go on: Go on from there with `mendgraph resume`" in running.out
 
 
@@ -62,7 +62,7 @@ def test_while_a_reply_streams(root: Path, number: signal.Signals, by: str) -> N
         running.send(number)
         assert running.end() == 3
     assert f"hard\n{said(by)}" in running.out
-    assert running.err.startswith(STOPPING)
+    assert running.err.startswith(stopping(by))
 
 
 @SIGNALS
@@ -74,7 +74,7 @@ def test_while_an_endpoint_is_left_alone(root: Path, number: signal.Signals, by:
         assert running.end() == 3
         assert len(server.requests) == 1
     assert said(by) in running.out
-    assert running.err.startswith(STOPPING)
+    assert running.err.startswith(stopping(by))
 
 
 WORK = "echo > begun; while [ ! -e go ]; do sleep 0.02; done; echo > done"
@@ -100,7 +100,7 @@ def test_while_a_tool_works(root: Path, number: signal.Signals, by: str) -> None
     with working() as server, mendgraph(root, server.base_url, "--allow-program", "sh", "Work.") as running:
         wait_for(root / "begun")
         running.send(number)
-        running.wait_for_err(STOPPING)
+        running.wait_for_err(stopping(by))
         (root / "go").touch()
         assert running.end() == 3
         assert len(server.requests) == 1
@@ -121,13 +121,14 @@ def test_while_a_tool_works(root: Path, number: signal.Signals, by: str) -> None
 def test_the_second_signal_does_not_wait_for_the_tool(
     root: Path, numbers: tuple[signal.Signals, signal.Signals], code: int, by: str
 ) -> None:
+    first = "SIGTERM" if numbers[0] == signal.SIGTERM else "Ctrl-C"
     with working() as server, mendgraph(root, server.base_url, "--allow-program", "sh", "Work.") as running:
         wait_for(root / "begun")
         running.send(numbers[0])
-        running.wait_for_err(STOPPING)
+        running.wait_for_err(stopping(first))
         running.send(numbers[1])
         assert running.end() == code
-    assert running.err.startswith(f"{STOPPING}mendgraph: stopped by {by}; go on with: mendgraph resume ")
+    assert running.err.startswith(f"{stopping(first)}mendgraph: stopped by {by}; go on with: mendgraph resume ")
     assert sorted(os.listdir(root)) == ["a.py", "begun"]
 
 

@@ -99,7 +99,8 @@ def _finish(transaction: Transaction, recorder: ChangeRecorder | None) -> ToolEr
     failure = _sync(transaction)
     removed, left = transaction.remove_temporaries()
     failure = failure or left or (_sync(transaction) if removed else None)
-    _settle(transaction, recorder, ChangeState.DONE)
+    if left is None:  # else the next start removes what is left, and finds that all was done
+        _settle(transaction, recorder, ChangeState.DONE)
     if failure is None:
         return None
     names = listed([step.path for step in transaction.steps])

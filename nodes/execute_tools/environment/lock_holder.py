@@ -1,4 +1,4 @@
-"""Who holds a lock, for somebody who only wants to know: nothing is taken, and nobody is kept waiting."""
+"""Who holds a lock, for somebody who only wants to know: it is tried for a moment, and nobody is kept waiting."""
 
 import json
 import os

@@ -105,7 +105,9 @@ class _Restoring:
         failure = self._carry_out(plan)
         if failure is not None:
             return failure
-        self._journal.revert([change.token for change in changes])
+        left = {each.path for each in plan.left}
+        done = [change.token for change in changes if not any(effect.path in left for effect in change.effects)]
+        self._journal.revert(done)
         return Restored(
             tuple(sorted(RestoredFile(step.path, step.kind) for step in plan.all_steps)),
             plan.left,

@@ -161,7 +161,7 @@ def test_what_is_not_as_usual_is_told_too() -> None:
         "folder: /w",
         'context: mode="ask", max_calls_per_turn=3, durability=exit',
         "",
-        "It has made no step yet.",
+        "No step of it is kept: it has made none yet, or was kept with --durability exit.",
     ]
 
 

@@ -29,6 +29,7 @@ DOWN = ProviderFailure(kind=ProviderErrorKind.AUTHENTICATION, message="The endpo
 
 
 STOPPING = "mendgraph: stopping after the running step; Ctrl-C again to stop at once\n"
+"""SIGTERM puts its own name there."""
 
 
 class Interrupted(ScriptedModel):
@@ -219,7 +220,7 @@ def test_a_signal_drops_the_model_call_and_ends_the_task_with_an_outcome(
     assert run_once(terminal.setup, "Fix add") is ExitCode.BUDGET_STOP
     assert f"\nBUDGET_STOP (cancelled): The run was stopped by {by}.\n1 file changed: calc.py\n" in terminal.out
     assert "\nHow to go on: Go on from there with `mendgraph resume`, or send another message.\n" in terminal.out
-    assert terminal.err == STOPPING
+    assert terminal.err == STOPPING.replace("Ctrl-C", by)
 
 
 @SIGNALS
@@ -246,7 +247,7 @@ def test_the_second_signal_ends_a_task_at_once_and_says_what_was_changed(
     assert terminal.out == "→ edit_file calc.py  1 replacement\n"
     way_on = f"go on with: mendgraph resume {terminal.thread_id}"
     said = f"mendgraph: stopped by {by}; changed before that: calc.py; {way_on}\n"
-    assert terminal.err.removeprefix(STOPPING) == said
+    assert terminal.err.removeprefix(STOPPING.replace("Ctrl-C", by)) == said
 
 
 def test_ended_at_once_with_json_there_is_an_object_too(tmp_path: Path) -> None:

@@ -56,7 +56,9 @@ def test_a_call_that_had_ended_gives_its_result_again() -> None:
 
 
 @pytest.mark.parametrize("changes", [(), ((ChangeState.UNDONE, [EDITED]),)])
-def test_a_write_of_one_change_that_is_not_done_is_made_again(changes: tuple[tuple[ChangeState, list[FileEffect]], ...]) -> None:
+def test_a_write_of_one_change_that_is_not_done_is_made_again(
+    changes: tuple[tuple[ChangeState, list[FileEffect]], ...],
+) -> None:
     assert resumed(CALL, one(Effect.WRITE, one_change=True), recorded(*changes), described) is None
     ran = resumed(CALL, one(Effect.WRITE), recorded(*changes), described)  # who knows what else it does
     assert ran is not None

@@ -95,7 +95,7 @@ def test_the_account_of_a_run_that_did_nothing() -> None:
         "SYSTEM_ERROR (provider_failed): The endpoint cannot be reached.",
         "Done: no step of a plan.",
         "Changed files: none.",
-        "How to go on: Mend what the message names, then send the task again.",
+        "How to go on: Mend what the message names, then go on with `mendgraph resume`.",
     ]
 
 

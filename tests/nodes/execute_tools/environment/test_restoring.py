@@ -165,7 +165,12 @@ def test_the_other_files_are_restored_where_that_is_wanted(world: World) -> None
         steps=(1,),
     )
     assert ((world.root / "a").read_bytes(), (world.root / "b").read_bytes()) == (b"a", b"theirs")
-    assert undo(world) == Restored(), "who leaves a file leaves it for good"
+    assert isinstance(undo(world), ToolError), "what was left can still be restored, once it is as the run left it"
+    (world.root / "b").write_bytes(b"B")
+    again = undo(world)
+    assert isinstance(again, Restored)
+    assert again.files == (RestoredFile("b", EDITED),)
+    assert (world.root / "b").read_bytes() == b"b"
 
 
 def test_a_message_names_a_few_files_and_the_suggestions_name_all(world: World) -> None:
