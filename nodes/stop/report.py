@@ -38,7 +38,7 @@ HOW_TO_GO_ON = {
     StopReason.WORKSPACE_FAILED: "Make room or mend the disk that the message names, then send the task again.",
     StopReason.WORKSPACE_CHANGED: "Look at the files that the message names, then send the next request.",
     StopReason.WORKSPACE_BUSY: "Wait until the other run has ended, or stop it, then try again.",
-    StopReason.STORE_FAILED: "Mend what the message names; resume the run if `mendgraph runs` lists it, else send it again.",
+    StopReason.STORE_FAILED: "Mend what the message names; resume the run where `mendgraph runs` lists it.",
     StopReason.INVALID_REQUEST: "Mend what the message names, then send the task again.",
 }
 """One sentence for each reason; a test says that none is missing."""

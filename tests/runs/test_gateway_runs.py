@@ -209,7 +209,7 @@ def test_an_endpoint_that_answers_again_is_used_again(
 ) -> None:
     """The sixth try waits until the circuit is half open, and its answer closes it."""
     set_clock(monkeypatch)
-    monkeypatch.setattr("nodes.call_model.driver.time.sleep", clock.sleep)
+    monkeypatch.setattr("graph.stop_request.StopRequest.wait", lambda _, seconds: clock.sleep(seconds))
     model = scripted(Protocol.NATIVE, *[BUSY] * 5, reads("a.py"), DONE)
     with session(root, model, provider_retries=7) as opened:
         events = list(opened.stream("Do it."))

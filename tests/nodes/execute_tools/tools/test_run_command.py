@@ -1,4 +1,4 @@
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
 from math import inf
@@ -9,7 +9,6 @@ import pytest
 
 from nodes.execute_tools.environment import bubblewrap
 from nodes.execute_tools.environment.commands import CommandResult, CommandRules, Commands, Ends, open_commands
-from nodes.execute_tools.environment.database import StoreError
 from nodes.execute_tools.environment.journal_records import FileEffect, FileState
 from nodes.execute_tools.environment.tree_status import Unwatched
 from nodes.execute_tools.registry import ToolContext, ToolOutput
@@ -19,6 +18,7 @@ from nodes.execute_tools.tools.run_command import run_command
 from nodes.execute_tools.tools.write_file import write_file
 from nodes.records import ChangeKind, Effect, FileChange, JsonMap, ToolError, ToolErrorCode, ToolResult
 from tests.nodes.execute_tools.environment.layout import sha
+from tests.nodes.execute_tools.environment.recorder_doubles import BrokenJournal, MemoryJournal
 from tests.nodes.execute_tools.tools.conftest import Bench
 
 RESULT = CommandResult(0, Ends(), Ends(), 0.1, 30.0)
@@ -209,27 +209,11 @@ def test_arguments_at_their_bounds() -> None:
 # --- What it changed
 
 
-class Journal:
-    """Stands for the journal of the call: remembers the effects, or fails."""
-
-    def __init__(self, problem: str = "") -> None:
-        self.problem = problem
-        self.effects: list[FileEffect] = []
-
-    def add(self, _: str, effects: Sequence[FileEffect], backups: Mapping[str, bytes], __: Sequence[str]) -> None:
-        if self.problem:
-            raise StoreError(self.problem)
-        assert backups == {}
-        self.effects += effects
-
-    def intend(self, *_: object) -> None:
-        raise AssertionError
-
-    settle = intend
-
-
 def changing(
-    bench: Bench, do: Callable[[], object], answer: CommandResult | ToolError = RESULT, journal: Journal | None = None
+    bench: Bench,
+    do: Callable[[], object],
+    answer: CommandResult | ToolError = RESULT,
+    journal: MemoryJournal | None = None,
 ) -> ToolOutput:
     commands = cast("Commands", Recorder(answer, do))
     output = run_command.s(ToolContext(bench.workspace.recorded(journal), commands=commands), argv=["make"])
@@ -326,14 +310,14 @@ def test_what_a_command_changed_before_it_failed_stays_on_record(bench: Bench) -
 
 
 def test_changes_go_to_the_journal(bench: Bench) -> None:
-    journal = Journal()
+    journal = MemoryJournal()
     changing(bench, lambda: bench.put({"a": "1"}), journal=journal)
     mode = (bench.root / "a").stat().st_mode & 0o777
-    assert journal.effects == [FileEffect("a", FileState(), FileState(sha(b"1"), mode))]
+    assert list(journal.change.effects) == [FileEffect("a", FileState(), FileState(sha(b"1"), mode))]
 
 
 def test_changes_that_cannot_be_recorded_end_the_run(bench: Bench) -> None:
-    output = changing(bench, lambda: bench.put({"a": "1"}), journal=Journal("The disk is full."))
+    output = changing(bench, lambda: bench.put({"a": "1"}), journal=BrokenJournal("intend"))
     message = "make has run, but what it changed could not be recorded, so it cannot be undone. The disk is full."
     assert output.result.error == ToolError(code=ToolErrorCode.IO_ERROR, message=message, fatal=True)
     assert [each.path for each in output.changes] == ["a"]
