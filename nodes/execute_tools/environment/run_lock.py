@@ -124,18 +124,10 @@ class RunLock:
             os.unlink(f"{self._name}.json", dir_fd=folder)
 
     def _written(self) -> Owner | None:
-        """Who the holder says it is, or was; None where nothing that can be read is there."""
-        try:
-            with (
-                closing(self._open_folder()) as folder,
-                closing(os.open(f"{self._name}.json", _READ, dir_fd=folder)) as descriptor,
-            ):
-                return _owner(os.read(descriptor, _LONGEST_OWNER))
-        except OSError:
-            return None
+        return written_owner(self._folder, self._name)
 
     def _open_folder(self) -> int:
-        return os.open(self._folder, _DIRECTORY)
+        return _open_folder(self._folder)
 
 
 def _taken(lock: FileLock, wait_s: float) -> bool:
@@ -144,6 +136,22 @@ def _taken(lock: FileLock, wait_s: float) -> bool:
     except Timeout:
         return False
     return True
+
+
+def written_owner(folder: str, name: str) -> Owner | None:
+    """Who the holder of the lock file `name` says it is, or was; None where nothing that can be read is there."""
+    try:
+        with (
+            closing(_open_folder(folder)) as handle,
+            closing(os.open(f"{name}.json", _READ, dir_fd=handle)) as descriptor,
+        ):
+            return _owner(os.read(descriptor, _LONGEST_OWNER))
+    except OSError:
+        return None
+
+
+def _open_folder(folder: str) -> int:
+    return os.open(folder, _DIRECTORY)
 
 
 def _owner(data: bytes) -> Owner | None:
