@@ -169,6 +169,10 @@ def _restored_lines(restored: "Restored") -> "list[Line]":
         *(Line(one_line(f"{words[file.kind]} {file.path}")) for file in restored.files),
         *(Line(one_line(f"removed {path}/, which was empty")) for path in restored.removed),
         *(Line(one_line(f"left {file.path}: {file.why}", 500), "yellow") for file in restored.left),
+        *(
+            Line(one_line(f"left what {tool} changed before it was cut off: nobody knows what that is"), "yellow")
+            for tool in restored.cut_off
+        ),
     ]
 
 
@@ -177,6 +181,7 @@ def _restored_object(restored: "Restored") -> dict[str, Any]:
         "restored": [{"path": file.path, "kind": str(file.kind)} for file in restored.files],
         "left": [{"path": file.path, "why": file.why} for file in restored.left],
         "removed_directories": list(restored.removed),
+        "cut_off": list(restored.cut_off),
         "steps": list(restored.steps),
     }
 

@@ -60,12 +60,16 @@ class RestoredFile(NamedTuple):
 
 
 class Restored(NamedTuple):
-    """What was done. `left` are files that stay as they are, `removed` directories, `steps` those taken back."""
+    """What was done. `left` are files that stay as they are, `removed` directories, `steps` those taken back.
+
+    `cut_off` are the tools that ran programs and never ended: what these changed nobody knows, so it stays.
+    """
 
     files: tuple[RestoredFile, ...] = ()
     left: tuple[LeftFile, ...] = ()
     removed: tuple[str, ...] = ()
     steps: tuple[int, ...] = ()
+    cut_off: tuple[str, ...] = ()
 
 
 def restore(
@@ -75,7 +79,7 @@ def restore(
 
     Directories that the run made go away where they are empty. A file that somebody else has changed, that may not be
     written or whose old bytes are not at hand is an error that names it, and nothing is changed; with `skip_changed`
-    it stays as it is, for good, and the others are restored. Whoever calls holds the workspace's lock, and what an
+    it stays as it is, and the others are restored. Whoever calls holds the workspace's lock, and what an
     earlier process left open is recovered.
 
     Returns:
@@ -113,6 +117,7 @@ class _Restoring:
             plan.left,
             tuple(self._removed),
             tuple(sorted({change.step for change in changes})),
+            tuple(self._journal.cut_off_commands(self._run, self._from_step)),
         )
 
     def _plan(self, changes: Sequence[RecordedChange]) -> RestorePlan:

@@ -136,6 +136,7 @@ def test_undo_may_begin_at_a_step_and_be_read_by_a_program(run: Run, folder: Pat
         "restored": [{"path": "notes.txt", "kind": "created"}],
         "left": [],
         "removed_directories": [],
+        "cut_off": [],
         "steps": [5],
     }
     assert (folder / "pkg" / "new.py").exists()

@@ -10,7 +10,7 @@ from nodes.execute_tools.environment.change_places import MOST_CHANGES
 from nodes.execute_tools.environment.current_files import LARGEST_BACKUP
 from nodes.execute_tools.environment.database import FILE_NAME, open_database, transaction
 from nodes.execute_tools.environment.journal import UNDO_EFFECT
-from nodes.execute_tools.environment.journal_records import UNKNOWN_SHA256, ChangeState, FileEffect, FileState
+from nodes.execute_tools.environment.journal_records import UNKNOWN_SHA256, CallKey, ChangeState, FileEffect, FileState
 from nodes.execute_tools.environment.restore_plan import LeftFile, Obstacle
 from nodes.execute_tools.environment.restoring import Restored, RestoredFile, restore
 from nodes.execute_tools.environment.workspace import DeleteFile, MoveFile, WriteFile
@@ -54,9 +54,11 @@ def refused(world: World, run: str = "run") -> ToolError:
     return error
 
 
-def test_a_run_that_changed_nothing_has_nothing_to_restore(world: World) -> None:
+def test_a_run_that_changed_nothing_has_nothing_to_restore_but_names_commands_that_never_ended(world: World) -> None:
     assert undo(world) == Restored()
     assert world.journal.calls_of_step("run", 0) == {}
+    world.journal.begin(CallKey("run", "e", 2, 0, "run_command", "execute", "f" * 64))
+    assert (undo(world), undo(world, 3)) == (Restored(cut_off=("run_command",)), Restored())
 
 
 def test_everything_that_a_run_did_is_taken_back(world: World) -> None:
