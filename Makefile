@@ -17,7 +17,7 @@ OWN_UV := $(filter .tools/%,$(UV))
 # Byte code makes our commands start twice as fast, and .venv is the one environment that they use.
 unexport PYTHONDONTWRITEBYTECODE PYTHONPATH VIRTUAL_ENV UV_PROJECT_ENVIRONMENT
 
-.PHONY: help setup sandbox demo test coverage lint record studio bench clean
+.PHONY: help setup sandbox demo test coverage lint record studio bench eval clean
 
 help: ## what you can make
 	@echo "usage: make <target> [ARGS='more arguments for the command behind it']"
@@ -55,6 +55,9 @@ studio: setup ## serve the graph for LangGraph Studio, on the local address that
 
 bench: setup ## measure what a run costs beside its model
 	@$(BIN)/python -P benchmarks/run.py $(ARGS)
+
+eval: setup ## solve real tasks with the local model (ARGS="--against create_agent,pydantic-ai,aider" compares)
+	@$(BIN)/python -P benchmarks/real_model/run.py $(ARGS)
 
 clean: ## remove what make has made in this folder (the model's weights stay where they are)
 	rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .benchmarks .coverage*

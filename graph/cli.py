@@ -77,6 +77,8 @@ def options(  # noqa: PLR0913, PLR0917 - typer reads the options from the signat
     allow_program: opt.AllowProgram = None,
     allow_host: opt.AllowHost = None,
     allow_private_host: opt.AllowPrivateHost = None,
+    check: opt.Check = None,
+    evidence: opt.Evidence = None,
     durability: opt.Durability = None,
     debug: opt.Debug = False,
     as_json: opt.AsJson = False,
@@ -100,6 +102,8 @@ def options(  # noqa: PLR0913, PLR0917 - typer reads the options from the signat
         allowed_programs=tuple(allow_program) if allow_program else None,
         allowed_hosts=tuple(allow_host) if allow_host else None,
         allowed_private_hosts=tuple(allow_private_host) if allow_private_host else None,
+        checks=tuple(check) if check else None,
+        evidence=evidence,
     )
     given = [each.opts[0] for each in context.command.params if _is_of_new_runs(context, str(each.name))]
     context.obj = opt.Options(root, as_json, debug, settings, durability or "sync", tuple(given))

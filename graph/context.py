@@ -20,6 +20,7 @@ from pydantic import (
 
 from nodes.call_model.budget import APILimits
 from nodes.call_model.ledger import RunLimits
+from nodes.call_model.profiles import find_profile
 from nodes.execute_tools.environment.url_rules import NetworkRules
 from nodes.execute_tools.policy.call_policy import CallRules
 from nodes.execute_tools.policy.rate_limits import RateLimit
@@ -121,6 +122,17 @@ class AgentContext(BaseModel):
     allowed_extensions: tuple[str, ...] = Field(
         (), description="Kinds of files that may be used, such as .py or .md. Empty: all that the rules allow."
     )
+    evidence: bool = Field(
+        True, description="Run the examples of docstrings and of the request, in a sandbox that can change nothing."
+    )
+    checks: tuple[str, ...] = Field(
+        (), description="Commands that must succeed before a run is FINISHED, such as 'pytest -q'; in the same sandbox."
+    )
+    checks_timeout_s: float = Field(60.0, gt=0, le=3_600, description="Longest time for one of the checks, in seconds.")
+    max_failed_tries: int = Field(
+        5, ge=1, le=100, description="Tries in a row whose edits or checks may fail before the run ends."
+    )
+    read_ahead: bool = Field(True, description="Read the files that the request names before the model is asked.")
     syntax_gate: Literal["off", "report", "refuse"] = Field(
         "report",
         description="An edit that breaks the syntax of a Python, JSON, TOML or YAML file. report: the model is told.",
@@ -153,12 +165,20 @@ class AgentContext(BaseModel):
             raise ValueError("max_cost_usd needs usd_per_million_input and usd_per_million_output as well")
         return self
 
-    def profile(self, embedded: bool) -> Profile:
-        """How a turn talks to its model; `embedded` says that it is the embedded one, which wants the block form."""
-        protocol = self.protocol if self.protocol != "auto" else "text" if embedded else "native"
-        blocks = embedded and protocol == "text"
-        edit_form = self.edit_form if self.edit_form != "auto" else "blocks" if blocks else "replace"
-        return Profile(protocol=Protocol(protocol), edit_form=EditForm(edit_form), embedded=embedded)
+    def profile(self, embedded: bool, model: str) -> Profile:
+        """How a turn talks to its model: as the shipped profile of its family says, but for what is set here."""
+        known = find_profile(model)
+        protocol = known.protocol if self.protocol == "auto" else Protocol(self.protocol)
+        form = known.edit_form if self.edit_form == "auto" else EditForm(self.edit_form)
+        loose = self.edit_form == "auto" and (known.small or protocol is Protocol.TEXT)
+        return Profile(
+            protocol=protocol,
+            edit_form=form,
+            embedded=embedded,
+            family=known.family,
+            small=known.small,
+            steps_down=loose and form is EditForm.REPLACE,
+        )
 
     def limits(self) -> RunLimits:
         """The run's limits, as the ledger wants them."""
@@ -172,20 +192,28 @@ class AgentContext(BaseModel):
             **{name: getattr(self, name) for name in RunLimits.model_fields if name != "api"},
         )
 
-    def healing(self) -> SelfHealingConfig:
-        """How often malformed replies are asked for again."""
-        return SelfHealingConfig(max_retries=self.max_healing_attempts, max_schema_repairs=self.max_schema_repairs)
+    def healing(self, profile: Profile) -> SelfHealingConfig:
+        """How often malformed replies are asked for again, and small models met with the facts."""
+        return SelfHealingConfig(
+            max_retries=self.max_healing_attempts,
+            max_schema_repairs=self.max_schema_repairs,
+            max_claims=max(1, self.max_failed_tries - 2) if profile.small else 1,
+        )
 
     def calls(self, allowed: frozenset[str]) -> CallRules:
         """What is allowed of each tool call; `allowed` are the tools of the run's role."""
         return CallRules(
-            timeouts=self.tool_timeouts_s,
+            timeouts={"run_checks": self._checks_time_s(), **self.tool_timeouts_s},
             retries=RetryPolicy(self.tool_retries, self.tool_retry_backoff_s, ()),
             allowed=allowed,
             read_only=self.mode == "read-only",
             rate_limits={name: RateLimit(calls, 60.0) for name, calls in self.tool_calls_per_minute.items()},
             quotas=self.tool_quotas,
         )
+
+    def _checks_time_s(self) -> float:
+        """Wall time for all checks of an answer, in seconds: those that are configured, and the examples and tests."""
+        return self.checks_timeout_s * len(self.checks) + self.tool_timeout_s
 
     def network(self) -> NetworkRules:
         """What http_get may ask."""
@@ -198,4 +226,6 @@ class AgentContext(BaseModel):
 
     def loop(self) -> LoopConfig:
         """When repetition is a loop."""
-        return LoopConfig(window=self.repeat_window, threshold=self.loop_repeat_threshold)
+        return LoopConfig(
+            window=self.repeat_window, threshold=self.loop_repeat_threshold, max_failed_tries=self.max_failed_tries
+        )

@@ -23,6 +23,7 @@ from graph.workspace_records import WorkspaceRecords
 from nodes.execute_tools.cache import ToolCache
 from nodes.execute_tools.engine import Engine, EngineConfig
 from nodes.execute_tools.environment.audit_log import AuditLog
+from nodes.execute_tools.environment.checks import CheckRules, Checks, open_checks
 from nodes.execute_tools.environment.command_rules import CommandRules
 from nodes.execute_tools.environment.commands import Commands, open_commands
 from nodes.execute_tools.environment.database import StoreError
@@ -53,7 +54,19 @@ from nodes.guard.paths import folded_parts
 from nodes.guard.policy import judge_path
 from nodes.guard.verdicts import results_of_denied
 from nodes.language.closest import closest_names
-from nodes.records import CallError, CallResult, JsonMap, Plan, ToolCall, ToolError, ToolResult
+from nodes.language.history import is_request
+from nodes.records import (
+    CHANGING,
+    CallError,
+    CallResult,
+    EditForm,
+    JsonMap,
+    Plan,
+    ToolCall,
+    ToolError,
+    ToolResult,
+    ToolSpec,
+)
 
 Update = dict[str, Any]
 Write = Callable[[Any], None]
@@ -86,6 +99,7 @@ class Gateway:
         self.records = WorkspaceRecords()
         self._memory = PolicyMemory(monotonic_s)
         self._commands: dict[tuple[str, CommandRules], Commands] = {}
+        self._checks: dict[tuple[str, CheckRules], Checks] = {}
 
     def redactor(self) -> Redactor:
         """What takes out secrets: the given values and those of the environment first, then shapes and names."""
@@ -145,6 +159,26 @@ class Gateway:
                 self._commands.clear()
             known = self._commands.setdefault(key, opened)
         return known
+
+    def checks(self, context: AgentContext) -> Checks | ToolError | None:
+        """What the work of the run is judged by; None where nothing is, and why it cannot where no sandbox starts."""
+        if not (context.evidence or context.checks):
+            return None
+        rules = CheckRules(context.checks, context.checks_timeout_s, readable=context.readable_folders)
+        key = (context.workspace, rules)
+        known = self._checks.get(key)
+        if known is None:
+            opened = open_checks(context.workspace, rules, partial(_is_hidden, self.rules(context)))
+            if isinstance(opened, ToolError):
+                return opened
+            if len(self._checks) >= _MOST_COMMANDS:
+                self._checks.clear()
+            known = self._checks.setdefault(key, opened)
+        return known
+
+    def can_check(self, context: AgentContext) -> bool:
+        """Whether the examples of code can be run."""
+        return context.evidence and isinstance(self.checks(context), Checks)
 
     def run(
         self, state: ExecuteToolsSlice, run_id: str, write: Write, lease: Lease | None = None, task: str = ""
@@ -214,7 +248,12 @@ class Gateway:
     def lacks(self, context: AgentContext, run_id: str) -> JsonMap:
         """What a run has to do without, and why, by the name of the event that says so."""
         commands, folder, records = self.commands(context), run_folder(run_id), workspace_folder(context.workspace)
-        found = {"commands.unavailable": commands, "audit.unavailable": folder, "journal.unavailable": records}
+        found = {
+            "commands.unavailable": commands,
+            "evidence.unavailable": self.checks(context),
+            "audit.unavailable": folder,
+            "journal.unavailable": records,
+        }
         return {name: why.message for name, why in found.items() if isinstance(why, ToolError)}
 
     def unknown_tools(self, context: AgentContext) -> str:
@@ -256,12 +295,20 @@ class Gateway:
             commands=self.commands(context),
             network=Network(context.network()) if context.allowed_hosts else None,
             syntax_gate=context.syntax_gate,
+            checks=self.checks(context),
+            task=next((m.text for m in reversed(state.get("messages") or []) if is_request(m)), ""),
+            gated=state["profile"].edit_form is EditForm.BLOCKS and len(_edits(state, self.specs)) == 1,
         )
 
 
 def _is_hidden(rules: tuple[FileGuardrailRule, ...], path: str) -> bool:
     """Whether a command may not see this file. Certificates of public authorities look like keys, and are none."""
     return not path.endswith(_PUBLIC_CERTIFICATES) and judge_path(path, for_write=False, rules=rules) is not None
+
+
+def _edits(state: ExecuteToolsSlice, specs: Mapping[str, ToolSpec]) -> list[str]:
+    """The calls of this step that change files. Of several only all together can be judged, after the last."""
+    return [item.tool for item in state["items"] if item.tool in specs and specs[item.tool].effect in CHANGING]
 
 
 def _nothing_done(state: ExecuteToolsSlice, problem: ToolError) -> Update:

@@ -4,9 +4,8 @@ Each method is one node: it takes the node's slice of the state with the turn's 
 """
 
 import asyncio
-import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from uuid import uuid4
@@ -18,6 +17,7 @@ from langgraph.types import Overwrite
 
 from graph.context import AgentContext
 from graph.gateway import Gateway
+from graph.reply_reader import reply_reader, rescue
 from graph.slices import (
     BeginTurnSlice,
     CallModelSlice,
@@ -33,6 +33,7 @@ from graph.state import Update
 from graph.stop_request import StopRequest
 from graph.workspace_records import WorkspaceRecords
 from nodes.begin_turn.cut_off_step import close_step, cut_off_items
+from nodes.begin_turn.named_files import Ahead
 from nodes.begin_turn.node import begin_turn
 from nodes.begin_turn.scrubbed_messages import scrubbed
 from nodes.call_model import ledger
@@ -43,7 +44,6 @@ from nodes.call_model.guarded_model import GuardedModel, Scrubber
 from nodes.call_model.model import Model
 from nodes.call_model.node import acall_model, call_model
 from nodes.call_model.offered_tools import offered_tools
-from nodes.call_model.turn_view import TurnView, view_turn
 from nodes.execute_tools.environment.deadline import await_call, monotonic_s
 from nodes.execute_tools.environment.lease import Lease
 from nodes.execute_tools.environment.sandbox import check_workspace
@@ -56,17 +56,13 @@ from nodes.guard.file_rules import FileGuardrailRule
 from nodes.guard.node import judge_step
 from nodes.guard.policy import GuardConfig
 from nodes.heal.node import heal
-from nodes.language.dialects import read_dialect
 from nodes.loop_check.node import check
 from nodes.loop_check.signature import signature_of
-from nodes.parse.answer_schema import answer_problems, schema_problem
+from nodes.parse.answer_schema import schema_problem
 from nodes.parse.node import parse
-from nodes.parse.reading import Reader, check_call
+from nodes.parse.reading import foreign_calls
 from nodes.records import (
     CHANGING,
-    CallError,
-    Correction,
-    EditForm,
     JsonMap,
     ModelReply,
     OutcomeKind,
@@ -74,7 +70,6 @@ from nodes.records import (
     ProviderFailure,
     StopCause,
     StopReason,
-    ToolCall,
     ToolError,
     ToolSpec,
 )
@@ -131,13 +126,17 @@ class Rooms:
         run_id = _thread(runtime) or state.get("run_id") or uuid4().hex
         messages, files_read = self._closed_history(state, None if problem else context, run_id)
         seen = state if messages is None else BeginTurnSlice({**state, "messages": messages})
-        update = begin_turn(seen, self._profile(context), problem, exists, files, Overwrite)
+        profile = self._profile(context)
+        tools = self._gateway.usable(context)
+        checked = profile.small and "run_checks" in tools and self._gateway.can_check(context)
+        ahead = Ahead(files=context.read_ahead and "read_file" in tools, checked=checked)
+        update = begin_turn(seen, profile, problem, exists, files, ahead, Overwrite)
         if messages is not None:
             update.setdefault("messages", Overwrite(messages))
         if files_read:
             update["files_read"] = files_read
         for name, reason in ({} if problem else self._gateway.lacks(context, run_id)).items():
-            _tell(run_id, name, reason)
+            _tell(run_id, name, {"reason": reason})
         return {**update, "context": context, "spending": spending, "run_id": run_id, "tool_counts": {}}
 
     def call_model(self, state: CallModelSlice) -> Update:
@@ -154,17 +153,25 @@ class Rooms:
 
     def parse(self, state: ParseSlice) -> Update:
         """Read the reply."""
-        corrections = state.get("corrections") or ()
-        update = parse(state, self._reader(state["context"], state["profile"], state["messages"], corrections))
+        update = parse(state, reply_reader(self._gateway, state))
         if (state.get("reply") or ModelReply()).preloaded:
             return update
+        if "reply" in update:
+            _tell(state["run_id"], "reply.cut", {})
+            update["spending"] = ledger.count_mending(state["spending"], cut=1)
         valid = not update["errors"]
         return self._watched(state, update, lambda vitals: observe_reply(vitals, valid))
 
     def heal(self, state: HealSlice) -> Update:
         """Repair the reply or ask for it again."""
-        reader = self._reader(state["context"], state["profile"], state["messages"])
-        return heal(state, state["context"].healing(), partial(_rescue, reader))
+        reader = reply_reader(self._gateway, state, told=False)
+        update = heal(state, state["context"].healing(state["profile"]), partial(rescue, reader))
+        rescued = "reading" in update
+        if rescued:
+            found = foreign_calls((state.get("reply") or ModelReply()).text, reader)
+            _tell(state["run_id"], "reply.rescued", {"dialect": found.dialect if found else ""})
+        asked = int(not rescued and "corrections" in update)
+        return {**update, "spending": ledger.count_mending(state["spending"], rescued=int(rescued), asked_again=asked)}
 
     def guard(self, state: GuardSlice) -> Update:
         """Judge the calls."""
@@ -245,8 +252,10 @@ class Rooms:
             yield lease
 
     def _profile(self, context: AgentContext) -> Profile:
-        embedded = self._model is None and self._connections.is_embedded(context.model, context.base_url)
-        return context.profile(embedded)
+        if self._model is not None:
+            return context.profile(embedded=False, model=context.model or "")
+        embedded = self._connections.is_embedded(context.model, context.base_url)
+        return context.profile(embedded, self._connections.model_name(context.model, context.base_url))
 
     def _connect(self, model: str | None, base_url: str | None) -> Model | ProviderFailure:
         connected = self._model or self._connections.connect(model, base_url)
@@ -289,6 +298,9 @@ class Rooms:
         allowed = self._gateway.allowed(context)
         if isinstance(allowed, ToolError):
             return allowed.message
+        checks = self._gateway.checks(context) if context.checks else None
+        if isinstance(checks, ToolError):
+            return f"The checks of this run cannot be run. {checks.message}"
         for problem in (*rule_problems(context.network()), self._gateway.unknown_tools(context)):
             if problem:
                 return problem
@@ -318,24 +330,6 @@ class Rooms:
             notes=self._gateway.notes(context),
         )
 
-    def _reader(
-        self,
-        context: AgentContext,
-        profile: Profile,
-        messages: list[AnyMessage],
-        corrections: Sequence[Correction] = (),
-    ) -> Reader:
-        view = view_turn(messages) if profile.edit_form is EditForm.BLOCKS else TurnView()
-        return Reader(
-            profile=profile,
-            known_tools=self._gateway.registry.names(),
-            validate=self._gateway.registry.validate,
-            check_answer=partial(answer_problems, schema=context.answer_schema),
-            writing_tools=self._writing,
-            shown_files=tuple(view.files),
-            told=(*view.failures, *_sentences(corrections)) if profile.edit_form is EditForm.BLOCKS else (),
-        )
-
 
 _UNNAMED = StopCause(reason=StopReason.CANCELLED, message="The run was stopped.")
 
@@ -356,9 +350,9 @@ def _listeners() -> tuple[OnText, OnWait]:
     )
 
 
-def _tell(run_id: str, name: str, reason: str) -> None:
-    """Say what the run has to do without, to whoever listens."""
-    event = {"name": name, "payload": {"reason": reason}, "run_id": run_id, "step_id": "0", "ms": 0}
+def _tell(run_id: str, name: str, payload: JsonMap) -> None:
+    """Say what the run has to do without, or how a reply was read, to whoever listens."""
+    event = {"name": name, "payload": payload, "run_id": run_id, "step_id": "0", "ms": 0}
     get_stream_writer()({"type": "trace", **event})
 
 
@@ -371,20 +365,6 @@ def _task() -> str:
     """What LangGraph calls this execution of the node: the same when it is run again after a kill."""
     info = get_runtime().execution_info
     return "" if info is None else info.task_id
-
-
-def _sentences(corrections: Sequence[Correction]) -> Iterator[str]:
-    for correction in corrections:
-        yield from correction.prompt.splitlines()
-
-
-def _rescue(reader: Reader, text: str, step: int) -> list[ToolCall | CallError]:
-    """Read a reply in another dialect as it is, its arguments checked like any others."""
-    calls = read_dialect(text, reader.known_tools) or []
-    return [
-        check_call(call, f"call_{step}_{index}", json.dumps(call.args, ensure_ascii=False), reader)
-        for index, call in enumerate(calls)
-    ]
 
 
 def _usage(state: StopSlice) -> JsonMap:

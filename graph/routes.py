@@ -46,6 +46,7 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition("loop_check", "answered", "FINISHED"),
     Transition("loop_check", "budget exhausted", "BUDGET_STOP"),
     Transition("loop_check", "still repeating", "SYSTEM_ERROR"),
+    Transition("loop_check", "tries used up", "SYSTEM_ERROR"),
     Transition("loop_check", "workspace failed", "SYSTEM_ERROR"),
     Transition("FINISHED", "", "__end__"),
     Transition("BUDGET_STOP", "", "__end__"),
@@ -117,9 +118,9 @@ def after_guard(state: AgentState) -> Literal["execute_tools", "loop_check", "BU
 
 
 def after_loop_check(state: AgentState) -> Literal["call_model", "FINISHED", "BUDGET_STOP", "SYSTEM_ERROR"]:
-    """Go on while there is progress and budget; a loop that outlived its override, or a full disk, ends the run."""
+    """Go on while there is progress and budget; a loop after its override, used-up tries and a full disk end it."""
     verdict = state["loop"].verdict
-    if verdict in {LoopVerdict.PERSISTED, LoopVerdict.BROKEN}:
+    if verdict in {LoopVerdict.PERSISTED, LoopVerdict.BROKEN, LoopVerdict.GAVE_UP}:
         return "SYSTEM_ERROR"
     return "FINISHED" if verdict is LoopVerdict.ANSWERED else _call_again(state)
 

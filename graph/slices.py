@@ -14,10 +14,11 @@ from nodes.call_model.exchange import CallModelState
 from nodes.execute_tools.node import ExecuteToolsState
 from nodes.execute_tools.policy.alerts import Vitals
 from nodes.guard.node import GuardState
+from nodes.heal.corrective_prompt import HealingAttempt
 from nodes.heal.node import HealState
 from nodes.loop_check.node import LoopState
 from nodes.parse.node import ParseState
-from nodes.records import ModelReply, Profile
+from nodes.records import FileChange, ModelReply, Profile
 from nodes.stop.node import StopState
 
 
@@ -44,10 +45,13 @@ class CallModelSlice(CallModelState, Watched, total=False):
 
 
 class ParseSlice(ParseState, Watched, total=False):
-    """With the history, for the files that the model has been shown."""
+    """With the turn so far: what the model has been shown and told, and what was changed."""
 
     profile: Profile
     messages: list[AnyMessage]
+    healing_attempts: list[HealingAttempt]
+    changes: list[FileChange]
+    spending: ledger.Spending
 
 
 class HealSlice(HealState, total=False):
@@ -55,6 +59,9 @@ class HealSlice(HealState, total=False):
 
     context: AgentContext
     messages: list[AnyMessage]
+    changes: list[FileChange]
+    spending: ledger.Spending
+    run_id: str
 
 
 class GuardSlice(GuardState, total=False):
@@ -66,8 +73,10 @@ class GuardSlice(GuardState, total=False):
 
 
 class ExecuteToolsSlice(ExecuteToolsState, Watched, total=False):
-    """With the clock that tools run against, and how often each was called in this turn."""
+    """With the clock that tools run against, how often each was called in this turn, and what the turn is about."""
 
+    messages: list[AnyMessage]
+    profile: Profile
     spending: ledger.Spending
     step: int
     tool_counts: dict[str, int]

@@ -17,7 +17,7 @@ from graph.delta_channels import Changes, FilesRead, Messages
 from graph.scrubbing_serializer import ScrubbingSerializer
 from nodes import records
 from nodes.call_model.budget import APILimits, APIUsageStats
-from nodes.call_model.ledger import RunLimits, Spending
+from nodes.call_model.ledger import Mending, RunLimits, Spending
 from nodes.execute_tools.policy.alerts import Vitals
 from nodes.execute_tools.redact import Redactor, known_values
 from nodes.heal.corrective_prompt import HealingAttempt
@@ -70,6 +70,7 @@ CHECKPOINT_TYPES: tuple[type, ...] = (
     APILimits,
     APIUsageStats,
     HealingAttempt,
+    Mending,
     RunLimits,
     Spending,
     Vitals,

@@ -27,8 +27,7 @@ class FinishReason(StrEnum):
     """Why the model ended its reply, in the endpoint's own words reduced to what we act on."""
 
     STOP, TOOL_CALLS, LENGTH = "stop", "tool_calls", "length"
-    CONTENT_FILTER = "content_filter"
-    REFUSAL = "refusal"
+    CONTENT_FILTER, REFUSAL = "content_filter", "refusal"
 
 
 class RawCall(Record):
@@ -57,15 +56,11 @@ class ModelReply(Record):
 class ProviderErrorKind(StrEnum):
     """What went wrong between us and the endpoint. Only the first four are worth a retry."""
 
-    RATE_LIMITED = "rate_limited"
-    TIMEOUT = "timeout"
-    CONNECTION = "connection"
-    SERVER_ERROR = "server_error"
+    RATE_LIMITED, TIMEOUT = "rate_limited", "timeout"
+    CONNECTION, SERVER_ERROR = "connection", "server_error"
     INCOMPLETE_STREAM = "incomplete_stream"
-    AUTHENTICATION = "authentication"
-    BAD_REQUEST = "bad_request"
-    CONTEXT_OVERFLOW = "context_overflow"
-    MODEL_UNAVAILABLE = "model_unavailable"
+    AUTHENTICATION, BAD_REQUEST = "authentication", "bad_request"
+    CONTEXT_OVERFLOW, MODEL_UNAVAILABLE = "context_overflow", "model_unavailable"
 
 
 class ProviderFailure(Record):
@@ -90,11 +85,17 @@ class EditForm(StrEnum):
 
 
 class Profile(Record):
-    """How this turn talks to its model; decided once, at the start of the turn."""
+    """How this turn talks to its model: decided at its start, and once more where `steps_down` and edits miss.
+
+    `family` is the row of the shipped profiles, `small` a model of some billion parameters, which repeats what it sees.
+    """
 
     protocol: Protocol = Protocol.TEXT
     edit_form: EditForm = EditForm.REPLACE
     embedded: bool = False
+    family: str = ""
+    small: bool = False
+    steps_down: bool = False
 
 
 # --- What a reply means (spec 1, section 1)
@@ -104,18 +105,12 @@ class ExtractionErrorType(Enum):
     """Each way in which a reply can fail to be a call. The first six are spec 1's, the rest are ours."""
 
     MISSING_TOOL_PREFIX = auto()
-    MISSING_OPENING_PAREN = auto()
-    MISSING_CLOSING_PAREN = auto()
+    MISSING_OPENING_PAREN, MISSING_CLOSING_PAREN = auto(), auto()
     INVALID_JSON_SYNTAX = auto()
-    EMPTY_TOOL_NAME = auto()
-    UNKNOWN_TOOL_NAME = auto()
-    INVALID_ARGUMENTS = auto()
-    OVERSIZED_ARGUMENTS = auto()
-    INVALID_ANSWER = auto()
-    EMPTY_REPLY = auto()
-    TRUNCATED_REPLY = auto()
-    REFUSED_REPLY = auto()
-    FILTERED_REPLY = auto()
+    EMPTY_TOOL_NAME, UNKNOWN_TOOL_NAME = auto(), auto()
+    INVALID_ARGUMENTS, OVERSIZED_ARGUMENTS = auto(), auto()
+    INVALID_ANSWER, EMPTY_REPLY, TRUNCATED_REPLY = auto(), auto(), auto()
+    REFUSED_REPLY, FILTERED_REPLY, UNFOUNDED_CLAIM = auto(), auto(), auto()
 
 
 SCHEMA_ERRORS = frozenset({ExtractionErrorType.INVALID_ARGUMENTS, ExtractionErrorType.INVALID_ANSWER})
@@ -162,12 +157,14 @@ class CallError(Record):
 class Correction(Record):
     """One failed reply and what was said to the model about it, shown to it until the turn has healed.
 
-    `schema_repair` tells spec 3's schema repairs from spec 1's extraction retries: they are counted apart.
+    `schema_repair` tells spec 3's schema repairs from spec 1's extraction retries, and `claim` answers that were met
+    with the facts: they are counted apart.
     """
 
     reply: str
     prompt: str
     schema_repair: bool = False
+    claim: bool = False
 
 
 class Reading(StrEnum):
@@ -194,6 +191,7 @@ class ToolErrorCode(StrEnum):
     UNKNOWN_TOOL, UNAVAILABLE, RATE_LIMITED = "unknown_tool", "unavailable", "rate_limited"
     CONFLICT, UNCHANGED, OUTCOME_UNKNOWN = "conflict", "unchanged", "outcome_unknown"
     TIMEOUT, CANCELLED, LOOP_OVERRIDE = "timeout", "cancelled", "loop_override"
+    CHECK_FAILED = "check_failed"
 
 
 class ToolError(Record):
@@ -336,14 +334,20 @@ class LoopVerdict(StrEnum):
     """Is this progress?"""
 
     FRESH, OVERRIDE, PERSISTED, ANSWERED, BROKEN = "fresh", "override", "persisted", "answered", "broken"
+    GAVE_UP = "gave_up"
 
 
 class LoopRecord(Record):
-    """Loop control's memory: for each step, oldest first, the signatures of its calls."""
+    """Loop control's memory: for each step, oldest first, the signatures of its calls.
+
+    `failed_tries` are steps in a row whose edits or checks failed, `missed` the files of the turn's edits that missed.
+    """
 
     recent: tuple[tuple[str, ...], ...] = ()
     overrides: tuple[OverrideConstraint, ...] = ()
     verdict: LoopVerdict = LoopVerdict.FRESH
+    failed_tries: int = 0
+    missed: tuple[str, ...] = ()
 
 
 # --- How a run ends
@@ -352,30 +356,22 @@ class LoopRecord(Record):
 class OutcomeKind(StrEnum):
     """The three terminals. Each has its own process exit code (`graph.cli`)."""
 
-    FINISHED = "FINISHED"
-    BUDGET_STOP = "BUDGET_STOP"
-    SYSTEM_ERROR = "SYSTEM_ERROR"
+    FINISHED, BUDGET_STOP, SYSTEM_ERROR = "FINISHED", "BUDGET_STOP", "SYSTEM_ERROR"
 
 
 class StopReason(StrEnum):
     """Why a run ended; closed."""
 
-    ANSWERED = "answered"
-    MAX_CALLS_PER_SESSION = "max_calls_per_session"
-    MAX_CALLS_PER_TURN = "max_calls_per_turn"
-    MAX_INPUT_TOKENS = "max_input_tokens"
-    MAX_OUTPUT_TOKENS = "max_output_tokens"
-    MAX_STEPS = "max_steps"
-    WALL_CLOCK = "wall_clock"
-    MAX_COST = "max_cost"
-    HEALING_EXHAUSTED = "healing_exhausted"
-    SCHEMA_REPAIR_EXHAUSTED = "schema_repair_exhausted"
+    MAX_CALLS_PER_SESSION, MAX_CALLS_PER_TURN = "max_calls_per_session", "max_calls_per_turn"
+    MAX_INPUT_TOKENS, MAX_OUTPUT_TOKENS = "max_input_tokens", "max_output_tokens"
+    MAX_STEPS, WALL_CLOCK, MAX_COST, ANSWERED = "max_steps", "wall_clock", "max_cost", "answered"
+    HEALING_EXHAUSTED, SCHEMA_REPAIR_EXHAUSTED = "healing_exhausted", "schema_repair_exhausted"
     LOOP_PERSISTED, PROVIDER_FAILED = "loop_persisted", "provider_failed"
-    CONTEXT_OVERFLOW = "context_overflow"
-    EMPTY_REPLY = "empty_reply"
+    CONTEXT_OVERFLOW, EMPTY_REPLY = "context_overflow", "empty_reply"
     REFUSED, CANCELLED, INVALID_REQUEST = "refused", "cancelled", "invalid_request"
     WORKSPACE_FAILED, WORKSPACE_CHANGED = "workspace_failed", "workspace_changed"
     WORKSPACE_BUSY, STORE_FAILED = "workspace_busy", "store_failed"
+    CHECKS_FAILED, EDITS_FAILED, NOTHING_CHANGED = "checks_failed", "edits_failed", "nothing_changed"
 
 
 class StopCause(Record):
@@ -387,7 +383,10 @@ class StopCause(Record):
 
 
 class Outcome(Record):
-    """How a run ended; set exactly once in a turn, by `stop/`. `answer` is "" and `value` None unless FINISHED."""
+    """How a run ended; set exactly once in a turn, by `stop/`. `answer` is "" and `value` None unless FINISHED.
+
+    `checks` are passed, failed, none (nothing could be run) or unavailable; "" where no file was changed.
+    """
 
     kind: OutcomeKind
     reason: StopReason
@@ -396,5 +395,6 @@ class Outcome(Record):
     answer: str = ""
     value: Any = None
     changed_files: tuple[str, ...] = ()
+    checks: str = ""
     usage: JsonMap = Field(default_factory=dict)
     how_to_go_on: str = ""

@@ -41,7 +41,8 @@ def outcome_lines(outcome: Outcome) -> Iterator[Line]:
     if outcome.kind is OutcomeKind.FINISHED:
         if outcome.value is not None:
             yield Line(f"value: {json.dumps(outcome.value, ensure_ascii=False)}")
-        yield Line(head + _changed(outcome.changed_files), style)
+        checks = f"; checks {outcome.checks}" if outcome.checks in {"passed", "failed", "unavailable"} else ""
+        yield Line(head + _changed(outcome.changed_files) + checks, style)
         return
     yield Line(head + " ".join(outcome.message.split()), style)
     yield from (Line(f"  - {' '.join(line.split())}", "dim") for line in outcome.diagnostics)

@@ -110,6 +110,20 @@ AllowPrivateHost: TypeAlias = Annotated[
         help="An allowed host that may have a private address; may be repeated.",
     ),
 ]
+Check: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--check",
+        metavar="COMMAND",
+        help="A command that must succeed before it is finished, such as 'pytest -q'; sandboxed; may be repeated.",
+    ),
+]
+Evidence: TypeAlias = Annotated[
+    bool | None,
+    typer.Option(
+        "--evidence/--no-evidence", help="Run the examples of code and task, sandboxed, to judge edits (default: do)."
+    ),
+]
 Durability: TypeAlias = Annotated[
     Literal["sync", "async", "exit"] | None,
     typer.Option(

@@ -34,6 +34,7 @@ from graph.terminal.signals import Signals
 from graph.terminal.visible_text import VisibleText
 from nodes.call_model.budget import APIUsageStats, format_usage_stats
 from nodes.call_model.endpoint import Endpoint, find_endpoint
+from nodes.call_model.weights import embedded_weights
 from nodes.execute_tools.environment.workspace import FileContent, Workspace
 from nodes.execute_tools.tools import default_tools
 from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
@@ -255,9 +256,12 @@ def _let_tools_tidy_up() -> None:
 
 def edits_in_blocks(setup: Setup) -> bool:
     """Whether the model of this run is asked for edits as fenced blocks, so that they are hidden from the text."""
-    endpoint = find_endpoint(setup.context.model, setup.context.base_url, setup.environment)
-    embedded = "model" not in setup.session_options and isinstance(endpoint, Endpoint) and endpoint.embedded
-    return setup.context.profile(embedded).edit_form is EditForm.BLOCKS
+    context = setup.context
+    endpoint = find_endpoint(context.model, context.base_url, setup.environment)
+    if "model" in setup.session_options or not isinstance(endpoint, Endpoint):
+        return context.profile(embedded=False, model=context.model or "").edit_form is EditForm.BLOCKS
+    name = embedded_weights().model if endpoint.embedded else endpoint.model
+    return context.profile(endpoint.embedded, name).edit_form is EditForm.BLOCKS
 
 
 def _read(root: str, path: str) -> bytes | None:

@@ -5,11 +5,13 @@ model call and takes that error away. The reads are ordinary calls: guard judges
 """
 
 import json
-import re
-from collections.abc import Callable, Iterable
-from itertools import chain, islice
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
 
-from nodes.records import ModelReply, Protocol, RawCall
+from nodes.language.named_things import TEXT_SUFFIXES, named_identifiers, named_paths
+from nodes.language.requests import asks_for_a_change, is_question, reports_a_problem
+from nodes.records import EditForm, ModelReply, Profile, Protocol, RawCall
 
 MAX_NAMED_FILES = 5
 """More files than this would fill a small model's window."""
@@ -17,32 +19,13 @@ MAX_NAMED_FILES = 5
 MAX_FEW_BYTES = 6_000
 """About 2,000 tokens, a quarter of a small model's window."""
 
-_TEXT_SUFFIXES = frozenset(
-    {
-        *("c", "cfg", "cpp", "css", "go", "h", "html", "ini", "java", "js", "json", "md", "py", "pyi"),
-        *("rb", "rs", "sh", "sql", "toml", "ts", "txt", "xml", "yaml", "yml"),
-    }
-)
-_CHANGE = re.compile(
-    r"\b(?:add|change|correct|create|delete|edit|fix|implement|make|mend|refactor|remove|rename|repair|replace|rewrite"
-    r"|set|update|write)(?:s|es|d|ed|ing)?\b",
-    re.IGNORECASE,
-)
-_QUOTED = re.compile(r"([`'\"])(?P<path>[^`'\"\n]{1,200})\1")
-_PATH = re.compile(r"(?<![\w@+/.-])(?:\./)?[\w@+-][\w@.+-]*(?:/[\w@.+-]+)*(?:\.[A-Za-z]\w*)|(?<![\w@+/.-])\.[\w.-]+")
+MAX_NAMES = 3
+"""Names in code that are searched for; each may have many hits."""
 
 
 def named_files(request: str, exists: Callable[[str], bool]) -> list[str]:
     """The paths in a request that exist in the workspace, at most `MAX_NAMED_FILES`; quoted ones may hold spaces."""
-    plain = (match.group() for match in _PATH.finditer(request))
-    quoted = (match["path"] for match in _QUOTED.finditer(request) if " " in match["path"])
-    found = dict.fromkeys(path.removeprefix("./").rstrip(".") for path in chain(quoted, plain))
-    return [path for path in found if path and exists(path)][:MAX_NAMED_FILES]
-
-
-def asks_for_a_change(request: str) -> bool:
-    """Does a request have a word of change in it? Shown files, a small model edits even where it was only greeted."""
-    return _CHANGE.search(request) is not None
+    return [path for path in named_paths(request) if exists(path)][:MAX_NAMED_FILES]
 
 
 def few_files(files: Iterable[tuple[str, int]]) -> list[str]:
@@ -50,22 +33,55 @@ def few_files(files: Iterable[tuple[str, int]]) -> list[str]:
 
     `files` gives paths and sizes in bytes; no more of it is taken than it needs to see that a workspace is not small.
     """
-    text = ((path, size) for path, size in files if path.rpartition(".")[2].lower() in _TEXT_SUFFIXES)
+    text = ((path, size) for path, size in files if path.rpartition(".")[2].lower() in TEXT_SUFFIXES)
     seen = list(islice(text, MAX_NAMED_FILES + 1))
     small = len(seen) <= MAX_NAMED_FILES and sum(size for _, size in seen) <= MAX_FEW_BYTES
     return [path for path, _ in seen] if small else []
 
 
-def files_to_show(
-    request: str, exists: Callable[[str], bool], files: Callable[[], Iterable[tuple[str, int]]]
-) -> list[str]:
-    """The files that a request names; for one that names none but asks for a change, all of a small workspace."""
-    return named_files(request, exists) or (few_files(files()) if asks_for_a_change(request) else [])
+class Ahead(NamedTuple):
+    """What a turn does before the model is asked: `files` are read, and their code is `checked`."""
+
+    files: bool = True
+    checked: bool = False
 
 
-def read_ahead(paths: list[str], protocol: Protocol) -> ModelReply:
-    """The reply that reads these files, or that lists the workspace where there are none to read."""
-    calls = [("read_file", {"path": path}) for path in paths] or [("list_files", {"path": "."})]
+def preload(
+    request: str,
+    profile: Profile,
+    ahead: Ahead,
+    exists: Callable[[str], bool],
+    files: Callable[[], Iterable[tuple[str, int]]],
+) -> ModelReply | None:
+    """The calls that are made before the model is asked, as a reply; None where there are none.
+
+    In the block form, whose requests show files and no conversation, a request that names none is about all of a small
+    workspace. In a larger one the names in code that it speaks of are searched for, or else the workspace is listed.
+    """
+    if not ahead.files:
+        return None
+    shown = named_files(request, exists)
+    if profile.edit_form is not EditForm.BLOCKS:
+        return read_ahead(shown, profile.protocol) if shown else None
+    wanted = not is_question(request)
+    about_code = asks_for_a_change(request) or reports_a_problem(request) or is_question(request)
+    if is_question(request) or (about_code and not shown):
+        shown = list(dict.fromkeys((*shown, *few_files(files()))))[:MAX_NAMED_FILES]
+    code = [path for path in shown if path.endswith((".py", ".pyi"))]
+    names = [] if shown else named_identifiers(request)[:MAX_NAMES]
+    return read_ahead(shown, profile.protocol, code if ahead.checked and wanted else [], names)
+
+
+def read_ahead(
+    paths: Sequence[str], protocol: Protocol, checked: Sequence[str] = (), names: Sequence[str] = ()
+) -> ModelReply:
+    """The reply that reads these files, checks some and searches for names, or lists the workspace for want of all."""
+    calls: list[tuple[str, dict[str, Any]]] = [("read_file", {"path": path}) for path in paths]
+    if checked:
+        calls.append(("run_checks", {"paths": list(checked)}))
+    if names:
+        calls.append(("search_files", {"pattern": "|".join(rf"\b{name}\b" for name in names)}))
+    calls = calls or [("list_files", {"path": "."})]
     if protocol is Protocol.NATIVE:
         raw = tuple(
             RawCall(call_id=f"ahead_{index}", tool=tool, arguments=json.dumps(arguments))

@@ -7,9 +7,9 @@ from langchain_core.messages import AnyMessage
 from typing_extensions import TypedDict
 
 from nodes.begin_turn.fresh_turn import FRESH_TURN
-from nodes.begin_turn.named_files import files_to_show, read_ahead
+from nodes.begin_turn.named_files import Ahead, preload
 from nodes.language.history import close_dangling_calls, is_request
-from nodes.records import EditForm, Plan, Profile, StopCause, StopReason
+from nodes.records import Plan, Profile, StopCause, StopReason
 
 Update = dict[str, Any]
 
@@ -27,9 +27,10 @@ def begin_turn(
     problem: str | None,
     exists: Callable[[str], bool],
     files: Callable[[], Iterable[tuple[str, int]]],
+    ahead: Ahead,
     replace: Callable[[Any], Any],
 ) -> Update:
-    """Forget the last turn's working state, close dangling calls, and read files ahead in the block form.
+    """Forget the last turn's working state, close dangling calls, and prepare what is done before the model is asked.
 
     `problem` is what is wrong with the run's context; it ends the run here, as a missing request does. `files` lists
     the workspace with sizes in bytes. `replace` marks what takes a channel's place, instead of adding to it.
@@ -44,6 +45,5 @@ def begin_turn(
     repaired = close_dangling_calls(messages)
     if repaired is not None:
         update["messages"] = replace(repaired)
-    if profile.edit_form is EditForm.BLOCKS:
-        update["preload"] = read_ahead(files_to_show(messages[-1].text, exists, files), profile.protocol)
+    update["preload"] = preload(messages[-1].text, profile, ahead, exists, files)
     return update

@@ -11,19 +11,29 @@ from typing import NamedTuple
 from langchain_core.messages import AIMessage, AnyMessage
 
 from nodes.call_model.offered_tools import owes_a_value
+from nodes.call_model.retry_views import Focus, find_focus, what_must_be, without_body
 from nodes.call_model.turn_view import TurnView, view_turn
-from nodes.call_model.wire import describe_tool, message_of, on_the_wire
+from nodes.call_model.wire import describe_tool, message_of, native_tool, on_the_wire
 from nodes.language.blocks import EXAMPLE_EDITS, render_file
 from nodes.language.history import is_request
+from nodes.language.named_things import TEXT_SUFFIXES, named_paths
+from nodes.language.requests import asks_for_a_change, is_question, reports_a_problem
 from nodes.records import Correction, JsonMap, ToolSpec
 
-BLOCKS_SYSTEM = """\
+_FRONT = """\
 You are a coding agent. You change the files of one workspace.
 To change a file, answer with its path on one line, then a fenced block with the new text of the functions or classes \
 that change. Leave the rest out.
-To look at a file that is not shown, answer with one line: tool: read_file({"path": "PATH"})
-To find something, answer with one line: tool: search_files({"pattern": "TEXT"})
-If nothing is to be changed, answer in plain text."""
+"""
+_END = "If nothing is to be changed, answer in plain text."
+
+BLOCKS_SYSTEM = f"""\
+{_FRONT}To look at a file that is not shown, answer with one line: tool: read_file({{"path": "PATH"}})
+To find something, answer with one line: tool: search_files({{"pattern": "TEXT"}})
+{_END}"""
+NATIVE_BLOCKS_SYSTEM = f"""\
+{_FRONT}To look at a file that is not shown, call read_file; to find something, call search_files.
+{_END}"""
 
 _WORDS = """\
 def whisper(text):
@@ -33,6 +43,38 @@ def whisper(text):
 def shout(text):
     return text.lower()
 """
+_NAMES = '''\
+"""Names as people write them."""
+
+import re
+
+
+def shorten(name, width):
+    """The name, cut to a width.
+
+    >>> shorten("Ada Lovelace", 3)
+    'Ada'
+    """
+    return name[:width]
+
+
+def initials(name):
+    """The first letters of all words, in upper case.
+
+    >>> initials("Ada Lovelace")
+    'AL'
+    >>> initials("ada lovelace")
+    'AL'
+    """
+    words = re.findall(r"\\w+", name)
+    return "".join(word[0] for word in words)
+
+
+def greeting(name):
+    """What a letter begins with."""
+    return f"Dear {shorten(name, 20)},"
+'''
+_FOUND = "initials(\"ada lovelace\") gives 'al', but must give 'AL'."
 _LIMITS = """\
 {
   "depth": 2,
@@ -46,9 +88,9 @@ EXAMPLES = (
         "It changes the case of a text: whisper lowers it, shout raises it.",
     ),
     (
-        "shout in words.py should return upper case, but it returns lower case. Fix it.",
-        render_file("words.py", _WORDS),
-        render_file("words.py", EXAMPLE_EDITS["words.py"]),
+        "initials in names.py is wrong for lower case names. Please fix it.",
+        f"{render_file('names.py', _NAMES)}\n\n{_FOUND}",
+        render_file("names.py", EXAMPLE_EDITS["names.py"]),
     ),
     (
         "Set depth to 3 in limits.json.",
@@ -71,6 +113,9 @@ UNTOLD_TOOLS = frozenset(
 )
 """What a small model does not have to be told of in the block form: each line of a tool list is one to imitate."""
 
+NATIVE_TOOLS = frozenset({"read_file", "search_files"})
+"""What an endpoint is told of natively beside tools of the user's own: edits are blocks, in either protocol."""
+
 RETRY_TEMPERATURE = 0.8
 """From the second retry on, a small model is sampled: at temperature 0 it would repeat itself.
 
@@ -78,17 +123,31 @@ Source: measured on a 1.5B model, fresh retries at 0.7 to 0.9.
 """
 
 
+MAX_MISSING = 3
+"""Files that a request names and that are not there, of which the model is told."""
+
+
 class BlockRequest(NamedTuple):
-    """The messages of a request in block form, and how many tries of this turn have failed before it."""
+    """The messages and native tools of a request in block form, and how many tries of this turn have failed."""
 
     messages: list[JsonMap]
+    tools: list[JsonMap]
     failures: int
 
 
 def block_request(
-    specs: Sequence[ToolSpec], history: Sequence[AnyMessage], corrections: Sequence[Correction]
+    specs: Sequence[ToolSpec],
+    history: Sequence[AnyMessage],
+    corrections: Sequence[Correction],
+    *,
+    native: bool,
+    asked: int = 0,
 ) -> BlockRequest:
-    """Make the request anew from the turn's history: earlier turns as they were said, this one as facts."""
+    """Make the request anew from the turn's history: earlier turns as they were said, this one as facts.
+
+    `asked` counts the corrections of the whole turn, of which some may be settled.
+    """
+    own = [spec for spec in specs if spec.name not in UNTOLD_TOOLS or owes_a_value(spec)]
     view = view_turn(history)
     start = max(index for index, message in enumerate(history) if is_request(message))
     earlier = [on_the_wire(m, native=False) for m in history[:start] if is_request(m) or _is_answer(m)]
@@ -97,9 +156,13 @@ def block_request(
         for task, file, reply in EXAMPLES
         for message in (message_of("user", f"{task}\n\n{file}"), message_of("assistant", reply))
     ]
-    request = message_of("user", _told(history[start].text, view, corrections))
-    messages = [message_of("system", _system(specs)), *examples, *earlier, request]
-    return BlockRequest(messages, view.failed_steps + len(corrections))
+    failures = view.failed_steps + max(asked, len(corrections))
+    request = message_of("user", _told(history[start].text, view, corrections, failures))
+    system = NATIVE_BLOCKS_SYSTEM if native else _system(own)
+    messages = [message_of("system", system), *examples, *earlier, request]
+    reading = [spec for spec in specs if spec.name in NATIVE_TOOLS]
+    tools = [native_tool(spec) for spec in (*reading, *own)] if native else []
+    return BlockRequest(messages, tools, failures)
 
 
 def retry_temperature(temperature: float, failures: int) -> float:
@@ -107,26 +170,56 @@ def retry_temperature(temperature: float, failures: int) -> float:
     return max(temperature, RETRY_TEMPERATURE) if failures > 1 else temperature
 
 
-def _system(specs: Sequence[ToolSpec]) -> str:
+def _system(own: Sequence[ToolSpec]) -> str:
     """The block form's short prompt, and a line for each tool of the user's own and for an answer that has a shape."""
-    told = [spec for spec in specs if spec.name not in UNTOLD_TOOLS or owes_a_value(spec)]
-    if not told:
+    if not own:
         return BLOCKS_SYSTEM
-    return "\n".join([BLOCKS_SYSTEM, "More tools, called in the same way:", *map(describe_tool, told)])
+    return "\n".join([BLOCKS_SYSTEM, "More tools, called in the same way:", *map(describe_tool, own)])
 
 
 def _is_answer(message: AnyMessage) -> bool:
     return isinstance(message, AIMessage) and not message.tool_calls and not message.text.startswith("tool:")
 
 
-def _told(task: str, view: TurnView, corrections: Sequence[Correction]) -> str:
+def _told(task: str, view: TurnView, corrections: Sequence[Correction], failures: int) -> str:
     """The task, the files as they are now, what was found, and what failed: in words, never as failed text."""
-    parts = [task.strip(), *(render_file(path, content) for path, content in view.files.items())]
+    missing = _missing(task, view)
+    told = [failure for failure in view.failures[-2:] if not any(f"'{path}'" in failure for path in missing)]
+    failed = [*told, *(correction.prompt for correction in corrections[-1:])]
+    focus = find_focus([*view.evidence, task], view.files)
+    files, ending = dict(view.files), "\n".join(failed or view.evidence)
+    if is_question(task):
+        ending = "\n".join([*failed, "Answer in words."])
+    elif failures % 2 and focus and view.evidence and (hidden := without_body(files[focus.path], focus.name)):
+        files[focus.path], ending = hidden, "\n".join([*map(what_must_be, view.evidence), f"Write {focus.name} anew."])
+    elif failures:
+        ending = f"{ending}\n{_how_to_answer(task, view, focus)}".strip()
+    parts = [task.strip(), *(render_file(path, content) for path, content in files.items())]
     if view.found:
         parts.append("\n".join(view.found))
+    if missing:
+        parts.append(f"There is no {' and no '.join(missing[:MAX_MISSING])} yet.")
     if view.changed:
         parts.append("Already changed: " + ", ".join(view.changed))
-    failed = [*view.failures[-2:], *(correction.prompt for correction in corrections[-1:])]
-    if failed:
-        parts.append("\n".join(failed) + "\nIf it is a question, answer it in one sentence.")
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, ending] if ending else parts)
+
+
+def _missing(task: str, view: TurnView) -> list[str]:
+    """The files that a request names and that were not read: they are to be made."""
+    if is_question(task):
+        return []
+    known = {*view.files, *view.changed}
+    return [path for path in named_paths(task) if path not in known and path.rpartition(".")[2] in TEXT_SUFFIXES]
+
+
+def _how_to_answer(task: str, view: TurnView, focus: Focus | None) -> str:
+    """The last line of a request after a failure: what is said last is followed first."""
+    if not (asks_for_a_change(task) or reports_a_problem(task) or view.evidence):
+        return "Answer in words."
+    if missing := _missing(task, view):
+        return f"Answer with {missing[0]} and its whole text."
+    if focus:
+        return f"Answer with {focus.path} and the new text of {focus.name}."
+    if len(view.files) == 1:
+        return f"Answer with {next(iter(view.files))} and the new text of what changes."
+    return "Answer with the path of the file and the new text of what changes."

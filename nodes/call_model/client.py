@@ -25,6 +25,8 @@ from nodes.call_model.endpoint import Endpoint, choose_served_model, find_endpoi
 from nodes.call_model.failures import TotalTimeoutError, describe_failure
 from nodes.call_model.local_model import shared_local_server
 from nodes.call_model.model import Call
+from nodes.call_model.schema_probe import SchemaProbe, response_format
+from nodes.call_model.weights import embedded_weights
 from nodes.language.storable_text import storable
 from nodes.records import ModelReply, ProviderErrorKind, ProviderFailure
 
@@ -82,9 +84,28 @@ class OpenAIModel:
         )
         self._chat = self._build(http_client=self._sync_client)
         self._per_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, WireChatOpenAI] = WeakKeyDictionary()
+        self._probe = SchemaProbe()
 
     def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
-        """Make one call. Returns the reply, or the typed failure of this one try."""
+        """Make one call. Returns the reply, or the typed failure of this one try.
+
+        A prompt's schema is left away where the endpoint refuses schemas, which its first refusal shows.
+        """
+        started = time.monotonic()
+        sent = self._probe.as_taken(call)
+        result = self._complete(sent, on_text)
+        again = self._probe.second_try(sent, result, time.monotonic() - started)
+        return self._probe.learned(self._complete(again, on_text)) if again else result
+
+    async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
+        """Make one call without blocking the event loop; otherwise as `complete`."""
+        started = time.monotonic()
+        sent = self._probe.as_taken(call)
+        result = await self._acomplete(sent, on_text)
+        again = self._probe.second_try(sent, result, time.monotonic() - started)
+        return self._probe.learned(await self._acomplete(again, on_text)) if again else result
+
+    def _complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
         started = time.monotonic()
         assembly = ReplyAssembly()
         try:
@@ -95,8 +116,7 @@ class OpenAIModel:
             return self._failed(_as_deadline(error, call), assembly)
         return _finish(assembly, time.monotonic() - started)
 
-    async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
-        """Make one call without blocking the event loop; otherwise as `complete`."""
+    async def _acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
         started = time.monotonic()
         assembly = ReplyAssembly()
         try:
@@ -167,6 +187,9 @@ class OpenAIModel:
         wire: dict[str, Any] = {"messages": list(call.prompt.messages), limit: call.max_output_tokens}
         if call.prompt.tools:
             wire["tools"] = list(call.prompt.tools)
+        if call.prompt.response_schema is not None:
+            # Beside the tools, of which the prompt tells: without them its front would change, and be read anew.
+            wire["response_format"] = response_format(call.prompt.response_schema)
         if call.seed is not None:
             wire["seed"] = call.seed
         wire["temperature"] = call.prompt.temperature
@@ -193,6 +216,13 @@ class Connections:
         """Would these settings use the embedded model?"""
         endpoint = find_endpoint(model, base_url, self._environment())
         return isinstance(endpoint, Endpoint) and endpoint.embedded
+
+    def model_name(self, model: str | None, base_url: str | None) -> str:
+        """The name of the model that these settings lead to; "" where only its endpoint can tell. Asks nobody."""
+        endpoint = find_endpoint(model, base_url, self._environment())
+        if isinstance(endpoint, ProviderFailure):
+            return ""
+        return embedded_weights().model if endpoint.embedded else endpoint.model
 
     def connect(self, model: str | None, base_url: str | None) -> OpenAIModel | ProviderFailure:
         """Find the endpoint, start the embedded model where it is that, and return a model that answers calls."""

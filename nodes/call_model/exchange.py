@@ -93,6 +93,9 @@ Effect = Connect | Send | Wait
 Answer = Sent | Stopped | ProviderFailure | None
 Update = dict[str, Any]
 
+MOST_SEEDS = 2**31
+"""Seeds are smaller than this in every endpoint that takes one."""
+
 _PAID_FAILURES = frozenset({ProviderErrorKind.TIMEOUT, ProviderErrorKind.INCOMPLETE_STREAM})
 """Failures after the endpoint had begun to work: their input is charged."""
 
@@ -109,7 +112,8 @@ def exchange(
     if preload := state.get("preload"):
         return {"reply": preload, "preload": None, **step}
     corrections = state.get("corrections") or ()
-    prompt = build_prompt(state["profile"], specs, state["messages"], corrections, settings.temperature)
+    asked = state["spending"].mending.asked_again
+    prompt = build_prompt(state["profile"], specs, state["messages"], corrections, settings.temperature, asked)
     estimated = estimate_tokens(prompt.characters(), len(prompt.messages))
     spending = state["spending"]
     connected, attempt = False, 0
@@ -126,7 +130,8 @@ def exchange(
                 return {"reply": None, "stop": _cause(found, 0)}
             connected = True
         timeout = settings.timeout_s if leave.max_seconds is None else min(settings.timeout_s, leave.max_seconds)
-        call = Call(prompt=prompt, max_output_tokens=leave.max_output_tokens, timeout_s=timeout, seed=settings.seed)
+        seed = None if settings.seed is None else (settings.seed + prompt.failed_tries) % MOST_SEEDS
+        call = Call(prompt=prompt, max_output_tokens=leave.max_output_tokens, timeout_s=timeout, seed=seed)
         sent = yield Send(call=call)
         if isinstance(sent, Stopped):
             return stopped(sent, spending, estimated)

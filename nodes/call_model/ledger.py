@@ -32,6 +32,18 @@ class RunLimits(Record):
     usd_per_million_output: float | None = None
 
 
+class Mending(Record):
+    """How often replies of this turn had to be mended.
+
+    `rescued` were read in another form than was asked for, `asked_again` were answered with what was wrong with them,
+    and of those that were `cut` only what stood before an invented result was kept.
+    """
+
+    rescued: int = 0
+    asked_again: int = 0
+    cut: int = 0
+
+
 class Spending(Record):
     """What this thread has used (`usage`) and what of that is this turn's. Seconds are time in calls and tools."""
 
@@ -39,6 +51,7 @@ class Spending(Record):
     at_turn_start: APIUsageStats = INITIAL_API_USAGE
     steps: int = 0
     seconds: float = 0.0
+    mending: Mending = Mending()
 
 
 class Reservation(Record):
@@ -52,6 +65,15 @@ def begin_turn(spending: Spending) -> Spending:
     """Start a user's turn: the session's counters go on, the turn's begin at zero."""
     usage = reset_turn_usage(spending.usage)
     return Spending(usage=usage, at_turn_start=usage)
+
+
+def count_mending(spending: Spending, *, rescued: int = 0, asked_again: int = 0, cut: int = 0) -> Spending:
+    """Count what had to be done to a reply."""
+    so_far = spending.mending
+    mending = Mending(
+        rescued=so_far.rescued + rescued, asked_again=so_far.asked_again + asked_again, cut=so_far.cut + cut
+    )
+    return spending.model_copy(update={"mending": mending})
 
 
 def settle(spending: Spending, input_tokens: int, output_tokens: int, seconds: float, calls: int = 1) -> Spending:
@@ -140,6 +162,7 @@ def usage_report(spending: Spending, limits: RunLimits) -> JsonMap:
         "output_tokens_in_current_turn": turn_output,
         "steps_in_current_turn": spending.steps,
         "seconds_in_current_turn": round(spending.seconds, 3),
+        **{f"replies_{name}": count for name, count in spending.mending.model_dump().items() if count},
         "cost_usd": cost_usd(spending, limits),
     }
 

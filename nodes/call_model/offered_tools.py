@@ -21,6 +21,9 @@ _SELDOM: Final = {
 """Convenient, but not worth their tokens in each prompt; a small model takes each tool that it sees for a hint."""
 
 
+_UNOFFERED: Final = frozenset({"run_checks"})
+"""The machine's own: checks run when there is something to check, not when a model thinks of them."""
+
 NO_NOTES: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -44,7 +47,7 @@ def offered_tools(
     offered = [
         spec
         for spec in specs
-        if spec.name not in hidden
+        if spec.name not in hidden | _UNOFFERED
         and (usable is None or spec.name in usable)
         and not (read_only and spec.effect in CHANGING)
     ]

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from langchain_core.messages import AnyMessage
 
 from nodes.call_model.block_prompt import block_request, retry_temperature
+from nodes.call_model.constrained import calls_schema, meant_tools
+from nodes.call_model.profiles import SMALL_STOP, TOOL_RESULT_STOP
 from nodes.call_model.wire import describe_tool, message_of, native_tool, on_the_wire
 from nodes.records import Correction, EditForm, JsonMap, Profile, Protocol, Record, ToolSpec
 
@@ -30,17 +32,23 @@ When the task is done, answer in plain text without a tool line.
 Tools:
 {tools}"""
 
-TEXT_STOP = ("\ntool_result(",)
-"""A model that goes on to write its tool's result is stopped there."""
+
+FREE_RETRIES = 2
+"""From this healing attempt on a retry is decoded under the tools' schema, where the endpoint can do that."""
 
 
 class Prompt(Record):
-    """One request as it goes on the wire, without the parts that the endpoint's client adds."""
+    """One request as it goes on the wire, without the parts that the endpoint's client adds.
+
+    `response_schema` is a JSON schema under which the reply is decoded, where the endpoint can do that.
+    """
 
     messages: tuple[JsonMap, ...]
     tools: tuple[JsonMap, ...] = ()
     stop: tuple[str, ...] = ()
     temperature: float = 0.0
+    failed_tries: int = 0
+    response_schema: JsonMap | None = None
 
     def characters(self) -> int:
         """How much text the endpoint is sent, for the estimate of its tokens.
@@ -49,7 +57,8 @@ class Prompt(Record):
         """
         size = sum(len((m.get("content") or "").encode("utf-8", "replace")) for m in self.messages)
         calls = [m["tool_calls"] for m in self.messages if m.get("tool_calls")]
-        return size + len(json.dumps(calls)) + len(json.dumps(self.tools))
+        schema = len(json.dumps(self.response_schema)) if self.response_schema is not None else 0
+        return size + len(json.dumps(calls)) + len(json.dumps(self.tools)) + schema
 
 
 def build_prompt(
@@ -58,20 +67,30 @@ def build_prompt(
     history: Sequence[AnyMessage],
     corrections: Sequence[Correction],
     temperature: float,
+    asked_again: int = 0,
 ) -> Prompt:
-    """Build the next request from the settled history and the open corrections of this turn."""
-    if profile.protocol is Protocol.TEXT and profile.edit_form is EditForm.BLOCKS:
-        messages, failures = block_request(specs, history, corrections)
-        hotter = retry_temperature(temperature, failures)
-        return Prompt(messages=tuple(messages), stop=TEXT_STOP, temperature=hotter)
+    """Build the next request from the settled history and the open corrections of this turn.
+
+    `asked_again` counts all corrections of the turn, those that are settled as well.
+    """
     native = profile.protocol is Protocol.NATIVE
+    if profile.edit_form is EditForm.BLOCKS:
+        messages, tools, failures = block_request(specs, history, corrections, native=native, asked=asked_again)
+        hotter = retry_temperature(temperature, failures)
+        stop = () if native else SMALL_STOP if profile.small else TOOL_RESULT_STOP
+        return Prompt(
+            messages=tuple(messages), tools=tuple(tools), stop=stop, temperature=hotter, failed_tries=failures
+        )
     system = NATIVE_SYSTEM if native else TEXT_SYSTEM.format(tools="\n".join(map(describe_tool, specs)))
     messages = [message_of("system", system), *(on_the_wire(m, native=native) for m in history)]
     for correction in corrections:
         messages += [message_of("assistant", correction.reply or "(empty)"), message_of("user", correction.prompt)]
+    malformed = [correction for correction in corrections if not correction.claim]
+    constrained = len(malformed) >= FREE_RETRIES and not corrections[-1].claim
     return Prompt(
         messages=tuple(messages),
+        response_schema=calls_schema(meant_tools(specs, corrections[-1].reply)) if constrained else None,
         tools=tuple(map(native_tool, specs)) if native else (),
-        stop=() if native else TEXT_STOP,
+        stop=() if native else SMALL_STOP if profile.small else TOOL_RESULT_STOP,
         temperature=temperature,
     )

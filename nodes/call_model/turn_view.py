@@ -23,14 +23,17 @@ class TurnView(Record):
 
     `files` maps paths to their newest known content: a file that was changed and not read since is not among them.
     `failures` are those of the last step that failed, until something was changed; a file that was read once more for
-    nothing is one of them.
+    nothing is one of them. `evidence` is what checks found before anything was done. `refused` says that something was
+    not allowed.
     """
 
     files: dict[str, str] = Field(default_factory=dict)
     found: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
+    evidence: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
     failed_steps: int = 0
+    refused: bool = False
 
 
 def view_turn(history: Sequence[AnyMessage]) -> TurnView:
@@ -39,11 +42,17 @@ def view_turn(history: Sequence[AnyMessage]) -> TurnView:
     found: list[str] = []
     changed: dict[str, None] = {}
     failures: list[str] = []
-    failed_steps = 0
-    for results in _steps(history):
+    evidence: list[str] = []
+    failed_steps, refused = 0, False
+    for number, every in enumerate(_steps(history)):
+        first = [result for result in every if number == 0 and _is_evidence(result)]
+        results = [result for result in every if result not in first]
+        evidence += map(_failure, first)
         done = [data for result in results if (data := _data(result))]
+        refused = refused or any(_code(result) == ToolErrorCode.PERMISSION_DENIED for result in results)
         step_failures = [message for result in results if (message := _failure(result))]
         step_failures += [f"{data['path']} is shown above, as it is now." for data in done if _is_known(data, files)]
+        step_failures += [f"{data['path']} is shown above: make the edit again." for data in done if _is_shown(data)]
         step_failures += [f"{data['path']} {data['syntax']}." for data in done if "path" in data and data.get("syntax")]
         failures = step_failures or ([] if any(map(_is_change, done)) else failures)
         failed_steps += bool(step_failures)
@@ -54,14 +63,16 @@ def view_turn(history: Sequence[AnyMessage]) -> TurnView:
                 files.pop(str(path), None)
             if isinstance(path, str) and isinstance(content, str):
                 files[path] = content
-            elif not _is_change(data):
+            elif not _is_change(data) and "checks" not in data and data.get("matches") != []:
                 found.append(_in_words(data)[:FOUND_LIMIT])
     return TurnView(
         files=files,
         found=tuple(found[-2:]),
         changed=tuple(changed),
+        evidence=tuple(evidence),
         failures=tuple(failures),
         failed_steps=failed_steps,
+        refused=refused,
     )
 
 
@@ -71,7 +82,7 @@ def _steps(history: Sequence[AnyMessage]) -> Iterator[list[JsonMap]]:
     native: list[JsonMap] = []
     for message in history[start:]:
         if isinstance(message, ToolMessage):
-            native += [_loads(message.text)]
+            native += [{**_loads(message.text), "tool": message.name}]
             continue
         if native:
             yield native
@@ -113,10 +124,25 @@ def _failure(result: JsonMap) -> str:
     return str(error.get("message") or "")
 
 
+def _is_evidence(result: JsonMap) -> bool:
+    """Whether checks found something by themselves: in a turn's first step nothing was done yet that failed them."""
+    return result.get("tool") == "run_checks" and _code(result) == ToolErrorCode.CHECK_FAILED
+
+
+def _code(result: JsonMap) -> str:
+    error = result.get("error")
+    return str(error.get("code")) if isinstance(error, dict) else ""
+
+
 def _is_known(data: JsonMap, files: Mapping[str, str]) -> bool:
     """Whether this is a file that was read once more, and came out as it is already shown."""
     path = data.get("path")
     return isinstance(path, str) and path in files and files[path] == data.get("content") and not _is_change(data)
+
+
+def _is_shown(data: JsonMap) -> bool:
+    """Whether this is a file that was shown instead of being edited, as it had not been read."""
+    return data.get("changed") is False
 
 
 def _is_change(data: JsonMap) -> bool:

@@ -16,6 +16,7 @@ from nodes.execute_tools.argument_schema import (
     describe_errors,
     values_without_json_form,
 )
+from nodes.execute_tools.environment.checks import Checks
 from nodes.execute_tools.environment.commands import Commands
 from nodes.execute_tools.environment.kept_results import KeptResults
 from nodes.execute_tools.environment.lease import Lease
@@ -35,7 +36,9 @@ class ToolContext:
     is the wall time in seconds that one call may take, `seconds_left` what the turn has for all that are to come.
     `commands` and `network` are None where the run may use none; `commands` may say why. `idempotency_key` is the same
     whenever the same call of the same step is made again. `syntax_gate` is what becomes of an edit after which a file
-    does not parse that did so before.
+    does not parse that did so before. `checks` run what shows whether the code is right: None where nothing may be run,
+    or why it cannot. `task` is what the person asked for last; with `gated`, an edit that its words or the examples of
+    the file contradict is refused.
     """
 
     workspace: Workspace
@@ -49,6 +52,9 @@ class ToolContext:
     idempotency_key: str = ""
     lease: Lease | None = None
     syntax_gate: Literal["off", "report", "refuse"] = "report"
+    task: str = ""
+    gated: bool = False
+    checks: Checks | ToolError | None = None
 
 
 @dataclass(frozen=True)

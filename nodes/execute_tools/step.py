@@ -19,6 +19,7 @@ Run = Callable[[ToolCall, ToolContext], ToolRun]
 KeyOf = Callable[[int, ToolCall], str]
 """(place in the reply, call) -> a key that is the same whenever this step is run again."""
 
+NOTHING_TO_JUDGE = "Another call of this reply failed, so there is nothing to check yet."
 STOPPED = "The run was stopped before this call, so it did not run."
 
 
@@ -49,6 +50,8 @@ def run_step(
         failed = sum(_failed(result, done) for result in results.values())
         if call.tool in terminal and failed:
             results[index] = _not_yet(call, failed)
+        elif call.implied and failed:
+            results[index] = _not_run(call, ToolErrorCode.CANCELLED, NOTHING_TO_JUDGE)
         elif not _may_begin(context.lease, is_answer=call.tool in terminal):
             results[index] = _not_run(call, ToolErrorCode.CANCELLED, STOPPED)
         else:
@@ -65,7 +68,9 @@ def _may_begin(lease: Lease | None, *, is_answer: bool) -> bool:
 def _failed(result: CallResult, done: StepDone) -> bool:
     """Whether a call stands in the way of the answer. A file that was repeated as it is does not, beside a change."""
     error = result.result.error
-    return error is not None and not (error.code is ToolErrorCode.UNCHANGED and done.changes)
+    if error is None:
+        return result.result.data.get("changed") is False
+    return not (error.code is ToolErrorCode.UNCHANGED and done.changes)
 
 
 def _context_now(context: ToolContext, done: StepDone) -> ToolContext:

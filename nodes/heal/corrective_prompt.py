@@ -5,19 +5,24 @@ from typing import Literal, NamedTuple
 
 from nodes.records import EditForm, ExtractionError, ExtractionErrorType, Profile, ToolInvocation
 
-Protocol = Literal["text", "native"]
+Manner = Literal["text", "native", "blocks"]
+"""How the model was asked to talk: in the block form, where each sentence is one to repeat, least is said."""
 
 MAX_ERRORS_SHOWN = 5
 MAX_DETAILS_CHARS = 500
 
 
 class SelfHealingConfig(NamedTuple):
-    """How often and how explicitly to ask again. Source: spec 1 section 2.1; `max_schema_repairs` from spec 3."""
+    """How often and how explicitly to ask again. `max_claims` is how often an unfounded answer is met.
+
+    Source: spec 1 section 2.1; `max_schema_repairs` from spec 3.
+    """
 
     max_retries: int = 3
     include_error_details: bool = True
     include_format_reminder: bool = True
     max_schema_repairs: int = 2
+    max_claims: int = 1
 
 
 DEFAULT_SELF_HEALING_CONFIG = SelfHealingConfig()
@@ -85,13 +90,18 @@ def generate_corrective_prompt(
     original_response: str,  # noqa: ARG001 - the spec's signature; a reply that is quoted back is repeated by the model
     config: SelfHealingConfig,
     *,
-    protocol: Protocol = "text",
+    protocol: Manner = "text",
 ) -> str:
     """The message that asks for a corrected reply.
 
     At most 5 errors are named, each with at most 500 characters of details; the format reminder speaks of the given
-    protocol. Source: spec 1 section 2.2.
+    protocol. Source: spec 1 section 2.2. An answer that is not borne out by what happened is met with the facts alone.
     """
+    facts = [error.details for error in errors if error.error_type is ExtractionErrorType.UNFOUNDED_CLAIM]
+    if facts:
+        return facts[0]
+    if protocol == "blocks":
+        return "\n".join(_in_words(error) for error in errors[:MAX_ERRORS_SHOWN])
     parts = [_OPENINGS[protocol]]
     if config.include_error_details:
         parts += [_error_line(error) for error in errors[:MAX_ERRORS_SHOWN]]
@@ -103,17 +113,22 @@ def generate_corrective_prompt(
     return "\n".join(parts)
 
 
-def manner_of(profile: Profile, errors: Sequence[ExtractionError]) -> Protocol:
+def manner_of(profile: Profile, errors: Sequence[ExtractionError]) -> Manner:
     """Whether the reminder speaks of `tool:` lines: not in the block form, unless such a line was what went wrong."""
-    if profile.protocol.value == "native":
-        return "native"
     line = any(error.line_content.lstrip().startswith("tool:") for error in errors)
-    return "text" if line or profile.edit_form is not EditForm.BLOCKS else "native"
+    if profile.edit_form is EditForm.BLOCKS and not (line and profile.protocol.value == "text"):
+        return "blocks"
+    return "native" if profile.protocol.value == "native" else "text"
 
 
 def _error_line(error: ExtractionError) -> str:
+    return f"- {error.error_type.name}: {_in_words(error)}"
+
+
+def _in_words(error: ExtractionError) -> str:
+    """What was wrong and, for our own kinds, what to do about it."""
     details = error.details
     if len(details) > MAX_DETAILS_CHARS:
         details = details[: MAX_DETAILS_CHARS - 3] + "..."
     remedy = _REMEDIES.get(error.error_type)
-    return f"- {error.error_type.name}: {details}" + (f" {remedy}" if remedy else "")
+    return f"{details} {remedy}" if remedy else details

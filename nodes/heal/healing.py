@@ -12,7 +12,17 @@ from nodes.heal.corrective_prompt import (
     generate_corrective_prompt,
 )
 from nodes.language.text_protocol import extract_tool_invocations_with_errors
-from nodes.records import SCHEMA_ERRORS, ExtractionError, ExtractionErrorType, StopCause, StopReason
+from nodes.records import (
+    SCHEMA_ERRORS,
+    CallError,
+    Correction,
+    ExtractionError,
+    ExtractionErrorType,
+    Protocol,
+    StopCause,
+    StopReason,
+    ToolCall,
+)
 
 __all__ = [
     "DEFAULT_SELF_HEALING_CONFIG",
@@ -22,13 +32,19 @@ __all__ = [
     "HealingResult",
     "SelfHealingConfig",
     "attempt_extraction_with_healing",
+    "canonical_text",
     "decide_healing",
+    "decide_next",
     "generate_corrective_prompt",
     "is_call_in_another_form",
     "is_schema_failure",
+    "is_unfounded",
 ]
 
 _NEVER_RETRIED = frozenset({ExtractionErrorType.REFUSED_REPLY, ExtractionErrorType.FILTERED_REPLY})
+_OTHER_FORMS = frozenset({ExtractionErrorType.MISSING_TOOL_PREFIX, ExtractionErrorType.INVALID_JSON_SYNTAX})
+"""No prefix, or a prefix before arguments that are no JSON, as in `tool: read_file(path="a.py")`."""
+
 _MAX_DIAGNOSTICS = 5
 _MAX_DIAGNOSTIC_CHARS = 500
 
@@ -48,16 +64,25 @@ class HealingDecision(NamedTuple):
 
 
 def decide_healing(
-    errors: Sequence[ExtractionError], extraction_failures: int, schema_failures: int, config: SelfHealingConfig
+    errors: Sequence[ExtractionError],
+    extraction_failures: int,
+    schema_failures: int,
+    config: SelfHealingConfig,
+    claims_met: int = 0,
 ) -> HealingDecision:
     """Whether a reply with these errors is worth another try.
 
-    The two counts are the consecutive failures of each sort before this reply, so 0 and 0 at the first. A reply whose
+    The counts are the failures of each sort before this reply: consecutive ones, but for `claims_met`, which are those
+    of the turn. A reply whose
     errors all are schema errors is measured against `max_schema_repairs`, any other against `max_retries`; a refusal
     is never asked again.
     """
     if any(error.error_type in _NEVER_RETRIED for error in errors):
         return _give_up(StopReason.REFUSED, "The model refused to reply, or its reply was filtered.", errors)
+    if is_unfounded(errors):
+        if claims_met < config.max_claims:
+            return HealingDecision(HealingAction.TRY_AGAIN)
+        return _give_up(StopReason.NOTHING_CHANGED, "No file was changed, although a change was asked for.", errors)
     if is_schema_failure(errors):
         if schema_failures < config.max_schema_repairs:
             return HealingDecision(HealingAction.TRY_AGAIN)
@@ -72,14 +97,39 @@ def decide_healing(
     return _give_up(StopReason.HEALING_EXHAUSTED, message, errors)
 
 
+def decide_next(
+    errors: Sequence[ExtractionError],
+    corrections: Sequence[Correction],
+    attempts: Sequence[HealingAttempt],
+    config: SelfHealingConfig,
+) -> HealingDecision:
+    """The same, counted from the open corrections and from all attempts of the turn."""
+    met = sum(is_unfounded(attempt.errors) for attempt in attempts)
+    schema_failures = sum(correction.schema_repair for correction in corrections)
+    malformed = len(corrections) - schema_failures - sum(correction.claim for correction in corrections)
+    return decide_healing(errors, malformed, schema_failures, config, met)
+
+
 def is_schema_failure(errors: Sequence[ExtractionError]) -> bool:
     """Whether there are errors and all of them are schema errors, so that the schema count is the one to raise."""
     return bool(errors) and all(error.error_type in SCHEMA_ERRORS for error in errors)
 
 
+def is_unfounded(errors: Sequence[ExtractionError]) -> bool:
+    """Whether this is an answer that what happened does not bear out."""
+    return any(error.error_type is ExtractionErrorType.UNFOUNDED_CLAIM for error in errors)
+
+
 def is_call_in_another_form(errors: Sequence[ExtractionError]) -> bool:
     """Whether the reply may be read as it is: it is whole, and a call in all but its form; a cut one never may."""
-    return [error.error_type for error in errors] == [ExtractionErrorType.MISSING_TOOL_PREFIX]
+    return len(errors) == 1 and errors[0].error_type in _OTHER_FORMS
+
+
+def canonical_text(items: Sequence[ToolCall | CallError], protocol: Protocol) -> str:
+    """What the history keeps of a rescued reply: the calls in the right form, which the model then imitates."""
+    if protocol is Protocol.NATIVE:
+        return ""
+    return "\n".join(f"tool: {item.tool}({item.raw_arguments})" for item in items)
 
 
 def attempt_extraction_with_healing(

@@ -6,14 +6,20 @@ from typing import Any
 from typing_extensions import TypedDict
 
 from nodes.heal.corrective_prompt import HealingAttempt, SelfHealingConfig, generate_corrective_prompt, manner_of
-from nodes.heal.healing import HealingAction, decide_healing, is_call_in_another_form, is_schema_failure
+from nodes.heal.healing import (
+    HealingAction,
+    canonical_text,
+    decide_next,
+    is_call_in_another_form,
+    is_schema_failure,
+    is_unfounded,
+)
 from nodes.records import (
     CallError,
     Correction,
     ExtractionError,
     ModelReply,
     Profile,
-    Protocol,
     Reading,
     ToolCall,
 )
@@ -38,23 +44,17 @@ def heal(state: HealState, config: SelfHealingConfig, rescue: Rescue) -> dict[st
     reply, errors = state.get("reply") or ModelReply(), state["errors"]
     items = rescue(reply.text, state.get("step", 0)) if is_call_in_another_form(errors) else []
     if any(isinstance(item, ToolCall) for item in items):
-        rescued = reply.model_copy(update={"text": _canonical(items, state["profile"].protocol)})
+        rescued = reply.model_copy(update={"text": canonical_text(items, state["profile"].protocol)})
         return {"reading": Reading.CALLS, "items": items, "errors": [], "corrections": [], "reply": rescued}
     corrections = state.get("corrections") or []
-    schema_failures = sum(correction.schema_repair for correction in corrections)
-    decision = decide_healing(errors, len(corrections) - schema_failures, schema_failures, config)
+    attempts = state.get("healing_attempts") or []
+    decision = decide_next(errors, corrections, attempts, config)
     if decision.action is HealingAction.EXHAUSTED:
         return {"stop": decision.cause}
     prompt = generate_corrective_prompt(errors, reply.text, config, protocol=manner_of(state["profile"], errors))
-    attempts = state.get("healing_attempts") or []
     attempt = HealingAttempt(len(attempts), reply.text, errors, prompt)
-    said = reply.text or "\n".join(f"{call.tool}({call.arguments})" for call in reply.calls)
-    correction = Correction(reply=said, prompt=prompt, schema_repair=is_schema_failure(errors))
+    said = "\n".join(filter(None, [reply.text, *(f"{call.tool}({call.arguments})" for call in reply.calls)]))
+    correction = Correction(
+        reply=said, prompt=prompt, schema_repair=is_schema_failure(errors), claim=is_unfounded(errors)
+    )
     return {"corrections": [*corrections, correction], "healing_attempts": [*attempts, attempt]}
-
-
-def _canonical(items: list[ToolCall | CallError], protocol: Protocol) -> str:
-    """What the history keeps of a rescued reply: the calls in the right form, which the model then imitates."""
-    if protocol is Protocol.NATIVE:
-        return ""
-    return "\n".join(f"tool: {item.tool}({item.raw_arguments})" for item in items)

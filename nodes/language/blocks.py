@@ -22,15 +22,30 @@ from nodes.records import ExtractionError, ExtractionErrorType, ToolInvocation
 EDIT_TOOL = "edit_blocks"
 
 EXAMPLE_EDITS = {
-    "words.py": "def shout(text):\n    return text.upper()\n",
+    "names.py": '''\
+def initials(name):
+    """The first letters of all words, in upper case.
+
+    >>> initials("Ada Lovelace")
+    'AL'
+    >>> initials("ada lovelace")
+    'AL'
+    """
+    words = re.findall(r"\\w+", name)
+    return "".join(word[0].upper() for word in words)
+''',
     "limits.json": '{\n  "depth": 3,\n  "width": 8\n}\n',
     "colors.md": "red, blue\n",
 }
 """The edits of the prompt's examples. An unsure model repeats their names, and then means the file it was shown; where
 it repeats their text it has no edit at all."""
 
+EXAMPLE_FILES = frozenset({*EXAMPLE_EDITS, "words.py"})
+"""The files of the prompt's examples."""
+
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})[ \t]*([^`]*)")
 _PATH = re.compile(r"/?(?:[\w@.+-]+/)*(?:[\w@.+-]*\.\w+|(?<=/)[\w@.+-]+|Makefile|Dockerfile)")
+_READING = re.compile(r"tool:\s*+\w++\(\{\s*+\"path\"\s*+:\s*+\"(?P<path>[^\"]++)\"\s*+\}\)")
 _LABEL = re.compile(r"^file(?:name)?(?:[ \t]*:[ \t]*|[ \t]+)", re.IGNORECASE)
 _DEFINITION = re.compile(r"^\s*(?:async\s+def|def|class|@)\b", re.MULTILINE)
 _QUOTED_LANGUAGES = frozenset({"bash", "sh", "shell", "console", "text", "diff", "output", "pycon"})
@@ -54,8 +69,8 @@ class BlockReading(NamedTuple):
     prose: str
 
 
-def read_blocks(text: str, shown_files: Sequence[str]) -> BlockReading:
-    """Read the edits of a reply in block form.
+def read_blocks(text: str, shown_files: Sequence[str], request: str | None = None) -> BlockReading:
+    """Read the edits of a reply in block form; `request` is what they are for, None where it is not known.
 
     A block counts as an edit when a path stands on the line before it, in its info string or in its first comment, or
     when it holds definitions and only one file was shown. Other blocks (shell lines, output, examples in an
@@ -67,8 +82,10 @@ def read_blocks(text: str, shown_files: Sequence[str]) -> BlockReading:
         path, body = _target(fence, shown_files)
         if path is None:
             continue
-        if body in EXAMPLE_EDITS.values():
-            details = f"This block is the example's. Write the new text of {path}, or answer in words."
+        foreign = path in EXAMPLE_FILES and path not in shown_files and request is not None and path not in request
+        if foreign or body in EXAMPLE_EDITS.values():
+            whose = "what changes" if foreign else path
+            details = f"This block is the example's. Write the new text of {whose}, or answer in words."
             echoed = ExtractionErrorType.INVALID_ARGUMENTS
             outcomes.append(ExtractionError(echoed, fence.line_number, fence.heading or fence.info, details))
         elif fence.closed:
@@ -139,7 +156,9 @@ def _target(fence: Fence, shown_files: Sequence[str]) -> tuple[str | None, str]:
 
 
 def _path_in(text: str, shown_files: Sequence[str]) -> str | None:
-    """The one path that a short line names, or None."""
+    """The one path that a short line names, or None. A call that would read the file before its new text names it."""
+    if reading := _READING.fullmatch(text.strip()):
+        return reading["path"]
     if text.strip() in shown_files:
         return text.strip()
     bare = _LABEL.sub("", text.strip().strip("*#`: "), count=1).strip("*`: ")
@@ -154,7 +173,7 @@ def _nearest(path: str, shown_files: Sequence[str]) -> str:
     """Map a path to the one shown file that it can mean: itself, or the only one with the same name."""
     if path in shown_files:
         return path
-    if path in EXAMPLE_EDITS and len(shown_files) == 1:
+    if path in EXAMPLE_FILES and len(shown_files) == 1:
         return shown_files[0]
     same_name = [shown for shown in shown_files if basename(shown) == basename(path)]
     return same_name[0] if len(same_name) == 1 else path

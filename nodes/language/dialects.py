@@ -3,28 +3,52 @@
 A small model prints its call as a JSON block in nine of ten replies; a harness that takes that for the final answer
 reports success where nothing was done. Source: 163 of 551 logged replies of a 1.5B model.
 
-Two questions, answered with different caution. `read_dialect` gives calls to run, so it wants a reply that is a call
-and nothing else, to known tools, with nothing left to guess. `looks_like_call` only makes the machine ask again, so it
-also sees broken calls and calls after a sentence of prose; a call quoted between two passages of prose is an example.
+Two questions, answered with different caution. `recognised` gives calls to run, so it wants a reply that is calls and
+nothing else, to known tools, with nothing left to guess; before a single call at the end of the reply there may be a
+sentence that announces it. `looks_like_call` only makes the machine ask again, so it also sees broken calls and calls
+after any prose. A call that is quoted, explained, offered beside another or headed by a file's name is an example.
 """
 
 import re
-from collections.abc import Callable
-from itertools import product
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import NamedTuple
 
-from nodes.language.json_arguments import decode_strictly
-from nodes.language.text_protocol import fence_after, parse_tool_line
-from nodes.records import ToolInvocation
+from nodes.language.json_dialects import (
+    read_function_tags,
+    read_json,
+    read_python_tag,
+    read_react,
+    read_tool_call_tags,
+    read_tool_calls_mark,
+)
+from nodes.language.lead_sentences import announces
+from nodes.language.line_dialects import read_bare_call, read_tool_lines, read_tool_tag
+from nodes.language.passages import Passage, before_fence, passages, whole
+from nodes.language.python_calls import read_python_calls
+from nodes.records import JsonMap, ToolInvocation
+
+Fits = Callable[[str, JsonMap], bool]
+"""Whether these arguments fit the tool's schema."""
 
 _Reader = Callable[[str, frozenset[str]], list[ToolInvocation] | None]
+_PythonReader = Callable[[str, frozenset[str], Mapping[str, str]], list[ToolInvocation] | None]
 
-_LEADING_WORD = re.compile(r"\s*+(?i:action|call|tool[ _]call|function[ _]call)[ \t]*+:")
 _DATA_FENCES = frozenset(
     {"", "json", "text", "txt", "plaintext", "xml", "tool", "tool_call", "tool_calls", "tool_code"}
 )
-_JSON_CALL = r'\{\s*+"(?:name|tool)"\s*+:\s*+"(?P<tool>[^"\n]*+)"\s*+,\s*+"(?:arguments|parameters|args)"\s*+:'
-_BETWEEN_TAGS = re.compile(r"</tool_call>\s*+<tool_call>")
+_CODE_FENCES = _DATA_FENCES | {"python", "py", "python3"}
+_ENVELOPE = r'(?:"(?:type|id)"\s*+:\s*+"[^"\n]*+"\s*+,\s*+)?(?:"function"\s*+:\s*+\{\s*+)?'
+_JSON_CALL = (
+    rf'\{{\s*+{_ENVELOPE}"(?:name|tool|function|action)"\s*+:\s*+"(?P<tool>[^"\n]*+)"\s*+,'
+    r'\s*+"(?:arguments|parameters|args|input|action_input)"\s*+:'
+)
+_NAME = r"(?P<tool>[\w.-]++)[ \t]*+"
+_TAGGED = re.compile(
+    r"^[ \t]*+(?:<tool_call>|<function_call>|<tools>|<function=|<tool:|\[TOOL_CALLS\]|<\|python_tag\|>"
+    r"|(?i:action)[ \t]*+:)",
+    re.MULTILINE,
+)
 
 
 class Dialect(NamedTuple):
@@ -32,29 +56,65 @@ class Dialect(NamedTuple):
 
     `read` gives the calls of a body that is nothing but calls in this form, else None. `mark` finds the beginning of
     such a call at the start of a line; its group `tool`, if it has one, must be a known tool. `fences` are the info
-    words under which the form may stand in a fenced block; None is any.
+    words under which the form may stand in a fenced block; None is any. `read_as_python` stands in for `read` where the
+    form is Python's: an example in a text may look like that, so the arguments have to fit.
     """
 
     name: str
-    read: _Reader
     mark: re.Pattern[str]
+    read: _Reader | None = None
+    read_as_python: _PythonReader | None = None
     fences: frozenset[str] | None = _DATA_FENCES
 
 
-class _Segment(NamedTuple):
-    """A passage of a reply: the inside of a code fence with its info word, or prose (`info` is None)."""
+class Rescue(NamedTuple):
+    """The form in which a reply was written, for the trace, and its calls in order, with line number 0."""
 
-    info: str | None
-    body: str
+    dialect: str
+    calls: list[ToolInvocation]
 
 
-def read_dialect(text: str, known_tools: frozenset[str]) -> list[ToolInvocation] | None:
-    """The calls of a reply that is nothing but calls in one foreign form, in order, with line number 0; else None.
+class _Vocabulary(NamedTuple):
+    """What a call can be checked against."""
 
-    Around the calls there may be white space, one code fence, and a leading word such as "Action:".
+    known_tools: frozenset[str]
+    fits: Fits | None
+    only_required: Mapping[str, str]
+
+    def fit(self, calls: list[ToolInvocation]) -> bool:
+        return self.fits is None or all(self.fits(call.tool_name, call.args) for call in calls)
+
+
+def recognised(
+    text: str,
+    known_tools: frozenset[str],
+    fits: Fits | None = None,
+    only_required: Mapping[str, str] | None = None,
+) -> Rescue | None:
+    """The calls of a reply that is nothing but calls in one foreign form; None for everything else.
+
+    Around the calls there may be white space, a code fence each or one around all, and a leading word such as
+    "Action:". Before one call that ends the reply there may be a sentence that announces it.
+
+    Args:
+        text: The whole reply.
+        known_tools: The tools that there are.
+        fits: Calls in Python's form, and those after a sentence, are only read where their arguments fit.
+        only_required: For each tool with exactly one required argument its name: a Python call may leave it out.
     """
-    found = _recognise(text, known_tools)
-    return found[1] if found else None
+    words = _Vocabulary(known_tools, fits, only_required or {})
+    return _read(whole(text), words) or _read_fences(text, words) or _read_announced(text, words)
+
+
+def read_dialect(
+    text: str,
+    known_tools: frozenset[str],
+    fits: Fits | None = None,
+    only_required: Mapping[str, str] | None = None,
+) -> list[ToolInvocation] | None:
+    """The calls that `recognised` finds, or None."""
+    found = recognised(text, known_tools, fits, only_required)
+    return found.calls if found else None
 
 
 def looks_like_call(text: str, known_tools: frozenset[str]) -> str | None:
@@ -62,13 +122,13 @@ def looks_like_call(text: str, known_tools: frozenset[str]) -> str | None:
 
     Apart from prose, only a fenced block that begins or ends the reply counts.
     """
-    if found := _recognise(text, known_tools):
-        return found[0].name
-    segments = _segments(text)
-    ends = (0, len(segments) - 1)
-    places = [segment for index, segment in enumerate(segments) if segment.info is None or index in ends]
+    if found := recognised(text, known_tools):
+        return found.dialect
+    parts = passages(text)
+    ends = (0, len(parts) - 1)
+    places = [part for index, part in enumerate(parts) if part.opening is None or index in ends]
     for dialect in DIALECTS:
-        if any(_is_marked(dialect, segment, known_tools) for segment in places):
+        if any(_is_marked(dialect, part, known_tools) for part in places):
             return dialect.name
     return None
 
@@ -78,113 +138,90 @@ def describe_dialect(name: str) -> str:
     return f"The reply looks like a tool call in the form '{name}', which does not run. Nothing was executed."
 
 
-def _recognise(text: str, known_tools: frozenset[str]) -> tuple[Dialect, list[ToolInvocation]] | None:
-    whole = _whole(text)
+def _read(passage: Passage, words: _Vocabulary) -> Rescue | None:
+    """The calls of a passage that is nothing but calls."""
+    if passage.is_file:
+        return None
     for dialect in DIALECTS:
-        if _may_stand_in(dialect, whole) and (calls := dialect.read(whole.body, known_tools)):
-            return dialect, calls
+        if not _may_stand_in(dialect, passage):
+            continue
+        if dialect.read and (calls := dialect.read(passage.body, words.known_tools)):
+            return Rescue(dialect.name, calls)
+        as_python = dialect.read_as_python
+        calls = as_python(passage.body, words.known_tools, words.only_required) if as_python else None
+        if calls and words.fit(calls):
+            return Rescue(dialect.name, calls)
     return None
 
 
-def _is_marked(dialect: Dialect, segment: _Segment, known_tools: frozenset[str]) -> bool:
-    if not _may_stand_in(dialect, segment):
+def _read_fences(text: str, words: _Vocabulary) -> Rescue | None:
+    """The calls of a reply that is several fenced blocks, all of them calls in the same form."""
+    parts = passages(text)
+    if len(parts) < 2 or any(part.opening is None for part in parts):
+        return None
+    found: list[Rescue] = []
+    for part in parts:
+        rescue = _read(part, words)
+        if rescue is None or rescue.dialect != (found or [rescue])[0].dialect:
+            return None
+        found.append(rescue)
+    return Rescue(found[0].dialect, [call for rescue in found for call in rescue.calls])
+
+
+def _read_announced(text: str, words: _Vocabulary) -> Rescue | None:
+    """The one call that ends a reply after a sentence which says that it comes."""
+    for lead, rest in _led(text):
+        rescue = _read(whole(rest), words)
+        if rescue and len(rescue.calls) == 1 and announces(lead, rescue.calls[0].args) and words.fit(rescue.calls):
+            return rescue
+    return None
+
+
+def _led(text: str) -> Iterator[tuple[str, str]]:
+    """A reply cut before its first code fence, and one without fences before it cut at the first tag."""
+    if fenced := before_fence(text):
+        yield fenced
+    tag = _TAGGED.search(text)
+    if tag and text[: tag.start()].strip():
+        yield text[: tag.start()], text[tag.start() :]
+
+
+def _is_marked(dialect: Dialect, passage: Passage, known_tools: frozenset[str]) -> bool:
+    if not _may_stand_in(dialect, passage):
         return False
-    names = (match.groupdict().get("tool") for match in dialect.mark.finditer(segment.body))
+    names = (match.groupdict().get("tool") for match in dialect.mark.finditer(passage.body))
     return any(name is None or name in known_tools for name in names)
 
 
-def _may_stand_in(dialect: Dialect, segment: _Segment) -> bool:
-    return segment.info is None or dialect.fences is None or segment.info in dialect.fences
+def _may_stand_in(dialect: Dialect, passage: Passage) -> bool:
+    return passage.opening is None or dialect.fences is None or passage.info in dialect.fences
 
 
-def _whole(text: str) -> _Segment:
-    """The reply as one passage: without its leading word, and without the fence if one stands around all of it."""
-    body = text[_lead_end(text) :].strip()
-    first, _, rest = body.partition("\n")
-    fence = fence_after(first, "")
-    if not fence:
-        return _Segment(None, body)
-    inside, _, last = rest.rpartition("\n")
-    return _Segment(_info_word(first), (rest if fence_after(last, fence) else inside).strip())
-
-
-def _segments(text: str) -> list[_Segment]:
-    """The passages of a reply in order, without its leading word and without blank prose."""
-    segments: list[_Segment] = []
-    info: str | None = None
-    fence, lines = "", list[str]()
-    for line in text[_lead_end(text) :].splitlines(keepends=True):
-        before, fence = fence, fence_after(line, fence)
-        if before == fence:
-            lines.append(line)
-            continue
-        segments.append(_Segment(info, "".join(lines).strip()))
-        info, lines = (_info_word(line) if fence else None), []
-    segments.append(_Segment(info, "".join(lines).strip()))
-    return [segment for segment in segments if segment.info is not None or segment.body]
-
-
-def _lead_end(text: str) -> int:
-    lead = _LEADING_WORD.match(text)
-    return lead.end() if lead else 0
-
-
-def _info_word(line: str) -> str:
-    words = line.strip().lstrip("`~").lower().split(maxsplit=1)
-    return words[0] if words else ""
-
-
-def _read_json(body: str, known_tools: frozenset[str]) -> list[ToolInvocation] | None:
-    value = decode_strictly(body)
-    calls = [_call_of(item, known_tools) for item in (value if isinstance(value, list) else [value])]
-    return [call for call in calls if call is not None] if None not in calls else None
-
-
-def _call_of(item: object, known_tools: frozenset[str]) -> ToolInvocation | None:
-    """The call that a JSON object with exactly a known tool's name and an object of arguments means."""
-    if not isinstance(item, dict):
-        return None
-    for name_key, arguments_key in product(("name", "tool"), ("arguments", "parameters", "args")):
-        if item.keys() == {name_key, arguments_key}:
-            name, arguments = item[name_key], item[arguments_key]
-            fits = isinstance(name, str) and name in known_tools and isinstance(arguments, dict)
-            return ToolInvocation(name, arguments, 0) if fits else None
-    return None
-
-
-def _read_tags(body: str, known_tools: frozenset[str]) -> list[ToolInvocation] | None:
-    if not (body.startswith("<tool_call>") and body.endswith("</tool_call>")):
-        return None
-    inside = body.removeprefix("<tool_call>").removesuffix("</tool_call>")
-    calls = [_call_of(decode_strictly(part.strip()), known_tools) for part in _BETWEEN_TAGS.split(inside)]
-    return [call for call in calls if call is not None] if None not in calls else None
-
-
-def _read_tool_tag(body: str, known_tools: frozenset[str]) -> list[ToolInvocation] | None:
-    if not (body.startswith("<tool:") and body.endswith(">")):
-        return None
-    return _read_tool_line(body[1:-1].removesuffix("/"), known_tools)
-
-
-def _read_tool_line(body: str, known_tools: frozenset[str]) -> list[ToolInvocation] | None:
-    outcome = parse_tool_line(body, 0, known_tools)
-    return [outcome] if isinstance(outcome, ToolInvocation) else None
-
-
-def _read_bare_call(body: str, known_tools: frozenset[str]) -> list[ToolInvocation] | None:
-    return _read_tool_line(f"tool: {body}", known_tools) if "tool:" not in body else None
-
+_line = partial(re.compile, flags=re.MULTILINE)
 
 DIALECTS: tuple[Dialect, ...] = (
-    Dialect("tool_call_tags", _read_tags, re.compile(r"^[ \t]*+<tool_call>", re.MULTILINE)),
-    Dialect("tool_tag", _read_tool_tag, re.compile(r"^[ \t]*+<tool:[ \t]*+[\w.-]++[ \t]*+\(", re.MULTILINE)),
-    Dialect("json", _read_json, re.compile(rf"^[ \t]*+(?:\[\s*+)?{_JSON_CALL}", re.MULTILINE)),
+    Dialect("tool_call_tags", _line(r"^[ \t]*+<(?:tool_call|function_call|tools)>"), read_tool_call_tags),
+    Dialect("function_tags", _line(r"^[ \t]*+<function=(?P<tool>[\w.-]++)>"), read_function_tags),
+    Dialect("tool_calls_mark", _line(r"^[ \t]*+(?:\[TOOL_CALLS\]|[\w.-]++\[ARGS\])"), read_tool_calls_mark),
     Dialect(
-        "tool_line",
-        _read_tool_line,
-        re.compile(r"^[ \t]*+tool:[ \t]*+(?P<tool>[\w.-]++)[ \t]*+\(", re.MULTILINE),
-        fences=None,
+        "python_tag",
+        _line(r"^[ \t]*+<\|python_tag\|>"),
+        read_python_tag,
     ),
-    Dialect("bare_call", _read_bare_call, re.compile(r"\A(?P<tool>[\w.-]++)[ \t]*+\([ \t]*+\{")),
+    Dialect("tool_tag", _line(r"^[ \t]*+<tool:[ \t]*+[\w.-]++[ \t]*+[(\w{]"), read_as_python=read_tool_tag),
+    Dialect(
+        "react",
+        _line(rf"^[ \t]*+(?:(?i:action)[ \t]*+:[ \t]*+)?`?{_NAME}`?[ \t]*+\r?\n\s*+(?i:action input)"),
+        read_react,
+    ),
+    Dialect("json", _line(rf"^[ \t]*+(?:\[\s*+)?{_JSON_CALL}"), read_json),
+    Dialect("tool_line", _line(rf"^[ \t]*+tool:[ \t]*+{_NAME}\("), read_tool_lines, fences=None),
+    Dialect("bare_call", re.compile(rf"\A{_NAME}\([ \t]*+\{{"), read_bare_call),
+    Dialect(
+        "python_call",
+        re.compile(rf"\A{_NAME}\(\s*+(?:[A-Za-z_]\w*+\s*+=\s*+)?[\"'\[{{\d].*\)\Z", re.DOTALL),
+        read_as_python=read_python_calls,
+        fences=_CODE_FENCES,
+    ),
 )
 """Tried in this order: tags before the JSON that they hold."""

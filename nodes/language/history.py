@@ -24,11 +24,15 @@ def settle_exchange(
 ) -> list[AnyMessage]:
     """Return the messages for a reply whose calls all have results, one result for each item, in order.
 
-    An implied call is left out: the reply does not hold it, so nothing waits for its result.
+    An implied call is left out: the reply does not hold it, so nothing waits for its result. One that failed is told,
+    for the model has to mend what it found. Where nothing is to be told, the reply is the answer, which `stop` keeps.
     """
-    said = [(item, result) for item, result in zip(items, results, strict=True) if not _is_implied(item)]
+    said = [(item, result) for item, result in zip(items, results, strict=True) if _is_told(item, result)]
+    if items and not said:
+        return []
     items, results = [item for item, _ in said], [result for _, result in said]
     if protocol is Protocol.TEXT:
+        items = [item for item in items if not _is_implied(item)]
         native = [f"tool: {item.tool}({item.raw_arguments})" for item in items[len(items) - len(reply.calls) :]]
         text = "\n".join(part for part in (reply.text, *native) if part)
         return [AIMessage(text), HumanMessage(render_text_results(results), name=RESULT_MESSAGE_NAME)]
@@ -58,14 +62,21 @@ def _sendable(tool: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]", "_", tool)[:64] or "unknown"
 
 
+def _is_told(item: ToolCall | CallError, result: CallResult) -> bool:
+    error = result.result.error
+    return not _is_implied(item) or (error is not None and error.code is not ToolErrorCode.CANCELLED)
+
+
 def _is_implied(item: ToolCall | CallError) -> bool:
     return isinstance(item, ToolCall) and item.implied
 
 
 def _as_sent(item: ToolCall | CallError) -> JsonMap:
-    """The arguments as the model wrote them, without the defaults that validation added."""
-    sent = decode_arguments(item.raw_arguments) if isinstance(item, ToolCall) else {}
-    return sent if isinstance(sent, dict) else {}
+    """The arguments as the model wrote them, without the defaults that validation added where that is JSON at all."""
+    if isinstance(item, CallError) or not item.raw_arguments.strip():
+        return {}
+    sent = decode_arguments(item.raw_arguments)
+    return sent if isinstance(sent, dict) else item.arguments
 
 
 def is_request(message: AnyMessage) -> bool:

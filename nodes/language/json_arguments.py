@@ -8,7 +8,9 @@ RecursionError or a plain ValueError where one expects JSONDecodeError. Here eac
 import json
 import re
 from collections import Counter
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
 
 from nodes.records import ExtractionErrorType, JsonMap
 
@@ -17,8 +19,15 @@ MAX_NESTING = 64
 EXCERPT_CHARS = 200
 
 _BRACKET = re.compile(r'(?P<open>[{\[])|(?P<close>[}\]])|"[^"\\]*+(?:\\.[^"\\]*+)*"?+', re.DOTALL)
+_TRAILING_COMMA = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*"?+|[{\[]\s*+,|(?P<comma>,)(?=\s*+[}\]])', re.DOTALL)
 _MAX_INTEGER_CHARS = 20
 _JSON_KINDS = {list: "an array", str: "a string", bool: "true or false", type(None): "null"}
+
+Pairs: TypeAlias = list[tuple[str, Any]]
+"""The keys and values of one JSON object, in order."""
+
+Join: TypeAlias = Callable[[Pairs], JsonMap | None]
+"""What an object with equal keys means, or None where it means nothing."""
 
 
 class ArgumentProblem(NamedTuple):
@@ -35,7 +44,8 @@ class _RejectedError(ValueError):
 def decode_arguments(text: str, *, max_chars: int = MAX_ARGUMENT_CHARS) -> JsonMap | ArgumentProblem:
     """Decode one JSON object; the time is linear in the length of `text`.
 
-    Line breaks and tabs inside strings are accepted as they stand, for nothing is lost by it.
+    Line breaks and tabs inside strings are accepted as they stand, and so is one comma after the last element, for
+    nothing is lost by it. Nothing else is repaired: a missing bracket or quote would have to be guessed.
 
     Returns:
         The object, or an `ArgumentProblem`: OVERSIZED_ARGUMENTS beyond `max_chars` characters, else
@@ -49,22 +59,18 @@ def decode_arguments(text: str, *, max_chars: int = MAX_ARGUMENT_CHARS) -> JsonM
     return _invalid(f'The arguments must be one JSON object such as {{"param": "value"}}, not {kind}.')
 
 
-def decode_strictly(text: str, *, max_chars: int = MAX_ARGUMENT_CHARS) -> Any | ArgumentProblem:
-    """Decode any JSON value under the rules of `decode_arguments`."""
+def decode_strictly(text: str, *, max_chars: int = MAX_ARGUMENT_CHARS, join: Join | None = None) -> Any:
+    """Decode any JSON value under the rules of `decode_arguments`; an `ArgumentProblem` where it breaks them.
+
+    `join` is asked about each object with equal keys, which is a problem where it gives None.
+    """
     if len(text) > max_chars:
         details = f"The arguments have {len(text)} characters, the limit is {max_chars}. Send less in one call."
         return ArgumentProblem(ExtractionErrorType.OVERSIZED_ARGUMENTS, details)
     if _nests_too_deeply(text):
         return _invalid(f"The arguments are nested deeper than {MAX_NESTING} levels. Send a flatter object.")
     try:
-        value = json.loads(
-            text,
-            strict=False,
-            object_pairs_hook=_object_without_equal_keys,
-            parse_int=_integer_of_64_bits,
-            parse_float=_finite_number,
-            parse_constant=_no_constant,
-        )
+        value = _loads(text, join)
     except json.JSONDecodeError as error:
         quoted = excerpt(text, at=error.pos)
         return _invalid(f"JSON parse error: {error.msg} at position {error.pos}. JSON: '{quoted}'")
@@ -89,6 +95,28 @@ def _invalid(details: str) -> ArgumentProblem:
     return ArgumentProblem(ExtractionErrorType.INVALID_JSON_SYNTAX, details)
 
 
+def _loads(text: str, join: Join | None) -> Any:
+    """The value; a text that is no JSON for a trailing comma alone is read without it."""
+    load = partial(
+        json.loads,
+        strict=False,
+        object_pairs_hook=partial(_object_without_equal_keys, join=join),
+        parse_int=_integer_of_64_bits,
+        parse_float=_finite_number,
+        parse_constant=_no_constant,
+    )
+    try:
+        return load(text)
+    except json.JSONDecodeError as error:
+        repaired = _TRAILING_COMMA.sub(lambda match: "" if match["comma"] else match[0], text)
+        if repaired == text:
+            raise
+        try:
+            return load(repaired)
+        except json.JSONDecodeError:
+            raise error from None
+
+
 def _nests_too_deeply(text: str) -> bool:
     depth = 0
     for token in _BRACKET.finditer(text):
@@ -98,9 +126,12 @@ def _nests_too_deeply(text: str) -> bool:
     return False
 
 
-def _object_without_equal_keys(pairs: list[tuple[str, Any]]) -> JsonMap:
+def _object_without_equal_keys(pairs: Pairs, join: Join | None) -> JsonMap:
     values = dict(pairs)
     if len(values) < len(pairs):
+        joined = join(pairs) if join else None
+        if joined is not None:
+            return joined
         counts = Counter(key for key, _ in pairs)
         names = ", ".join(f"'{excerpt(key, limit=40)}'" for key, count in counts.items() if count > 1)
         raise _RejectedError(f"Duplicate key {excerpt(names)}: write each key once, and one call for each change.")

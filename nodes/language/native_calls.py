@@ -3,13 +3,17 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from nodes.language.json_arguments import ArgumentProblem, decode_arguments, excerpt
+from nodes.language.json_arguments import ArgumentProblem, excerpt
+from nodes.language.repeated_edits import decode_call
 from nodes.language.text_protocol import ExtractionResult, unknown_tool_details
 from nodes.records import ExtractionError, ExtractionErrorType, RawCall, ToolInvocation
 
 
 class NativeCall(NamedTuple):
-    """One native call at its place in the reply, under an id that no other call of the reply has."""
+    """One native call at its place in the reply, under an id that no other call of the reply has.
+
+    `tool` is the tool that will run: `multi_edit` where several edits were sent as one.
+    """
 
     call_id: str
     tool: str
@@ -26,9 +30,15 @@ def read_native_calls(
     history must carry these ids, not those of the reply. Blank arguments mean {}. Line numbers are 0.
     """
     return [
-        NativeCall(call_id, call.tool.strip(), call.arguments, _read_call(call, known_tools))
+        _native_call(call_id, call, known_tools)
         for call_id, call in zip(_unique_ids(calls, id_prefix), calls, strict=True)
     ]
+
+
+def _native_call(call_id: str, call: RawCall, known_tools: frozenset[str]) -> NativeCall:
+    outcome = _read_call(call, known_tools)
+    tool = outcome.tool_name if isinstance(outcome, ToolInvocation) else call.tool.strip()
+    return NativeCall(call_id, tool, call.arguments, outcome)
 
 
 def _read_call(call: RawCall, known_tools: frozenset[str]) -> ExtractionResult:
@@ -40,10 +50,10 @@ def _read_call(call: RawCall, known_tools: frozenset[str]) -> ExtractionResult:
         return broken(ExtractionErrorType.EMPTY_TOOL_NAME, "Tool name is empty")
     if tool not in known_tools:
         return broken(ExtractionErrorType.UNKNOWN_TOOL_NAME, unknown_tool_details(tool, known_tools))
-    arguments = decode_arguments(call.arguments.strip() or "{}")
-    if isinstance(arguments, ArgumentProblem):
-        return broken(arguments.kind, arguments.details)
-    return ToolInvocation(tool, arguments, 0)
+    decoded = decode_call(tool, call.arguments.strip() or "{}", known_tools)
+    if isinstance(decoded, ArgumentProblem):
+        return broken(decoded.kind, decoded.details)
+    return ToolInvocation(decoded.tool, decoded.arguments, 0)
 
 
 def _unique_ids(calls: Sequence[RawCall], id_prefix: str) -> Iterator[str]:

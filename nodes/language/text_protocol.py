@@ -1,18 +1,21 @@
 """Spec 1's text protocol: a call is a line `tool: NAME({json})`.
 
 Beyond the spec's one-line form, the JSON may hold any character, line breaks included, so a call can span lines; what
-stands inside it, and inside fenced code blocks, is never taken for another call. Reading is linear in the reply.
+stands inside it, and inside fenced code blocks, is never taken for another call. A call may leave its one long text to
+the fenced block after it (`body_blocks`). Reading is linear in the reply.
 """
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate
 from typing import NamedTuple
 
+from nodes.language.body_blocks import BODY_ARGUMENTS, missing_argument, read_body, with_body
 from nodes.language.closest import closest_names
-from nodes.language.json_arguments import ArgumentProblem, decode_arguments, excerpt
+from nodes.language.json_arguments import ArgumentProblem, excerpt
+from nodes.language.repeated_edits import decode_call
 from nodes.records import ExtractionError, ExtractionErrorType, ToolInvocation
 
 TOOL_PREFIX = "tool:"
@@ -32,12 +35,17 @@ _CLOSING_PAREN = re.compile(r"\s*+\)")
 
 
 class TextCall(NamedTuple):
-    """One call at its place in the reply. `raw_arguments` is the exact text between the parentheses."""
+    """One call at its place in the reply, from `line_number` to `end_line`, its block included.
+
+    `raw_arguments` is the exact text between the parentheses, `body` that of the block which gives what they lack.
+    """
 
     line_number: int
     tool: str
     raw_arguments: str
     outcome: ExtractionResult
+    end_line: int
+    body: str | None = None
 
 
 def parse_tool_line(line: str, line_number: int, known_tools: frozenset[str]) -> ExtractionResult:
@@ -60,9 +68,38 @@ def extract_tool_invocations_with_errors(
     )
 
 
-def extract_in_order(text: str, known_tools: frozenset[str]) -> list[TextCall]:
-    """All calls of a reply, well-formed or not, in order; [] for a reply without `tool:` lines outside fences."""
-    return [_read_call(source, number, known_tools) for number, source in _call_sources(text)]
+def extract_in_order(
+    text: str, known_tools: frozenset[str], bodies: Mapping[str, str] = BODY_ARGUMENTS
+) -> list[TextCall]:
+    """All calls of a reply, well-formed or not, in order; [] for a reply without `tool:` lines outside fences.
+
+    `bodies` names for a tool the argument that it takes from the fenced block after its line.
+    """
+    lines = text.splitlines(keepends=True)
+    bounds = list(accumulate(map(len, lines), initial=0))
+    calls: list[TextCall] = []
+    index, fence = 0, ""
+    while index < len(lines):
+        before, fence = fence, fence_after(lines[index], fence)
+        if before or fence or not lines[index].lstrip().startswith(TOOL_PREFIX):
+            index += 1
+            continue
+        end = _call_end(text, bounds[index], bounds[index + 1])
+        after = bisect_left(bounds, end)
+        call = _read_call(text[bounds[index] : bounds[after]], index + 1, known_tools)
+        call, end = _completed(call, text, bounds[after], bodies)
+        index = bisect_left(bounds, end)
+        calls.append(call._replace(end_line=index))
+    return calls
+
+
+def without_bodies(text: str, calls: Sequence[TextCall]) -> str:
+    """The text in which of each call only the first line is left, the others blank: all lines keep their numbers."""
+    lines = text.splitlines(keepends=True)
+    for call in calls:
+        for index in range(call.line_number, call.end_line):
+            lines[index] = "\n" if lines[index].endswith("\n") else ""
+    return "".join(lines)
 
 
 def format_extraction_errors(errors: Sequence[ExtractionError]) -> str:
@@ -104,7 +141,8 @@ def fence_after(line: str, fence: str) -> str:
 
 def _read_call(source: str, line_number: int, known_tools: frozenset[str]) -> TextCall:
     def broken(kind: ExtractionErrorType, details: str, tool: str = "", raw: str = "") -> TextCall:
-        return TextCall(line_number, tool, raw, ExtractionError(kind, line_number, _first_line(source), details))
+        error = ExtractionError(kind, line_number, _first_line(source), details)
+        return TextCall(line_number, tool, raw, error, line_number)
 
     stripped = source.strip()
     if not stripped.startswith(TOOL_PREFIX):
@@ -123,30 +161,31 @@ def _read_call(source: str, line_number: int, known_tools: frozenset[str]) -> Te
     if not rest.endswith(")"):
         details = f"Missing closing ')' in: '{excerpt(rest, at=len(rest))}'"
         return broken(ExtractionErrorType.MISSING_CLOSING_PAREN, details, name, raw)
-    arguments = decode_arguments(raw.strip())
-    if isinstance(arguments, ArgumentProblem):
-        return broken(arguments.kind, arguments.details, name, raw)
-    return TextCall(line_number, name, raw, ToolInvocation(name, arguments, line_number))
+    call = decode_call(name, raw.strip(), known_tools)
+    if isinstance(call, ArgumentProblem):
+        return broken(call.kind, call.details, name, raw)
+    outcome = ToolInvocation(call.tool, call.arguments, line_number)
+    return TextCall(line_number, call.tool, raw, outcome, line_number)
 
 
 def _first_line(source: str) -> str:
     return source.splitlines()[0] if source else ""
 
 
-def _call_sources(text: str) -> Iterator[tuple[int, str]]:
-    """Line number and text of each call, the lines that its JSON spans included."""
-    lines = text.splitlines(keepends=True)
-    bounds = list(accumulate(map(len, lines), initial=0))
-    index, fence = 0, ""
-    while index < len(lines):
-        before, fence = fence, fence_after(lines[index], fence)
-        if before or fence or not lines[index].lstrip().startswith(TOOL_PREFIX):
-            index += 1
-            continue
-        end = _call_end(text, bounds[index], bounds[index + 1])
-        after = bisect_left(bounds, end)
-        yield index + 1, text[bounds[index] : bounds[after]]
-        index = after
+def _completed(call: TextCall, text: str, after: int, bodies: Mapping[str, str]) -> tuple[TextCall, int]:
+    """The call with what the block at `after` gives it, if it lacks that, and where what belongs to it ends."""
+    outcome = call.outcome
+    name = missing_argument(call.tool, outcome.args, bodies) if isinstance(outcome, ToolInvocation) else None
+    body = read_body(text, after) if name else None
+    if name is None or body is None or isinstance(outcome, ExtractionError):
+        return call, after
+    if isinstance(body.text, ArgumentProblem):
+        line = _first_line(f"{TOOL_PREFIX} {call.tool}({call.raw_arguments})")
+        return call._replace(
+            outcome=ExtractionError(body.text.kind, call.line_number, line, body.text.details)
+        ), body.end
+    completed = outcome._replace(args=with_body(outcome.args, name, body.text))
+    return call._replace(outcome=completed, body=body.text), body.end
 
 
 def _call_end(text: str, line_start: int, line_end: int) -> int:
@@ -157,14 +196,14 @@ def _call_end(text: str, line_start: int, line_end: int) -> int:
     """
     paren = text.find("(", line_start, line_end)
     start = _JSON_START.match(text, paren) if paren >= 0 else None
-    json_end = _json_end(text, start.end()) if start else None
-    if json_end is None:
+    end = json_end(text, start.end()) if start else None
+    if end is None:
         return line_end
-    closing = _CLOSING_PAREN.match(text, json_end)
-    return max(line_end, closing.end() if closing else json_end)
+    closing = _CLOSING_PAREN.match(text, end)
+    return max(line_end, closing.end() if closing else end)
 
 
-def _json_end(text: str, start: int) -> int | None:
+def json_end(text: str, start: int) -> int | None:
     """Just after the bracket that closes the one at `start`; None where brackets and strings are no JSON.
 
     The end of the text if a string is never closed. Many broken calls cost linear time together: a scan ends where it

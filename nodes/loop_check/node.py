@@ -9,6 +9,7 @@ from nodes.language.history import settle_exchange
 from nodes.loop_check.repetition import LoopConfig, check_progress, loop_stop
 from nodes.loop_check.settling import accepted_answer, fatal_failure, with_notices
 from nodes.loop_check.signature import target_of
+from nodes.loop_check.tries import count_tries, stepped_down, tries_stop
 from nodes.records import CallError, CallResult, LoopRecord, LoopVerdict, ModelReply, Profile, ToolCall, ToolSpec
 
 
@@ -31,24 +32,28 @@ def check(
     """Was this step progress? Malformed calls and calls of unknown tools have no signature: they are `heal`'s."""
     items, results = state.get("items", []), state.get("results", [])
     calls = {at: item for at, item in enumerate(items) if isinstance(item, ToolCall) and item.tool in specs}
-    signatures = {at: signature_of(call, specs[call.tool]) for at, call in calls.items()}
-    done = {at: result for at, result in enumerate(results) if at in calls}
+    signatures = {at: signature_of(call, specs[call.tool]) for at, call in calls.items() if not call.implied}
+    named = {at: (call.tool, target_of(call, specs[call.tool])) for at, call in calls.items()}
     loop = check_progress(
         record=state.get("loop", LoopRecord()),
         signatures=tuple(signatures.values()),
-        described={signatures[at]: (call.tool, target_of(call, specs[call.tool])) for at, call in calls.items()},
-        changed={signatures[at] for at, result in done.items() if result.changes},
-        answered=any(specs[calls[at].tool].terminal and result.result.ok for at, result in done.items()),
+        described={name: named[at] for at, name in signatures.items()},
+        changed={name for at, name in signatures.items() if results[at].changes},
+        answered=any(specs[call.tool].terminal and results[at].result.ok for at, call in calls.items()),
         config=config,
     )
+    reply, profile = state.get("reply") or ModelReply(), state["profile"]
+    if not reply.preloaded:
+        loop = count_tries(loop, items, results, specs, profile, config.max_failed_tries)
     broken = fatal_failure(results)
     if broken:
         loop = loop.model_copy(update={"verdict": LoopVerdict.BROKEN})
-    reply, protocol = state.get("reply") or ModelReply(), state["profile"].protocol
-    told = with_notices(results, signatures, loop)
-    update: dict[str, Any] = {"loop": loop, "messages": settle_exchange(reply, items, told, protocol)}
+    told = with_notices(items, results, signatures, loop)
+    update: dict[str, Any] = {"loop": loop, "messages": settle_exchange(reply, items, told, profile.protocol)}
+    if lower := stepped_down(profile, loop):
+        update["profile"] = lower
     if answer := accepted_answer(items, results, loop, specs):
         update["answer"] = answer
-    if cause := broken or loop_stop(loop, config):
+    if cause := broken or loop_stop(loop, config) or tries_stop(loop, results):
         update["stop"] = cause
     return update

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from nodes.language.misses import is_miss, miss_advice
 from nodes.loop_check.repetition import override_notice
 from nodes.records import (
     Answer,
@@ -18,13 +19,19 @@ from nodes.records import (
 )
 
 
-def with_notices(results: Sequence[CallResult], signatures: Mapping[int, str], loop: LoopRecord) -> list[CallResult]:
-    """Tell the model, in the result itself, that an action is refused from now on.
+def with_notices(
+    items: Sequence[ToolCall | CallError],
+    results: Sequence[CallResult],
+    signatures: Mapping[int, str],
+    loop: LoopRecord,
+) -> list[CallResult]:
+    """Tell the model, in the result itself, that an action is refused from now on, or that its edits keep missing.
 
     `signatures` are those of the calls by their place. A result that has data gets the notice as data; a failure gets
     its sentence added, for a failure is all that its reader looks at.
     """
-    return [_with_notice(result, signatures.get(place, ""), loop) for place, result in enumerate(results)]
+    advised = [_with_advice(item, result, loop) for item, result in zip(items, results, strict=True)]
+    return [_with_notice(result, signatures.get(place, ""), loop) for place, result in enumerate(advised)]
 
 
 def fatal_failure(results: Sequence[CallResult]) -> StopCause | None:
@@ -51,6 +58,19 @@ def accepted_answer(
         if isinstance(item, ToolCall) and specs[item.tool].terminal and result.result.ok:
             return Answer(text=str(item.arguments.get("answer", "")), value=item.arguments.get("value"))
     return None
+
+
+def _with_advice(item: ToolCall | CallError, result: CallResult, loop: LoopRecord) -> CallResult:
+    """The result of an edit that has missed again, with the form that needs no old text."""
+    error = result.result.error
+    if error is None or not isinstance(item, ToolCall) or not is_miss(error):
+        return result
+    path = str(item.arguments.get("path"))
+    advice = miss_advice(path, loop.missed.count(path))
+    if not advice:
+        return result
+    told = ToolResult(ok=False, error=error.model_copy(update={"message": f"{error.message} {advice}"}))
+    return result.model_copy(update={"result": told})
 
 
 def _with_notice(result: CallResult, signature: str, loop: LoopRecord) -> CallResult:

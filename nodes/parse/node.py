@@ -4,6 +4,7 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
+from nodes.parse.cutting import kept_part
 from nodes.parse.reading import Reader, read_reply
 from nodes.records import Correction, ModelReply, Reading
 
@@ -17,9 +18,21 @@ class ParseState(TypedDict, total=False):
 
 
 def parse(state: ParseState, reader: Reader) -> dict[str, Any]:
-    """Read the reply; a reply that is not malformed closes the open corrections, so they leave the prompt."""
-    read = read_reply(state.get("reply") or ModelReply(), state.get("step", 0), reader)
-    update = {"reading": read.reading, "items": read.items, "errors": read.errors, "answer": read.answer}
+    """Read the reply; a reply that is not malformed closes the open corrections, so they leave the prompt.
+
+    Where the model went on to invent results, `reply` is what it said before.
+    """
+    said = state.get("reply") or ModelReply()
+    reply = kept_part(said, reader.known_tools)
+    read = read_reply(reply, state.get("step", 0), reader)
+    update: dict[str, Any] = {
+        "reading": read.reading,
+        "items": read.items,
+        "errors": read.errors,
+        "answer": read.answer,
+    }
+    if reply is not said:
+        update["reply"] = reply
     if read.reading is not Reading.MALFORMED and state.get("corrections"):
         update["corrections"] = []
     return update

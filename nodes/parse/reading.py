@@ -5,14 +5,21 @@ complete its calls look. Then each call is read, in order, and its arguments are
 a malformed call keeps its place among the others. A reply with nothing to call is the answer.
 """
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from nodes.language.blocks import read_blocks
-from nodes.language.dialects import describe_dialect, looks_like_call
+from nodes.language.dialects import Rescue, describe_dialect, looks_like_call, recognised
+from nodes.language.meant_paths import Candidates
+from nodes.language.named_things import named_paths
 from nodes.language.native_calls import read_native_calls
-from nodes.language.text_protocol import extract_in_order
+from nodes.language.placeholders import echoes, is_placeholder_content
+from nodes.language.requests import is_question
+from nodes.language.text_protocol import TextCall, extract_in_order, without_bodies
+from nodes.parse.claims import TurnFacts, paths_to_check, unfounded
 from nodes.records import (
     Answer,
     CallError,
@@ -29,15 +36,23 @@ from nodes.records import (
 )
 
 ANSWER_TOOL = "final_answer"
-
-SHORTEST_ECHO = 16
-"""Characters of an answer that repeats a sentence of ours; a shorter one ("2") may stand in it by chance."""
+CHECKS_TOOL = "run_checks"
 
 Validate = Callable[[str, dict[str, Any]], dict[str, Any] | list[str]]
 """Checks arguments against a tool's schema: the canonical arguments, or what is wrong with them."""
 
+MeantPath = Callable[[str, str], str | Candidates | None]
+"""(tool, path) -> the file that a path must mean which names none, those that it may mean, or None to leave it."""
+
 CheckAnswer = Callable[[Answer], list[str]]
 """Checks a final answer against the user's schema: what is wrong with it, or nothing."""
+
+
+NO_SINGLE: Mapping[str, str] = MappingProxyType({})
+
+
+def _as_named(_tool: str, _path: str) -> None:
+    return None
 
 
 class ReplyReading(NamedTuple):
@@ -53,7 +68,8 @@ class Reader(NamedTuple):
     """What reading needs to know of this run.
 
     `shown_files` are those that the model was shown in this turn, `told` what it was told of its failures: both are
-    for the block form, where a small model answers by their names and repeats such sentences.
+    for the block form, where a small model answers by their names and repeats such sentences. `turn` is what its answer
+    is held against. `only_required` is the argument of each tool that needs exactly one.
     """
 
     profile: Profile
@@ -63,6 +79,9 @@ class Reader(NamedTuple):
     writing_tools: frozenset[str] = frozenset()
     shown_files: tuple[str, ...] = ()
     told: tuple[str, ...] = ()
+    turn: TurnFacts = TurnFacts()
+    meant_path: MeantPath = _as_named
+    only_required: Mapping[str, str] = NO_SINGLE
 
 
 class _ReadCall(NamedTuple):
@@ -78,10 +97,9 @@ def read_reply(reply: ModelReply, step: int, reader: Reader) -> ReplyReading:
     if broken is not None:
         return _malformed([broken])
     calls, prose = _read_calls(reply, step, reader)
-    items = [_checked(call, reader) for call in calls]
-    items += _implied_answer(items, prose, step, reader)
+    items = completed([_checked(call, reader) for call in calls], prose, step, reader)
     if not items:
-        return _read_answer(reply, reader)
+        return _read_answer(reply, step, reader)
     if all(isinstance(item, CallError) for item in items):
         return ReplyReading(Reading.MALFORMED, items, [item.error for item in items if isinstance(item, CallError)])
     only = items[0]
@@ -89,6 +107,15 @@ def read_reply(reply: ModelReply, step: int, reader: Reader) -> ReplyReading:
         answer = Answer(text=str(only.arguments.get("answer", "")), value=only.arguments.get("value"))
         return ReplyReading(Reading.ANSWER, items, [], answer)
     return ReplyReading(Reading.CALLS, items, [])
+
+
+def completed(items: list[ToolCall | CallError], prose: str, step: int, reader: Reader) -> list[ToolCall | CallError]:
+    """The calls of a reply with those that it implies: an answer after whole edits, and checks before an answer.
+
+    A final answer that is not borne out is malformed, unless calls beside it may still make it true.
+    """
+    judged = items if _changing(items, reader) else [_borne_out(item, reader) for item in items]
+    return _with_checks([*judged, *_implied_answer(judged, prose, step, reader)], step, reader)
 
 
 def check_call(call: ToolInvocation, call_id: str, raw_arguments: str, reader: Reader) -> ToolCall | CallError:
@@ -105,13 +132,28 @@ def check_call(call: ToolInvocation, call_id: str, raw_arguments: str, reader: R
         details = f"{call.tool_name}: " + "; ".join(problems)
         error = ExtractionError(kind, call.line_number, raw_arguments[:200], details)
         return CallError(call_id=call_id, tool=call.tool_name, raw_arguments=raw_arguments, error=error)
+    meant = _with_meant_path(call, checked, reader)
+    if isinstance(meant, str):
+        error = ExtractionError(ExtractionErrorType.INVALID_ARGUMENTS, call.line_number, raw_arguments[:200], meant)
+        return CallError(call_id=call_id, tool=call.tool_name, raw_arguments=raw_arguments, error=error)
     return ToolCall(
         call_id=call_id,
         tool=call.tool_name,
-        arguments=checked,
+        arguments=meant,
         raw_arguments=raw_arguments,
         line_number=call.line_number,
     )
+
+
+def _with_meant_path(call: ToolInvocation, arguments: dict[str, Any], reader: Reader) -> dict[str, Any] | str:
+    """The arguments with the path of the file that is meant, or why this call names and writes nothing real."""
+    path, content = arguments.get("path"), arguments.get("content")
+    if isinstance(content, str) and call.tool_name in reader.writing_tools and is_placeholder_content(content):
+        return f"{call.tool_name}: content {content.strip()!r} only stands for a text: write the text itself."
+    meant = reader.meant_path(call.tool_name, path) if isinstance(path, str) else None
+    if isinstance(meant, Candidates):
+        return f"{call.tool_name}: there is no {path!r}; it may mean {' or '.join(meant.paths[:3])}: name one of them."
+    return arguments if meant is None else {**arguments, "path": meant}
 
 
 def _checked(call: _ReadCall, reader: Reader) -> ToolCall | CallError:
@@ -140,21 +182,52 @@ def _broken_reply(reply: ModelReply) -> ExtractionError | None:
 
 
 def _read_calls(reply: ModelReply, step: int, reader: Reader) -> tuple[list[_ReadCall], str]:
-    """The calls of a reply, in order, and in the block form the prose around its blocks."""
+    """The calls of a reply, in order, and in the block form the prose around its blocks.
+
+    Blocks in the answer to a question are quotations: who asks wants nothing changed.
+    """
     prefix = f"call_{step}"
-    if reader.profile.protocol is Protocol.NATIVE:
+    blocks = reader.profile.edit_form is EditForm.BLOCKS
+    if reader.profile.protocol is Protocol.NATIVE and (reply.calls or not blocks):
         return _read_native(reply, prefix, reader), ""
-    lines = [
-        _ReadCall("", call.tool, call.raw_arguments, call.outcome)
-        for call in extract_in_order(reply.text, reader.known_tools)
-    ]
+    said = extract_in_order(reply.text, reader.known_tools)
+    lines = [_ReadCall("", call.tool, _as_decoded(call), call.outcome) for call in said]
     native = _read_native(reply, f"{prefix}_native" if lines else prefix, reader)
-    if reader.profile.edit_form is not EditForm.BLOCKS or native:
+    if not blocks or native:
         return [*_numbered(lines, prefix, native), *native], ""
-    found = read_blocks(reply.text, reader.shown_files)
+    if (not said and foreign_calls(reply.text, reader)) or is_question(reader.turn.request):
+        return _numbered(lines, prefix, ()), ""
+    found = read_blocks(without_bodies(reply.text, said), reader.shown_files, reader.turn.request or None)
+    lines = [line for line in lines if not _is_heading(line, found.outcomes, reader)]
     edits = [_ReadCall("", _tool_of(edit), _raw_arguments(edit), edit) for edit in found.outcomes]
     both = sorted([*lines, *edits], key=lambda call: call.outcome.line_number)
     return _numbered(both, prefix, ()), "" if lines else found.prose
+
+
+def foreign_calls(text: str, reader: Reader) -> Rescue | None:
+    """The calls of a reply that is written in another form, and whose arguments fit."""
+    return recognised(
+        text,
+        reader.known_tools,
+        lambda tool, arguments: isinstance(reader.validate(tool, arguments), dict),
+        reader.only_required,
+    )
+
+
+def _as_decoded(call: TextCall) -> str:
+    """The arguments as text, with the body that followed the line."""
+    if call.body is None or not isinstance(call.outcome, ToolInvocation):
+        return call.raw_arguments
+    return json.dumps(call.outcome.args, ensure_ascii=False)
+
+
+def _is_heading(line: _ReadCall, edits: Sequence[ToolInvocation | ExtractionError], reader: Reader) -> bool:
+    """Whether a call would read what is known already, in a reply that gives a new text: then it is but a heading."""
+    if not edits or not isinstance(line.outcome, ToolInvocation) or line.tool != "read_file":
+        return False
+    path = line.outcome.args.get("path")
+    known = path in reader.shown_files or path in named_paths(reader.turn.request)
+    return known or any(isinstance(edit, ToolInvocation) and edit.args["path"] == path for edit in edits)
 
 
 def _numbered(calls: Sequence[_ReadCall], prefix: str, others: Sequence[_ReadCall]) -> list[_ReadCall]:
@@ -176,12 +249,41 @@ def _implied_answer(items: list[ToolCall | CallError], prose: str, step: int, re
     """
     if reader.profile.edit_form is not EditForm.BLOCKS or reader.check_answer(Answer(text=prose)):
         return []
-    changes = [item for item in items if isinstance(item, ToolCall) and item.tool in reader.writing_tools]
+    changes = _changing(items, reader)
     if not changes or len(changes) < len(items):
         return []
-    said = prose or f"Changed {', '.join(dict.fromkeys(str(c.arguments.get('path', 'a file')) for c in changes))}."
-    call_id = f"call_{step}_answer"
-    return [ToolCall(call_id=call_id, tool=ANSWER_TOOL, arguments={"answer": said}, raw_arguments="", implied=True)]
+    said = prose or f"Changed {', '.join(dict.fromkeys(changes))}."
+    return [_implied(ANSWER_TOOL, {"answer": said}, f"call_{step}_answer")]
+
+
+def _with_checks(items: list[ToolCall | CallError], step: int, reader: Reader) -> list[ToolCall | CallError]:
+    """The calls of a reply and, where an answer is among them, the checks of what they change, after all of that."""
+    tools = [_tool_name(item) for item in items]
+    paths = paths_to_check(reader.turn, _changing(items, reader)) if ANSWER_TOOL in tools else None
+    if paths is None:
+        return items
+    written = [at + 1 for at, tool in enumerate(tools) if tool in reader.writing_tools]
+    place = max(tools.index(ANSWER_TOOL), *written, 0)
+    return [*items[:place], _implied_checks(paths, step), *items[place:]]
+
+
+def _implied_checks(paths: Sequence[str], step: int) -> ToolCall:
+    return _implied(CHECKS_TOOL, {"paths": list(paths)}, f"call_{step}_checks")
+
+
+def _implied(tool: str, arguments: dict[str, Any], call_id: str) -> ToolCall:
+    raw = json.dumps(arguments, ensure_ascii=False) if tool == CHECKS_TOOL else ""
+    return ToolCall(call_id=call_id, tool=tool, arguments=arguments, raw_arguments=raw, implied=True)
+
+
+def _changing(items: Sequence[ToolCall | CallError], reader: Reader) -> tuple[str, ...]:
+    """The files that calls of this reply change, once for each call."""
+    changes = (item for item in items if isinstance(item, ToolCall) and item.tool in reader.writing_tools)
+    return tuple(str(call.arguments.get("path", "a file")) for call in changes)
+
+
+def _tool_name(item: ToolCall | CallError) -> str:
+    return item.tool if isinstance(item, ToolCall) else ""
 
 
 def _tool_of(outcome: ToolInvocation | ExtractionError) -> str:
@@ -192,25 +294,55 @@ def _raw_arguments(outcome: ToolInvocation | ExtractionError) -> str:
     return str(outcome.args["content"]) if isinstance(outcome, ToolInvocation) else outcome.line_content
 
 
-def _read_answer(reply: ModelReply, reader: Reader) -> ReplyReading:
+def _borne_out(item: ToolCall | CallError, reader: Reader) -> ToolCall | CallError:
+    """The call, or in place of a final answer that what happened speaks against what does."""
+    if not isinstance(item, ToolCall) or item.tool != ANSWER_TOOL:
+        return item
+    error = _unfounded(str(item.arguments.get("answer", "")), reader)
+    if error is None:
+        return item
+    return CallError(call_id=item.call_id, tool=item.tool, raw_arguments=item.raw_arguments, error=error)
+
+
+def _unfounded(answer: str, reader: Reader) -> ExtractionError | None:
+    problem = unfounded(answer, reader.turn)
+    return ExtractionError(ExtractionErrorType.UNFOUNDED_CLAIM, 0, answer[:200], problem) if problem else None
+
+
+def _judged_answer(answer: Answer, step: int, reader: Reader) -> ReplyReading:
+    """An answer that nothing speaks against, or with the checks that it has to wait for."""
+    if error := _unfounded(answer.text, reader):
+        return _malformed([error])
+    paths = paths_to_check(reader.turn)
+    if paths is None:
+        return ReplyReading(Reading.ANSWER, [], [], answer)
+    given = _implied(ANSWER_TOOL, {"answer": answer.text, "value": answer.value}, f"call_{step}_answer")
+    return ReplyReading(Reading.CALLS, [_implied_checks(paths, step), given], [])
+
+
+def _read_answer(reply: ModelReply, step: int, reader: Reader) -> ReplyReading:
     dialect = looks_like_call(reply.text, reader.known_tools)
     if dialect is not None:
         kind = ExtractionErrorType.MISSING_TOOL_PREFIX
         return _malformed([ExtractionError(kind, 0, reply.text[:200], describe_dialect(dialect))])
     answer = Answer(text=reply.text.strip())
     problems = reader.check_answer(answer)
-    if any(_echoes(answer.text, sentence) for sentence in reader.told):
+    if echoes(answer.text, reader.told):
         problems = [*problems, "this repeats what you were told instead of answering"]
+    if _only_quotes(answer.text, reader):
+        problems = [*problems, "this shows a file instead of answering"]
     if problems:
         kind = ExtractionErrorType.INVALID_ANSWER
         return _malformed([ExtractionError(kind, 0, reply.text[:200], "; ".join(problems))])
-    return ReplyReading(Reading.ANSWER, [], [], answer)
+    return _judged_answer(answer, step, reader)
 
 
-def _echoes(answer: str, sentence: str) -> bool:
-    """Whether one of the two stands in the other, where both are long enough to be no chance."""
-    shorter, longer = sorted((answer, sentence.strip()), key=len)
-    return len(shorter) >= SHORTEST_ECHO and shorter in longer
+def _only_quotes(answer: str, reader: Reader) -> bool:
+    """Whether an answer in the block form holds blocks and no word."""
+    if reader.profile.edit_form is not EditForm.BLOCKS:
+        return False
+    found = read_blocks(answer, reader.shown_files)
+    return bool(found.outcomes) and not found.prose
 
 
 def _malformed(errors: list[ExtractionError]) -> ReplyReading:

@@ -6,7 +6,7 @@ from langchain_core.messages import AIMessage
 from typing_extensions import TypedDict
 
 from nodes.records import Answer, CallResult, FileChange, JsonMap, Outcome, OutcomeKind, Plan, StopCause
-from nodes.stop.report import finished, stopped, wrap_up
+from nodes.stop.report import checks_of, finished, stopped, wrap_up
 
 
 class StopState(TypedDict, total=False):
@@ -21,12 +21,19 @@ class StopState(TypedDict, total=False):
 
 def finish(state: StopState, usage: JsonMap) -> dict[str, Any]:
     """End with the final answer, which becomes the thread's last message."""
-    outcome = finished(state.get("answer") or Answer(text=""), state.get("changes", []), usage)
+    changes = state.get("changes", [])
+    outcome = finished(state.get("answer") or Answer(text=""), changes, usage, _checks(state))
     return {"outcome": outcome, "messages": [AIMessage(outcome.message)]}
 
 
 def give_up(state: StopState, kind: OutcomeKind, cause: StopCause, usage: JsonMap) -> dict[str, Any]:
     """End early, with an account of what was done and what is left as the thread's last message."""
     plan = state.get("plan") or Plan()
-    outcome: Outcome = stopped(kind, cause, plan, state.get("changes", []), usage)
-    return {"outcome": outcome, "messages": [AIMessage(wrap_up(outcome, plan, state.get("results", [])))]}
+    results = state.get("results", [])
+    outcome: Outcome = stopped(kind, cause, plan, state.get("changes", []), usage, _checks(state))
+    return {"outcome": outcome, "messages": [AIMessage(wrap_up(outcome, plan, results))]}
+
+
+def _checks(state: StopState) -> str:
+    """What the checks of the turn's changes came to: nothing where files were only looked at before."""
+    return checks_of(state.get("results", [])) if state.get("changes") else ""

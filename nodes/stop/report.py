@@ -16,6 +16,7 @@ from nodes.records import (
     PlanStatus,
     StopCause,
     StopReason,
+    ToolErrorCode,
 )
 
 HOW_TO_GO_ON = {
@@ -39,12 +40,15 @@ HOW_TO_GO_ON = {
     StopReason.WORKSPACE_CHANGED: "Look at the files that the message names, then send the next request.",
     StopReason.WORKSPACE_BUSY: "Wait until the other run has ended, or stop it, then try again.",
     StopReason.STORE_FAILED: "Mend what the message names; resume the run where `mendgraph runs` lists it.",
+    StopReason.CHECKS_FAILED: "Look at what fails, then say more of what is wanted, or take a larger model.",
+    StopReason.EDITS_FAILED: "Say in other words what is wanted, name the file, or take a larger model.",
+    StopReason.NOTHING_CHANGED: "Say in other words what is to be changed and where, or take a larger model.",
     StopReason.INVALID_REQUEST: "Mend what the message names, then send the task again.",
 }
 """One sentence for each reason; a test says that none is missing."""
 
 
-def finished(answer: Answer, changes: Sequence[FileChange], usage: JsonMap) -> Outcome:
+def finished(answer: Answer, changes: Sequence[FileChange], usage: JsonMap, checks: str = "") -> Outcome:
     """The outcome of a run that gave its final answer."""
     return Outcome(
         kind=OutcomeKind.FINISHED,
@@ -53,12 +57,20 @@ def finished(answer: Answer, changes: Sequence[FileChange], usage: JsonMap) -> O
         answer=answer.text,
         value=answer.value,
         changed_files=changed_files(changes),
+        checks=checks,
         usage=usage,
         how_to_go_on=HOW_TO_GO_ON[StopReason.ANSWERED],
     )
 
 
-def stopped(kind: OutcomeKind, cause: StopCause, plan: Plan, changes: Sequence[FileChange], usage: JsonMap) -> Outcome:
+def stopped(
+    kind: OutcomeKind,
+    cause: StopCause,
+    plan: Plan,
+    changes: Sequence[FileChange],
+    usage: JsonMap,
+    checks: str = "",
+) -> Outcome:
     """The outcome of a run that ended before its answer. `cause` is what the deciding node said."""
     return Outcome(
         kind=kind,
@@ -66,6 +78,7 @@ def stopped(kind: OutcomeKind, cause: StopCause, plan: Plan, changes: Sequence[F
         message=cause.message,
         diagnostics=cause.diagnostics,
         changed_files=changed_files(changes),
+        checks=checks,
         usage=usage,
         how_to_go_on=f"{_left(plan)}{HOW_TO_GO_ON[cause.reason]}",
     )
@@ -84,6 +97,17 @@ def wrap_up(outcome: Outcome, plan: Plan, last_results: Sequence[CallResult]) ->
     lines.append(f"How to go on: {outcome.how_to_go_on}")
     # What is quoted from a reply may hold a `tool:` line, which must not stand in the history as one.
     return "\n".join(" ".join(line.split()) for line in lines)
+
+
+def checks_of(results: Sequence[CallResult]) -> str:
+    """What the last step's checks came to, as `Outcome.checks` says it; "" where there were none."""
+    for result in results:
+        error = result.result.error
+        if error is not None and error.code is ToolErrorCode.CHECK_FAILED:
+            return "failed"
+        if error is None and "checks" in result.result.data:
+            return str(result.result.data["checks"])
+    return ""
 
 
 def changed_files(changes: Sequence[FileChange]) -> tuple[str, ...]:

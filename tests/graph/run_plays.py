@@ -76,7 +76,8 @@ def project(path: Path) -> Path:
 
 
 def context(folder: Path, **more: Any) -> AgentContext:
-    return AgentContext(workspace=str(folder), **more)
+    """A run whose only calls are the model's."""
+    return AgentContext(workspace=str(folder), evidence=False, read_ahead=False, **more)
 
 
 def played(folder: Path, lines: tuple[Line, ...] = LINES, **more: Any) -> RunResult:

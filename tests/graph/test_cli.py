@@ -81,7 +81,7 @@ def test_json_is_one_object(run: Run) -> None:
 
 
 def test_debug_tells_calls_and_results(run: Run) -> None:
-    lines = run("--debug", "Fix it")[2].splitlines()
+    lines = run("--debug", "--no-evidence", "Fix it")[2].splitlines()
     events = [json.loads(line)["event"] for line in lines if line.startswith("{")]
     assert events == ["tool.call", "tool.response"]
 
@@ -94,7 +94,7 @@ def test_limits_and_modes_reach_the_run(run: Run, words: list[str], code: int) -
 
 
 def test_debug_and_json_say_where_the_log_is(run: Run) -> None:
-    _, out, err = run("--json", "--debug", "Fix it")
+    _, out, err = run("--json", "--debug", "--no-evidence", "Fix it")
     shown = json.loads(out)
     log = Path(shown["log"])
     assert err.splitlines()[-1] == f"log: {log}"
@@ -146,8 +146,8 @@ def test_a_program_may_have_spaces_in_its_path(run: Run, folder: Path) -> None:
     assert run("Fix it", "--allow-program", str(tool))[0] == 2
     tool.parent.mkdir()
     tool.touch()
-    assert run("Fix it", "--allow-program", str(tool), script=("Hm.",))[0] == 0
-    assert run("Fix it", "--allow-program", "my tools/lint it", script=("Hm.",))[0] == 0
+    assert run("Hello", "--allow-program", str(tool), script=("Hm.",))[0] == 0
+    assert run("Hello", "--allow-program", "my tools/lint it", script=("Hm.",))[0] == 0
     (folder / "lint it").touch()
     assert run("Fix it", "--allow-program", "lint it")[0] == 2
 

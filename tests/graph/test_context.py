@@ -27,7 +27,7 @@ def test_every_field_says_what_it_is_and_has_a_default(name: str) -> None:
 def test_the_defaults_are_those_of_the_rooms() -> None:
     context = AgentContext()
     assert context.limits() == RunLimits()
-    assert context.healing() == SelfHealingConfig()
+    assert context.healing(Profile()) == SelfHealingConfig()
     assert context.loop() == LoopConfig()
 
 
@@ -53,9 +53,18 @@ def test_every_limit_is_handed_on() -> None:
 
 
 def test_every_number_of_healing_and_loop_control_is_handed_on() -> None:
-    context = AgentContext(max_healing_attempts=5, max_schema_repairs=4, repeat_window=7, loop_repeat_threshold=6)
-    assert context.healing() == SelfHealingConfig(max_retries=5, max_schema_repairs=4)
-    assert context.loop() == LoopConfig(window=7, threshold=6)
+    context = AgentContext(
+        max_healing_attempts=5, max_schema_repairs=4, repeat_window=7, loop_repeat_threshold=6, max_failed_tries=8
+    )
+    assert context.healing(Profile()) == SelfHealingConfig(max_retries=5, max_schema_repairs=4)
+    assert context.loop() == LoopConfig(window=7, threshold=6, max_failed_tries=8)
+
+
+@pytest.mark.parametrize(("tries", "claims"), [(1, 1), (2, 1), (3, 1), (4, 2), (5, 3), (100, 98)])
+def test_a_small_model_is_met_with_the_facts_as_often_as_it_has_tries_for(tries: int, claims: int) -> None:
+    context = AgentContext(max_failed_tries=tries)
+    assert context.healing(Profile(small=True)) == SelfHealingConfig(max_claims=claims)
+    assert context.healing(Profile(small=False)) == SelfHealingConfig(max_claims=1)
 
 
 @pytest.mark.parametrize(
@@ -94,6 +103,11 @@ def test_every_number_of_healing_and_loop_control_is_handed_on() -> None:
         ("tool_calls_per_minute", {"t": 0}, None),
         ("offer", "some", None),
         ("allowed_programs", "make", None),
+        ("checks", "pytest", None),
+        ("checks_timeout_s", 0, 3_601),
+        ("max_failed_tries", 0, 101),
+        ("evidence", "perhaps", None),
+        ("read_ahead", "perhaps", None),
         ("base_url", "https://user:password@host/v1", "https://key@host/v1"),
         ("max_calls_per_turns", 5, None),
     ],
@@ -118,23 +132,39 @@ def test_a_context_is_a_value() -> None:
         context.workspace = "/x"  # type: ignore[misc] # this is what must not work
 
 
+SMALL, LARGE, TELLER = "qwen2.5-coder:1.5b", "gpt-5-mini", "qwen2.5-coder:14b"
+"""A small model; one that makes native calls; one that does not, and is not small."""
+
+
 @pytest.mark.parametrize(
-    ("choice", "embedded", "profile"),
+    ("choice", "model", "ways", "steps_down"),
     [
-        ({}, True, ("text", "blocks")),
-        ({}, False, ("native", "replace")),
-        ({"protocol": "native"}, True, ("native", "replace")),
-        ({"protocol": "text"}, False, ("text", "replace")),
-        ({"protocol": "text", "edit_form": "blocks"}, False, ("text", "blocks")),
-        ({"edit_form": "replace"}, True, ("text", "replace")),
+        ({}, SMALL, ("text", "blocks"), False),
+        ({}, LARGE, ("native", "replace"), False),
+        ({}, TELLER, ("text", "replace"), True),
+        ({}, "", ("native", "replace"), False),
+        ({"protocol": "native"}, SMALL, ("native", "blocks"), False),
+        ({"protocol": "text"}, LARGE, ("text", "replace"), True),
+        ({"protocol": "native"}, TELLER, ("native", "replace"), False),
+        ({"protocol": "text", "edit_form": "blocks"}, LARGE, ("text", "blocks"), False),
+        ({"protocol": "text", "edit_form": "replace"}, LARGE, ("text", "replace"), False),
+        ({"edit_form": "replace"}, SMALL, ("text", "replace"), False),
+        ({"edit_form": "patch"}, SMALL, ("text", "patch"), False),
     ],
 )
+@pytest.mark.parametrize("embedded", [True, False])
 def test_the_profile_follows_the_model_unless_it_is_chosen(
-    choice: dict[str, Any], embedded: bool, profile: tuple[str, str]
+    choice: dict[str, Any], model: str, ways: tuple[str, str], steps_down: bool, embedded: bool
 ) -> None:
-    protocol, edit_form = profile
-    expected = Profile(protocol=Protocol(protocol), edit_form=EditForm(edit_form), embedded=embedded)
-    assert AgentContext(**choice).profile(embedded) == expected
+    protocol, edit_form = ways
+    assert AgentContext(**choice).profile(embedded, model) == Profile(
+        protocol=Protocol(protocol),
+        edit_form=EditForm(edit_form),
+        embedded=embedded,
+        family={SMALL: "qwen2.5-coder", TELLER: "qwen2.5-coder", LARGE: "gpt-5", "": ""}[model],
+        small=model == SMALL,
+        steps_down=steps_down,
+    )
 
 
 def test_a_cost_limit_needs_its_prices() -> None:
@@ -161,13 +191,20 @@ def test_the_rules_of_tool_calls_are_handed_on() -> None:
         tool_calls_per_minute={"c": 5},
     )
     assert context.calls(frozenset({"a"})) == CallRules(
-        timeouts={"a": 2.5},
+        timeouts={"run_checks": 30.0, "a": 2.5},
         retries=RetryPolicy(3, 0.25, ()),
         allowed=frozenset({"a"}),
         read_only=True,
         rate_limits={"c": RateLimit(5, 60.0)},
         quotas={"b": 4},
     )
+
+
+def test_the_checks_of_an_answer_have_the_time_of_all_of_them() -> None:
+    context = AgentContext(checks=("make test", "make lint"), checks_timeout_s=90.0, tool_timeout_s=20.0)
+    assert context.calls(frozenset()).timeouts == {"run_checks": 200.0}
+    named = AgentContext(tool_timeouts_s={"run_checks": 5.0})
+    assert named.calls(frozenset()).timeouts == {"run_checks": 5.0}
 
 
 def test_kinds_of_files_are_written_with_or_without_their_dot() -> None:

@@ -254,7 +254,7 @@ def test_each_call_is_a_line_of_the_log_denied_ones_too(root: Path, tmp_path: Pa
         use(("read_file", {"path": "none.py"})),
         DONE,
     )
-    ran(root, *replies)
+    ran(root, *replies, context={"evidence": False})
     found = lines(tmp_path / "data")
     for line in found:
         assert line.pop("time").endswith("+00:00")

@@ -33,6 +33,7 @@ DONE = Say("Done.")
 TEXT = Protocol.TEXT
 SELDOM = {"multi_edit", "append_file"}
 OUTSIDE = {"run_command", "http_get"}
+UNOFFERED = {"run_checks"}
 CHANGING = {"edit_blocks", "apply_patch", "edit_file", "write_file", "move_file", "delete_file"}
 
 
@@ -76,21 +77,27 @@ def test_what_cannot_be_worked_on_ends_the_turn_before_it_costs(context: JsonMap
     assert (values["model"].calls, outcome.usage["total_calls"]) == ([], 0)
 
 
+SMALL = Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS, embedded=True, family="qwen2.5-coder", small=True)
+KEY, SERVER = {"OPENAI_API_KEY": "k"}, {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}
+
+
 @pytest.mark.parametrize(
     ("context", "environment", "profile"),
     [
-        ({"model": "m", "protocol": "text"}, {"OPENAI_API_KEY": "k"}, Profile(protocol=Protocol.TEXT)),
+        ({"model": "m", "protocol": "text"}, KEY, Profile(protocol=Protocol.TEXT, steps_down=True)),
         (
             {"model": "m", "protocol": "text", "edit_form": "blocks"},
-            {"OPENAI_API_KEY": "k"},
+            KEY,
             Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS),
         ),
-        ({}, {}, Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS, embedded=True)),
-        ({"model": "local"}, {"OPENAI_API_KEY": "k"}, Profile(edit_form=EditForm.BLOCKS, embedded=True)),
-        ({"protocol": "native"}, {}, Profile(protocol=Protocol.NATIVE, embedded=True)),
-        ({"edit_form": "replace"}, {}, Profile(protocol=Protocol.TEXT, embedded=True)),
-        ({"model": "m"}, {"OPENAI_API_KEY": "k"}, Profile(protocol=Protocol.NATIVE)),
-        ({}, {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}, Profile(protocol=Protocol.NATIVE)),
+        ({}, {}, SMALL),
+        ({"model": "local"}, KEY, SMALL),
+        ({"protocol": "native"}, {}, SMALL.model_copy(update={"protocol": Protocol.NATIVE})),
+        ({"edit_form": "replace"}, {}, SMALL.model_copy(update={"edit_form": EditForm.REPLACE})),
+        ({"model": "m"}, KEY, Profile(protocol=Protocol.NATIVE)),
+        ({}, SERVER, Profile(protocol=Protocol.NATIVE)),
+        ({"model": "gpt-5-mini"}, KEY, Profile(protocol=Protocol.NATIVE, family="gpt-5")),
+        ({"model": "qwen2.5-coder:1.5b"}, SERVER, SMALL.model_copy(update={"embedded": False})),
     ],
 )
 def test_the_endpoint_decides_on_the_way_of_talking(
@@ -127,6 +134,15 @@ def test_a_turn_that_cannot_begin_reports_nothing_of_the_turn_before(tmp_path: P
     assert ended["outcome"].usage["total_calls"] == 2
 
 
+def test_nothing_is_read_ahead_by_a_tool_that_there_is_not(tmp_path: Path) -> None:
+    write_files(tmp_path, FILES)
+    model = ScriptedModel([DONE])
+    machine = build_graph(model=model, tools=(tell_time_limit,))
+    ended = machine.invoke({"messages": [HumanMessage("Look at a.py.")]}, context=AgentContext(workspace=str(tmp_path)))
+    assert [message.text for message in ended["messages"]] == ["Look at a.py.", "Done."]
+    assert [message["role"] for message in model.calls[0].prompt.messages] == ["system", "user"]
+
+
 # --- call_model
 
 
@@ -141,7 +157,6 @@ def test_a_call_is_made_as_the_context_says(tmp_path: Path) -> None:
     [
         ({}, SELDOM | OUTSIDE | {"edit_blocks", "apply_patch"}),
         ({"offer": "all"}, OUTSIDE | {"edit_blocks", "apply_patch"}),
-        ({"edit_form": "blocks"}, SELDOM | OUTSIDE | {"edit_file", "apply_patch", "move_file", "delete_file"}),
         ({"edit_form": "patch"}, SELDOM | OUTSIDE | {"edit_file", "edit_blocks", "move_file", "delete_file"}),
         ({"mode": "read-only"}, SELDOM | OUTSIDE | CHANGING),
         ({"role": "reader"}, SELDOM | OUTSIDE | CHANGING),
@@ -150,7 +165,12 @@ def test_a_call_is_made_as_the_context_says(tmp_path: Path) -> None:
 )
 def test_the_model_is_told_of_the_tools_that_it_may_use(context: JsonMap, hidden: set[str], tmp_path: Path) -> None:
     told = {each["function"]["name"] for each in ended(tmp_path, DONE, **context)["model"].calls[0].prompt.tools}
-    assert told == {each.name for each in default_tools()} - hidden
+    assert told == {each.name for each in default_tools()} - hidden - UNOFFERED
+
+
+def test_in_the_block_form_a_native_model_is_told_of_two_tools_to_look_with(tmp_path: Path) -> None:
+    [call] = ended(tmp_path, DONE, edit_form="blocks")["model"].calls
+    assert [each["function"]["name"] for each in call.prompt.tools] == ["read_file", "search_files"]
 
 
 def test_a_tool_that_was_not_told_of_may_be_known_all_the_same(tmp_path: Path) -> None:
@@ -246,12 +266,12 @@ def test_the_time_of_tools_is_charged(tmp_path: Path, monkeypatch: pytest.Monkey
 # --- loop_check
 
 
-@pytest.mark.parametrize(("edit_form", "steps"), [("replace", 1), ("blocks", 1)])
-def test_what_was_read_ahead_is_no_step(edit_form: str, steps: int, tmp_path: Path) -> None:
-    values = ended(tmp_path, READ, DONE, protocol=Protocol.TEXT, edit_form=edit_form)
-    ahead = edit_form == "blocks"
-    assert (values["spending"].steps, values["spending"].usage.total_calls) == (steps, 2)
-    assert sum(message.type == "human" for message in values["messages"]) == 2 + ahead
+@pytest.mark.parametrize("edit_form", ["replace", "blocks"])
+@pytest.mark.parametrize("read_ahead", [True, False])
+def test_what_was_read_ahead_is_no_step(edit_form: str, read_ahead: bool, tmp_path: Path) -> None:
+    values = ended(tmp_path, READ, DONE, protocol=Protocol.TEXT, edit_form=edit_form, read_ahead=read_ahead)
+    assert (values["spending"].steps, values["spending"].usage.total_calls) == (1, 2)
+    assert sum(message.type == "human" for message in values["messages"]) == 2 + read_ahead
 
 
 # --- Several runs

@@ -113,7 +113,8 @@ def test_a_person_who_stops_is_obeyed(state: Any) -> None:
 
 @given(state=states)
 def test_the_verdict_on_progress_decides_after_loop_check(state: Any) -> None:
-    ends = {LoopVerdict.PERSISTED: "SYSTEM_ERROR", LoopVerdict.BROKEN: "SYSTEM_ERROR", LoopVerdict.ANSWERED: "FINISHED"}
+    broken = (LoopVerdict.PERSISTED, LoopVerdict.BROKEN, LoopVerdict.GAVE_UP)
+    ends = dict.fromkeys(broken, "SYSTEM_ERROR") | {LoopVerdict.ANSWERED: "FINISHED"}
     way, verdict = routes.after_loop_check(state), state["loop"].verdict
     assert way == ends.get(verdict, way)
     assert (way in {"call_model", "BUDGET_STOP"}) is (verdict not in ends)

@@ -35,7 +35,8 @@ def told(*replies: Use | Say) -> ScriptedModel:
 
 
 def context(folder: Path, **more: Any) -> AgentContext:
-    return AgentContext(workspace=str(folder), **more)
+    """A run whose only calls are the model's."""
+    return AgentContext(workspace=str(folder), evidence=False, read_ahead=False, **more)
 
 
 def shape(messages: tuple[AnyMessage, ...]) -> list[str]:

@@ -19,7 +19,7 @@ from graph.routes import NODES
 from graph.state import CHECKPOINT_TYPES, AgentState, allowed_msgpack_modules, serializer
 from nodes import records
 from nodes.call_model.budget import APILimits, APIUsageStats
-from nodes.call_model.ledger import RunLimits, Spending
+from nodes.call_model.ledger import Mending, RunLimits, Spending
 from nodes.execute_tools import recorded_runs
 from nodes.execute_tools.environment.database import FINGERPRINT
 from nodes.execute_tools.environment.database_schema import SCHEMA
@@ -78,18 +78,19 @@ EXAMPLES: tuple[Any, ...] = (
     APILimits(1, 2, 3, 4),
     APIUsageStats(1, 2, 3, 4),
     HealingAttempt(0, "said", [ERROR], "again"),
+    Mending(rescued=1, asked_again=2, cut=3),
     RunLimits(api=APILimits(1), max_cost_usd=0.1),
-    Spending(usage=APIUsageStats(4, 3, 2, 1), steps=2, seconds=0.25),
+    Spending(usage=APIUsageStats(4, 3, 2, 1), steps=2, seconds=0.25, mending=Mending(rescued=1)),
     Vitals(tools=(True, False), replies=(False,), costs=(3.0,), cost_unit="tokens", replies_alerted=True),
     RAW,
     ModelReply(text="x", calls=(RAW, RAW), finish_reason=FinishReason.LENGTH, input_tokens=7, seconds=0.5),
     ProviderFailure(kind=ProviderErrorKind.TIMEOUT, message="late", retry_after_s=1.0),
-    Profile(protocol=Protocol.NATIVE, edit_form=EditForm.BLOCKS, embedded=True),
+    Profile(protocol=Protocol.NATIVE, edit_form=EditForm.BLOCKS, embedded=True, family="qwen", small=True),
     ERROR,
     ToolInvocation("read_file", JSON, 3),
     ToolCall(call_id="c", tool="read_file", arguments=JSON, raw_arguments="{}", line_number=2),
     CallError(call_id="c", tool="", raw_arguments="(", error=ERROR),
-    Correction(reply="x", prompt="y", schema_repair=True),
+    Correction(reply="x", prompt="y", schema_repair=True, claim=True),
     Answer(text="done", value=JSON),
     TOOL_ERROR,
     ToolResult(ok=True, data=JSON),
@@ -100,7 +101,7 @@ EXAMPLES: tuple[Any, ...] = (
     ToolSpec(name="t", description="d", parameters=JSON, effect=Effect.WRITE, path_fields=("path",), terminal=True),
     Verdict(kind=VerdictKind.DENY, rule="env_file", error=TOOL_ERROR, path=".env"),
     OVERRIDE,
-    LoopRecord(recent=(("a", "b"), ("a",)), overrides=(OVERRIDE,), verdict=LoopVerdict.OVERRIDE),
+    LoopRecord(recent=(("a", "b"), ("a",)), overrides=(OVERRIDE,), verdict=LoopVerdict.OVERRIDE, missed=("a.py",)),
     StopCause(reason=StopReason.WALL_CLOCK, message="late", diagnostics=("a", "b")),
     Outcome(kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="m", value=JSON, changed_files=("a.py",)),
 )

@@ -25,9 +25,9 @@ def scripted(protocol: Protocol, *lines: Line) -> ScriptedModel:
 
 
 def session(root: Path, model: ScriptedModel, protocol: Protocol = Protocol.NATIVE, **more: Any) -> Session:
-    """A session with all tools, those in `tools` added; the rest overrides the context's defaults."""
+    """A session with all tools, those in `tools` added, and no calls but the model's; the rest is the context."""
     tools = (*default_tools(), *more.pop("tools", ()))
-    settings = {"max_calls_per_turn": 50, **more}
+    settings = {"max_calls_per_turn": 50, "evidence": False, "read_ahead": False, **more}
     return Session(AgentContext(workspace=str(root), protocol=protocol.value, **settings), model=model, tools=tools)
 
 

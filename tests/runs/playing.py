@@ -39,10 +39,11 @@ class Played:
 
 
 def play(scenario: Scenario, protocol: Protocol, folder: Path, base_url: str, patch: pytest.MonkeyPatch) -> Played:
-    """Play all turns of a scenario in `folder`, on the model at `base_url`."""
+    """Play all turns of a scenario in `folder`, on the model at `base_url`; only what it replies makes calls."""
     write_files(folder, scenario.files)
     set_clock(patch, scenario.seconds_per_call)
-    settings = {"model": "scripted", "protocol": protocol.value, **scenario.context}
+    said: JsonMap = {"model": "scripted", "protocol": protocol.value, "evidence": False, "read_ahead": False}
+    settings = said | dict(scenario.context)
     return run(AgentContext(workspace=str(folder), base_url=base_url, **settings), *(t.task for t in scenario.turns))
 
 

@@ -42,7 +42,8 @@ def test_an_async_run_asks_for_the_same(name: str, tmp_path: Path) -> None:
     write_files(tmp_path, CALC)
     with cassette(name) as tape:
         protocol: Any = name.partition("/")[2]
-        context = AgentContext(workspace=str(tmp_path), base_url=tape.base_url, model="scripted", protocol=protocol)
+        settings: Any = {"model": "scripted", "protocol": protocol, "evidence": False, "read_ahead": False}
+        context = AgentContext(workspace=str(tmp_path), base_url=tape.base_url, **settings)
         result = asyncio.run(arun_task(TASK, context))
     assert (result.outcome.answer, changed_files(tmp_path, CALC)) == ("add now adds.", {"calc.py": MENDED})
 

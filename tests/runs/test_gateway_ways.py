@@ -221,7 +221,7 @@ def test_every_way_to_run_it_gives_the_same_trace_the_same_log_and_the_same_file
         model = scripted(protocol, *WORK)
         machine = build_graph(saver, model=model, tools=(*default_tools(), think, stumble, doubt))
         config: Any = {"configurable": {"thread_id": "t"}}
-        context = AgentContext(workspace=str(root), protocol=protocol.value)
+        context = AgentContext(workspace=str(root), protocol=protocol.value, evidence=False)
         parts = way(machine, {"messages": [HumanMessage("Do it.")]}, config, context)
         log = (place / "data" / "runs" / folder_name("t") / "audit.jsonl").read_text(encoding="utf-8")
         lines = [without_times(json.loads(line)) for line in log.splitlines()]

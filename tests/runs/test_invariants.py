@@ -254,9 +254,10 @@ READS = [use(("read_file", {"path": "notes.txt", "start_line": line}), usage=(10
 
 def test_counters_survive_a_resume(tmp_path: Path) -> None:
     """A process that stops after each step and starts again has spent as much as one that does not."""
-    whole = Run.prepared(Story(tuple(READS)), PROFILES[0], {"max_calls_per_turn": 3}, fresh(tmp_path))
+    limits: JsonMap = {"max_calls_per_turn": 3, "read_ahead": False}
+    whole = Run.prepared(Story(tuple(READS)), PROFILES[0], limits, fresh(tmp_path))
     invoke(whole.machine(), whole)
-    parted = Run.prepared(Story(tuple(READS)), PROFILES[0], {"max_calls_per_turn": 3}, fresh(tmp_path))
+    parted = Run.prepared(Story(tuple(READS)), PROFILES[0], limits, fresh(tmp_path))
     lines, _ = parted.story.script(Protocol.TEXT)
     sent: Any = request()
     spent, steps = 0, 0
@@ -277,7 +278,8 @@ def test_counters_survive_a_resume(tmp_path: Path) -> None:
 
 
 def test_threads_do_not_share_counters(tmp_path: Path) -> None:
-    run = Run.prepared(Story(tuple(READS)), PROFILES[0], {"max_calls_per_session": 4}, fresh(tmp_path))
+    limits: JsonMap = {"max_calls_per_session": 4, "mode": "read-only"}
+    run = Run.prepared(Story(tuple(READS)), PROFILES[0], limits, fresh(tmp_path))
     with reopened(tmp_path / "threads.sqlite") as saver:
         calls = []
         for thread in ("a", "b", "a"):

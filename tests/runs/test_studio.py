@@ -44,8 +44,9 @@ class Studio:
     seen: int
 
     def run(self, thread: JsonMap, folder: Path, model: ScriptedServer, **more: Any) -> JsonMap:
-        """One run on this model; what it returns."""
-        context = {"workspace": str(folder), "base_url": model.base_url, "model": "m", **more.pop("context", {})}
+        """One run on this model, without any calls but the model's; what it returns."""
+        settings = {"base_url": model.base_url, "model": "m", "evidence": False, "read_ahead": False}
+        context = {"workspace": str(folder), **settings, **more.pop("context", {})}
         ended: Any = self.client.runs.wait(thread["thread_id"], "mendgraph", context=context, **more)
         return dict(ended)
 
@@ -187,7 +188,7 @@ def test_a_run_is_watched_step_by_step(studio: Studio, tmp_path: Path) -> None:
     path: list[str] = []
     custom: list[JsonMap] = []
     with told(use(READ), Say("It subtracts.")) as model:
-        context: Any = {"workspace": str(tmp_path), "base_url": model.base_url, "model": "m"}
+        context: Any = {"workspace": str(tmp_path), "base_url": model.base_url, "model": "m", "read_ahead": False}
         parts = studio.client.runs.stream(
             thread["thread_id"],
             "mendgraph",

@@ -22,9 +22,17 @@ def blocks(root: Path, *said: str) -> tuple[AgentContext, ScriptedModel]:
 
 
 def test_what_the_model_was_told_is_no_answer(tmp_path: Path) -> None:
-    context, model = blocks(tmp_path, SAME, ECHO, "It subtracts on purpose.")
+    context, model = blocks(tmp_path, SAME, ECHO, "It subtracts on purpose.", "It subtracts on purpose.")
     outcome = run_task("Fix calc.py", context, model=model).outcome
-    assert (outcome.kind, outcome.answer, len(model.calls)) == (OutcomeKind.FINISHED, "It subtracts on purpose.", 3)
+    assert (outcome.kind, outcome.answer, len(model.calls)) == (OutcomeKind.FINISHED, "It subtracts on purpose.", 4)
+
+
+def test_an_answer_that_claims_what_was_not_done_ends_no_run_well(tmp_path: Path) -> None:
+    context, model = blocks(tmp_path, "I have fixed it.", "I have fixed it.")
+    outcome = run_task("Fix calc.py", context, model=model).outcome
+    assert (outcome.kind, outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.NOTHING_CHANGED)
+    met = "No file was changed, so what this answer says has not happened."
+    assert [met in str(call.prompt.messages[-1]["content"]) for call in model.calls] == [False, True]
 
 
 def test_denied_files_are_not_shown_ahead(tmp_path: Path) -> None:
@@ -41,3 +49,17 @@ def test_one_file_under_two_names_is_one_action(tmp_path: Path) -> None:
     outcome, refused = result.outcome, result.messages[-2].text
     assert '"code":"loop_override"' in refused
     assert (outcome.kind, outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.LOOP_PERSISTED)
+
+
+def test_checks_that_fail_are_told_a_bounded_number_of_times(tmp_path: Path) -> None:
+    """Also where each edit in between works."""
+    write_files(tmp_path, FILES)
+    edits = [
+        {"path": "calc.py", "old_str": old, "new_str": new} for old, new in (("a - b", "a * b"), ("a * b", "a - b"))
+    ]
+    said = [
+        line for edit in edits * 3 for line in (message_of(use(("edit_file", edit)), Protocol.NATIVE), Say("Mended."))
+    ]
+    context = AgentContext(workspace=str(tmp_path), checks=("false",), max_failed_tries=3, max_calls_per_turn=20)
+    outcome = run_task("Fix calc.py", context, model=ScriptedModel(said)).outcome
+    assert (outcome.reason, outcome.checks, outcome.usage["total_calls"]) == (StopReason.CHECKS_FAILED, "failed", 6)

@@ -66,7 +66,8 @@ class View:
     `root` is the workspace, open as `root_fd`. `readable` folders of the machine are shown read-only. `read_only`
     pairs the handle of what lies in the workspace with its name. `hidden_files` cannot be opened, and
     `hidden_folders` look empty; neither can be changed, moved or removed. `given` pairs the handle of a text with
-    the name of the file that it becomes.
+    the name of the file that it becomes, outside of the workspace. With `root_read_only` the workspace itself is
+    shown as it is and cannot be changed.
     """
 
     root: str
@@ -77,6 +78,7 @@ class View:
     hidden_files: tuple[str, ...] = ()
     hidden_folders: tuple[str, ...] = ()
     given: tuple[tuple[int, str], ...] = ()
+    root_read_only: bool = False
 
     @property
     def handles(self) -> tuple[int, ...]:
@@ -96,7 +98,7 @@ def sandbox_options(view: View, system: Sequence[str], status_fd: int) -> list[s
     options += ("--size", str(SCRATCH_BYTES), "--tmpfs", HOME)
     for name in view.readable:
         options += ("--ro-bind", name, name)
-    options += ("--bind-fd", str(view.root_fd), view.root)
+    options += ("--ro-bind-fd" if view.root_read_only else "--bind-fd", str(view.root_fd), view.root)
     for handle, name in view.read_only:
         options += ("--ro-bind-fd", str(handle), name)
     for name in view.hidden_files:
@@ -255,7 +257,7 @@ def started(view: View, command: Sequence[str], env: Mapping[str, str]) -> Itera
     os.set_blocking(reader, False)
     try:
         with _texts() as given, closing(writer):
-            view = replace(view, given=given)
+            view = replace(view, given=(*given, *view.given))
             with _options_file(sandbox_options(view, system_options(), writer)) as options:
                 process = start_process(
                     [program, "--args", str(options), "--", *command],
@@ -281,7 +283,7 @@ def started(view: View, command: Sequence[str], env: Mapping[str, str]) -> Itera
 @contextmanager
 def _options_file(options: Sequence[str]) -> Iterator[int]:
     """A file in memory with the options: they are too many for a command line, and nobody else should read them."""
-    with _text(b"".join(os.fsencode(each) + b"\0" for each in options)) as handle:
+    with text_handle(b"".join(os.fsencode(each) + b"\0" for each in options)) as handle:
         yield handle
 
 
@@ -296,11 +298,12 @@ def _texts() -> Iterator[tuple[tuple[int, str], ...]]:
         "/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
     }
     with ExitStack() as stack:
-        yield tuple((stack.enter_context(_text(text.encode())), name) for name, text in texts.items())
+        yield tuple((stack.enter_context(text_handle(text.encode())), name) for name, text in texts.items())
 
 
 @contextmanager
-def _text(content: bytes) -> Iterator[int]:
+def text_handle(content: bytes) -> Iterator[int]:
+    """A file in memory with this content, open for reading."""
     with closing(os.memfd_create("sandbox")) as handle:
         with open(handle, "wb", closefd=False) as stream:
             stream.write(content)

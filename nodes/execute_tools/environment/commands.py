@@ -5,8 +5,8 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, nullcontext
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Self
@@ -99,11 +99,23 @@ class Commands:
         self._env = command_environment(root, readable)
         self._one_at_a_time = threading.Lock()
         self._lease = Lease()
+        self._read_only = False
+        self._given: Mapping[str, bytes] = {}
 
     def leased(self, lease: Lease) -> Self:
         """The same commands for one call: after `lease` is revoked none is started, and one that runs is killed."""
         view = copy(self)
         view._lease = lease  # noqa: SLF001 - its own kind
+        return view
+
+    def read_only(self, given: Mapping[str, bytes], env: Mapping[str, str]) -> Self:
+        """The same commands for programs that may look at the workspace and change nothing in it.
+
+        `given` are texts that they find under these absolute names, which lie below `/run`; `env` are more variables.
+        """
+        view = copy(self)
+        view._read_only, view._given = True, given  # noqa: SLF001 - its own kind
+        view._env = {**self._env, **env}  # noqa: SLF001 - its own kind
         return view
 
     def run(self, argv: Sequence[str], cwd: str = ".", timeout_s: float | None = None) -> CommandResult | ToolError:
@@ -142,7 +154,7 @@ class Commands:
         if isinstance(folder, ToolError):
             return folder
         started, limit = times
-        with protected_git(root, started + limit) as problem:
+        with nullcontext() if self._read_only else protected_git(root, started + limit) as problem:
             before = problem or find_cover(root, self._denied, started + limit)
             if isinstance(before, ToolError):
                 return before
@@ -158,7 +170,9 @@ class Commands:
                     hidden_folders=(*view.hidden_folders, *beside.folders),
                 )
                 result = self._wait(view, command, started, limit)
-            return result if isinstance(result, ToolError) else self._looked_after(result, root, before)
+            if self._read_only or isinstance(result, ToolError):
+                return result
+            return self._looked_after(result, root, before)
 
     def _wait(
         self, view: bubblewrap.View, command: Sequence[str], started: float, limit: float
@@ -201,8 +215,9 @@ class Commands:
         elsewhere = linked_repository(self.root)
         read_only = [
             (handles.enter_context(closing(open_beneath(root, name.split("/"), os.O_PATH))), self._absolute(name))
-            for name in cover.repositories
+            for name in (() if self._read_only else cover.repositories)
         ]
+        given = [(handles.enter_context(bubblewrap.text_handle(text)), name) for name, text in self._given.items()]
         return bubblewrap.View(
             root=self.root,
             root_fd=root,
@@ -211,6 +226,8 @@ class Commands:
             read_only=tuple(read_only),
             hidden_files=tuple(self._absolute(name) for name in cover.files),
             hidden_folders=tuple(self._absolute(name) for name in cover.folders),
+            given=tuple(given),
+            root_read_only=self._read_only,
         )
 
     def _folder(self, root: int, cwd: str) -> str | ToolError:

@@ -18,7 +18,7 @@ APPLICATION_ID: Final = int.from_bytes(b"mend")
 FORMAT: Final = 1
 """Which tables there are and what a stored value means; raised with every change of either."""
 
-FINGERPRINT: Final = "323416d6d43c3a3d"
+FINGERPRINT: Final = "30c2f31bcfa394ea"
 """What of the tables and of all stored types belongs to this format; `tests/graph/test_state.py` compares it."""
 
 PAGE_BYTES: Final = 8_192

@@ -13,6 +13,7 @@ from nodes.execute_tools.tools.list_files import list_files
 from nodes.execute_tools.tools.move_file import move_file
 from nodes.execute_tools.tools.multi_edit import multi_edit
 from nodes.execute_tools.tools.read_file import read_file
+from nodes.execute_tools.tools.run_checks import run_checks
 from nodes.execute_tools.tools.run_command import run_command
 from nodes.execute_tools.tools.search_files import search_files
 from nodes.execute_tools.tools.update_plan import update_plan
@@ -37,5 +38,6 @@ def default_tools() -> tuple[Tool, ...]:
         run_command,
         http_get,
         update_plan,
+        run_checks,
         final_answer,
     )

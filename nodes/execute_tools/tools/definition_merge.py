@@ -1,14 +1,15 @@
 """Which definition of a block goes where in a file: the rules of the block form."""
 
 import ast
-import copy
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
 
 from nodes.execute_tools.tools.elisions import elision_in, is_placeholder, is_stub
 from nodes.execute_tools.tools.imports import missing_imports, place_of_imports
-from nodes.execute_tools.tools.merge_draft import Body, MergeDraft, undecorated
-from nodes.execute_tools.tools.python_units import DOCSTRING, PythonText, Unit, UnitKind, statements_in
-from nodes.execute_tools.tools.unit_pairs import beyond, is_method, pair_units
+from nodes.execute_tools.tools.merge_draft import Body, MergeDraft
+from nodes.execute_tools.tools.python_units import DOCSTRING, MAIN_GUARD, PythonText, Unit, UnitKind, statements_in
+from nodes.execute_tools.tools.unasked_changes import NOT_NAMED
+from nodes.execute_tools.tools.unit_pairs import adds_nothing, beyond, is_method, pair_units
 
 _DEFINITIONS = frozenset({UnitKind.FUNCTION, UnitKind.CLASS})
 _SHOWN_CHARACTERS = 60
@@ -23,15 +24,20 @@ def merge_module(draft: MergeDraft, *, methods: bool) -> None:
     _merge_imports(draft)
     known = {unit.key: unit for unit in draft.source.units if unit.kind in _DEFINITIONS}
     conditional = _conditional_names(draft.source)
+    attributes = methods or all(_is_assignment(unit) for unit in draft.block.units)
+    shown_only = _demonstrations(draft)
     own = []
     for unit in draft.block.units:
         namesake = known.get(unit.key)
+        if unit in shown_only or (attributes and _merge_lone_attribute(draft, unit)):
+            continue
         if unit.kind in _DEFINITIONS and namesake is None and unit.key in conditional:
             draft.refusals.append(
                 f"{unit.key} is defined inside an `if` or `try` of {draft.name}; use edit_file for it."
             )
         elif not _is_lone_method(unit, namesake, methods=methods) or not _merge_lone_method(draft, unit, namesake):
             own.append(unit)
+    draft.ignored += [_aside(draft, unit) for unit in shown_only]
     _merge_body(draft, Body(draft.source.units), own)
 
 
@@ -53,6 +59,35 @@ def _is_lone_method(unit: Unit, namesake: Unit | None, *, methods: bool) -> bool
     return namesake is None or (is_method(unit.node) and not is_method(namesake.node))
 
 
+def _merge_lone_attribute(draft: MergeDraft, unit: Unit) -> bool:
+    """Replace the attribute of a class that stands outside of it; False where it is an assignment of the module."""
+    if not _is_assignment(unit) or any(each.key == unit.key for each in draft.source.units):
+        return False
+    homes = [home for home in draft.source.units if home.kind is UnitKind.CLASS]
+    found = [home for home in homes if any(each.key == unit.key for each in draft.source.members(home))]
+    if len(found) == 1:
+        members = draft.source.members(found[0])
+        _merge_body(draft, Body(members, members[0].indent, f"{found[0].key}."), [unit])
+    elif found:
+        names = ", ".join(home.key for home in found[:_SHOWN_NAMES])
+        draft.refusals.append(f"{len(found)} classes have an attribute {unit.key} ({names}); give the class line too.")
+    return bool(found)
+
+
+def _demonstrations(draft: MergeDraft) -> list[Unit]:
+    """New assignments of the block that only its loose statements use, such as a call with an example's values."""
+    units, known = draft.block.units, {unit.key for unit in draft.source.units}
+    loose = [unit for unit in units if unit.kind is UnitKind.OTHER]
+    if not loose or _is_complete(draft, Body(draft.source.units), units):
+        return []
+    shown: list[Unit] = []
+    for unit in reversed(units):
+        users = [each for each in units if each is not unit and _uses_any(each, {unit.key})]
+        if _is_assignment(unit) and unit.key not in known and users and all(each in [*loose, *shown] for each in users):
+            shown.append(unit)
+    return shown[::-1]
+
+
 def _merge_lone_method(draft: MergeDraft, unit: Unit, namesake: Unit | None) -> bool:
     """Replace a method that stands outside of its class; False where it is not a method after all."""
     classes = [(home, draft.source.members(home)) for home in draft.source.units if home.kind is UnitKind.CLASS]
@@ -63,11 +98,24 @@ def _merge_lone_method(draft: MergeDraft, unit: Unit, namesake: Unit | None) -> 
     elif homes:
         names = ", ".join(name for name, _members in homes[:_SHOWN_NAMES])
         draft.refusals.append(f"{len(homes)} classes have a method {unit.key} ({names}); give the class line too.")
+    elif is_method(unit.node) and namesake is None and (meant := _meant_class(draft)):
+        members = draft.source.members(meant)
+        _merge_body(draft, Body(members, members[0].indent, f"{meant.key}."), [unit])
     elif is_method(unit.node) and namesake is None:
         draft.refusals.append(f"No class of {draft.name} has a method {unit.key}; put it inside its class.")
     else:
         return False
     return True
+
+
+def _meant_class(draft: MergeDraft) -> Unit | None:
+    """The class to which a new method belongs: the only one of the file, or the only one that the request names."""
+    homes = [unit for unit in draft.source.units if unit.kind is UnitKind.CLASS and draft.source.members(unit)]
+    named = [unit for unit in homes if re.search(rf"\b{re.escape(unit.key)}\b", draft.task)]
+    for found in (homes, named):
+        if len(found) == 1:
+            return found[0]
+    return None
 
 
 def _merge_body(draft: MergeDraft, body: Body, units: Sequence[Unit]) -> None:
@@ -82,6 +130,8 @@ def _merge_body(draft: MergeDraft, body: Body, units: Sequence[Unit]) -> None:
         if old is not None:
             _replace(draft, body, old, new)
             groups.append((old, []))
+        elif _stays(draft, body, new):
+            draft.ignored.append(f"{body.prefix}{new.key} ({NOT_NAMED})")
         elif new.key == DOCSTRING:
             draft.add(body, None, body.units[0], [new])
         else:
@@ -97,22 +147,44 @@ def _merge_other_statements(draft: MergeDraft, body: Body, units: Sequence[Unit]
     olds = [unit for unit in body.units if unit.kind is UnitKind.OTHER]
     news = [unit for unit in units if unit.kind is UnitKind.OTHER and not all(map(is_placeholder, unit.nodes))]
     added, lost = beyond(news, olds), beyond(olds, news)
-    complete = {unit.key for unit in body.units} <= {unit.key for unit in units} | {"", DOCSTRING}
+    complete = _is_complete(draft, body, units)
+    if complete and not body.prefix:
+        using = [unit for unit in lost if _uses_any(unit, draft.gone)][: max(0, len(lost) - len(added))]
+        for unit in using:
+            draft.remove(unit)
+        lost = [unit for unit in lost if unit not in using]
     if complete and not body.prefix and len(added) == len(lost):
         for old, new in zip(lost, added, strict=True):
             _replace(draft, body, old, new)
         return
-    lines = draft.block.lines
-    draft.ignored += [f"line {unit.first} `{lines[unit.first - 1].strip()[:_SHOWN_CHARACTERS]}`" for unit in added]
+    draft.ignored += [_aside(draft, unit) for unit in added]
+
+
+def _is_complete(draft: MergeDraft, body: Body, units: Sequence[Unit]) -> bool:
+    """Whether a body is repeated as a whole, but for what is deleted."""
+    return {unit.key for unit in body.units} <= {unit.key for unit in units} | {"", DOCSTRING} | draft.gone
+
+
+def _aside(draft: MergeDraft, unit: Unit) -> str:
+    return f"line {unit.first} `{draft.block.lines[unit.first - 1].strip()[:_SHOWN_CHARACTERS]}`"
+
+
+def _stays(draft: MergeDraft, body: Body, new: Unit) -> bool:
+    """Whether the file keeps what it has in place of this unit, as the request does not name it."""
+    if new.key == DOCSTRING:
+        return body.prefix.removesuffix(".") in draft.aside
+    return body.prefix + new.key in draft.aside
 
 
 def _replace(draft: MergeDraft, body: Body, old: Unit, new: Unit) -> None:
     label = body.prefix + new.key if new.key else f"line {old.first}"
-    if (old.kind is UnitKind.CLASS) is not (new.kind is UnitKind.CLASS):
+    if _stays(draft, body, new) and old.kind is not UnitKind.CLASS:
+        draft.ignored.append(f"{label} ({NOT_NAMED})")
+    elif (old.kind is UnitKind.CLASS) is not (new.kind is UnitKind.CLASS):
         draft.refusals.append(
             f"{label} is a {old.kind} in {draft.name} and a {new.kind} in the block; use edit_file for it."
         )
-    elif _adds_nothing(draft, old, new):
+    elif adds_nothing((draft.source, old), (draft.block, new)):
         return
     elif old.kind is UnitKind.CLASS:
         _replace_class(draft, old, new, label)
@@ -126,6 +198,9 @@ def _replace_class(draft: MergeDraft, old: Unit, new: Unit, label: str) -> None:
     """Merge the members of two classes. Bases and decorators may be added; fewer of them count as left out."""
     olds, news = draft.source.members(old), draft.block.members(new)
     before, after = _header(old), _header(new)
+    if label in draft.aside and after != before:
+        draft.ignored.append(f"the class line of {label} ({NOT_NAMED})")
+        after = before
     if not (after <= before or after > before):
         draft.refusals.append(
             f"The block gives {label} another base class or decorator; use edit_file for its class line."
@@ -140,28 +215,18 @@ def _replace_class(draft: MergeDraft, old: Unit, new: Unit, label: str) -> None:
         draft.refusals.append(f"Write the class {label} over several lines, as it is in {draft.name}.")
 
 
-def _adds_nothing(draft: MergeDraft, old: Unit, new: Unit) -> bool:
-    """Whether `new` has neither other code nor a comment that `old` lacks: then the old layout and comments stay."""
-    comments = _comments(draft.block, new) - _comments(draft.source, old)
-    return not comments and _code(old, like=new) == _code(new, like=new)
-
-
-def _comments(text: PythonText, unit: Unit) -> set[str]:
-    return {text.comments.get(line, "") for line in range(unit.first, unit.last + 1)} - {""}
-
-
-def _code(unit: Unit, like: Unit) -> str:
-    """What a unit means, without its decorators where `like` is a function without any."""
-    if not undecorated(like):
-        return unit.meaning
-    bare = copy.copy(unit.node)
-    bare.decorator_list = []  # type: ignore[attr-defined]  # a statement that is no function may bear the attribute too
-    return ast.dump(bare)
-
-
 def _header(unit: Unit) -> frozenset[str]:
     fields = ("bases", "keywords", "decorator_list")
     return frozenset(ast.dump(part) for field in fields for part in getattr(unit.node, field, []))
+
+
+def _is_assignment(unit: Unit) -> bool:
+    return unit.kind is UnitKind.STATEMENT and unit.key not in {DOCSTRING, MAIN_GUARD}
+
+
+def _uses_any(unit: Unit, names: Collection[str]) -> bool:
+    inner = (each for node in unit.nodes for each in ast.walk(node))
+    return any(isinstance(each, ast.Name) and each.id in names for each in inner)
 
 
 def _documented(members: Sequence[Unit]) -> bool:

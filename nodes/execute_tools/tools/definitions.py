@@ -2,27 +2,47 @@
 
 A model gives the new text of what changes: functions, methods, classes, assignments to one name, imports. What has the
 same name in the file is replaced, what has a new name is added next to its neighbour in the block, new imports join the
-others, and every other byte of the file stays. Nothing is ever removed, so a block cannot lose what it does not
-mention. A block that leaves out part of a body, or whose place is a matter of opinion, is refused with that fact.
+others, and every other byte of the file stays. Nothing is ever removed that the request does not say to delete or to
+rename, so a block cannot lose what it does not mention. A block that leaves out part of a body, or whose place is a
+matter of opinion, is refused with that fact. Where the request names what it wants changed, other definitions stay.
 """
 
 from typing import NamedTuple
 
+from nodes.execute_tools.tools.asked_edits import (
+    AskedEdits,
+    asked_edits,
+    block_to_merge,
+    carry_out,
+    deleted_in,
+    with_new_names,
+    without_comment_bodies,
+)
 from nodes.execute_tools.tools.definition_merge import merge_module
+from nodes.execute_tools.tools.elisions import torn_statement
 from nodes.execute_tools.tools.line_edits import apply_edits
 from nodes.execute_tools.tools.merge_draft import MergeDraft
-from nodes.execute_tools.tools.python_units import SyntaxProblem, parse, read_python
+from nodes.execute_tools.tools.python_units import PythonText, SyntaxProblem, parse, read_python
 from nodes.execute_tools.tools.text_files import dominant_newline, to_unix
+from nodes.execute_tools.tools.unasked_changes import unasked_changes
+from nodes.execute_tools.tools.unwritten_bodies import function_names, left_out, unwritten_bodies
 
 _SHOWN_STATEMENTS = 5
 
 
 class Merged(NamedTuple):
-    """The new text, the names that changed in it, and what of the block was left aside."""
+    """The new text, the names that changed in it, and what of the block was left aside.
+
+    What the request asked for beside: `deleted` names, the number of uses that were renamed, and where a deleted or
+    renamed name is `still` used.
+    """
 
     text: str
     changed: tuple[str, ...]
     ignored: tuple[str, ...] = ()
+    deleted: tuple[str, ...] = ()
+    renamed_uses: int = 0
+    still: tuple[str, ...] = ()
 
 
 class Refusal(NamedTuple):
@@ -32,44 +52,73 @@ class Refusal(NamedTuple):
     unchanged: bool = False
 
 
-def replace_definitions(source: str, block: str, name: str = "the file") -> Merged | Refusal:
+def replace_definitions(
+    source: str, block: str, name: str = "the file", *, task: str = "", path: str = ""
+) -> Merged | Refusal:
     """Merge the definitions of `block` into `source`; `name` is how a refusal calls the file.
 
     Functions, methods and assignments are replaced whole, classes member by member. A method may stand alone, at any
-    indent, where exactly one class has it. Outside of what is replaced or added, the text is the same to the byte.
+    indent, where exactly one class has it. Outside of what is replaced or added, the text is the same to the byte; only
+    what the `task` says to delete from the file at `path`, or to rename, goes or changes beside.
     """
     open_end = bool(source) and not source.endswith(("\n", "\r"))
     old = read_python(source + "\n" if open_end else source)
     if isinstance(old, SyntaxProblem):
         return Refusal(f"{name} is not valid Python ({old}), so its definitions cannot be replaced by name.")
     indented = block.lstrip("\r\n").startswith((" ", "\t"))
-    new = read_python(to_unix(block), indented=indented)
+    new = _read_block(block, task, indented=indented)
     if isinstance(new, SyntaxProblem):
         return Refusal(f"The block is not valid Python ({new}). Send it again: complete, and nothing but code.")
-    draft = MergeDraft(old, new, name, dominant_newline(source))
     try:
+        torn = torn_statement(new)
+        if torn:
+            return Refusal(f"The block gives only a part of a function ({torn}). Send all of it, with its def line.")
+        asked = asked_edits(old, new, task, path) if task else AskedEdits()
+        renamed, merging = with_new_names(old, asked), block_to_merge(new, asked)
+        unwritten = unwritten_bodies(merging, function_names(renamed), task, path)
+        if unwritten:
+            return Refusal(left_out(unwritten))
+        aside = unasked_changes(renamed, merging, task, path, asked)
+        newline, gone = dominant_newline(source), asked.deletions
+        draft = MergeDraft(renamed, merging, name, newline, gone=gone, aside=aside, task=task)
         merge_module(draft, methods=indented)
     except RecursionError:
         return Refusal(f"{name} or the block is nested too deeply to be compared; use edit_file.")
-    return _result(draft, open_end=open_end)
+    return _result(draft, asked, open_end=open_end)
 
 
-def _result(draft: MergeDraft, *, open_end: bool) -> Merged | Refusal:
+def _read_block(block: str, task: str, *, indented: bool) -> PythonText | SyntaxProblem:
+    text = to_unix(block)
+    new = read_python(text, indented=indented)
+    if isinstance(new, SyntaxProblem) and task:
+        mended = read_python(without_comment_bodies(text, task), indented=indented)
+        return new if isinstance(mended, SyntaxProblem) else mended
+    return new
+
+
+def _result(draft: MergeDraft, asked: AskedEdits, *, open_end: bool) -> Merged | Refusal:
     """The merged text, without a last line end if `open_end`, or the first thing that speaks against it."""
     if draft.refusals:
         return Refusal(draft.refusals[0])
-    if not draft.changed:
+    text, deleted, renamed_uses, still = carry_out(apply_edits(draft.source.lines, draft.edits), asked)
+    changed = tuple(dict.fromkeys([*draft.changed, *(rename.label for rename in asked.renames)]))
+    if not changed and not deleted:
         return _nothing(draft)
-    text = apply_edits(draft.source.lines, draft.edits)
     problem = parse(text)
     if isinstance(problem, SyntaxProblem):
         return Refusal(f"With this block {draft.name} would not be valid Python ({problem}), so nothing was changed.")
     if open_end:
         text = text.removesuffix("\n").removesuffix("\r")
-    return Merged(text, tuple(dict.fromkeys(draft.changed)), tuple(draft.ignored))
+    return Merged(text, changed, tuple(draft.ignored), deleted, renamed_uses, still)
 
 
 def _nothing(draft: MergeDraft) -> Refusal:
+    unasked = deleted_in(draft.block)
+    if unasked:
+        names = ", ".join(unasked)
+        return Refusal(
+            f"The request does not say to delete {names}, so nothing was changed. Give the new text instead."
+        )
     if draft.ignored:
         aside = "; ".join(draft.ignored[:_SHOWN_STATEMENTS])
         return Refusal(

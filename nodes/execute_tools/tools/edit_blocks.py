@@ -1,5 +1,7 @@
 """The tool behind the block form: the new text of what changes in a file, without any escaping."""
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from pydantic import Field
@@ -7,12 +9,19 @@ from pydantic import Field
 from nodes.execute_tools.environment.failures import quoted
 from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from nodes.execute_tools.tools.arguments import FilePath, ToolArguments
+from nodes.execute_tools.tools.asked_changes import asked_deletions, asked_renames
 from nodes.execute_tools.tools.definitions import Refusal, identical, replace_definitions
-from nodes.execute_tools.tools.excerpts import lost_definitions, why_not_whole
+from nodes.execute_tools.tools.diff_blocks import TextHunk, read_diff
+from nodes.execute_tools.tools.edit_file import replace_text
+from nodes.execute_tools.tools.excerpts import keys_inside, lost_definitions, lost_keys, why_not_whole, why_too_little
+from nodes.execute_tools.tools.line_edits import dedented
 from nodes.execute_tools.tools.python_units import PythonText, SyntaxProblem, parse, read_python
-from nodes.execute_tools.tools.saving import LoadedText, invalid, load_text, outdated, save_text, unread
+from nodes.execute_tools.tools.saving import LoadedText, invalid, load_text, outdated, save_text
+from nodes.execute_tools.tools.syntax_gate import broken_by
 from nodes.execute_tools.tools.text_files import BOM, unstorable, with_newline
-from nodes.records import Effect, ToolError, ToolErrorCode
+from nodes.execute_tools.tools.unread_files import instead_of, shown_unread, was_read
+from nodes.execute_tools.tools.unwritten_bodies import left_out, unwritten_bodies
+from nodes.records import Effect, JsonMap, ToolError, ToolErrorCode
 
 
 class EditBlocksArguments(ToolArguments):
@@ -26,8 +35,9 @@ class EditBlocksArguments(ToolArguments):
 def edit_blocks(context: ToolContext, arguments: EditBlocksArguments) -> ToolOutput:
     """Replace functions or classes of a Python file by name, or a whole file of another kind.
 
-    The named definitions need not have been read; a file that is replaced as a whole must have been. The result
-    carries the new text: the block form shows each file in its newest known state.
+    The named definitions need not have been read; a file that is replaced as a whole must have been, and is shown where
+    it was not. What the request says to delete or to rename is deleted or renamed. The result carries the new text:
+    the block form shows each file in its newest known state.
     """
     content = arguments.content.removeprefix(BOM)
     problem = unstorable(content, "content") or ("" if content.strip() else "content is empty: give the new text.")
@@ -47,6 +57,9 @@ def _create(context: ToolContext, path: str, content: str) -> ToolOutput:
         code = read_python(content)
         if isinstance(code, SyntaxProblem):
             return ToolOutput.failed(_not_python(quoted(path), code))
+        unwritten = unwritten_bodies(code, (), context.task, path)
+        if unwritten:
+            return ToolOutput.failed(invalid(left_out(unwritten)))
         changed = _names(code)
     return _save(context, path, content, None, changed=changed, action="created")
 
@@ -55,21 +68,49 @@ def _edit(context: ToolContext, before: LoadedText, content: str) -> ToolOutput:
     refusal = outdated(context, before.path, before.version)
     if refusal:
         return ToolOutput.failed(refusal)
-    if not _is_python(before.path) or isinstance(parse(before.file.text), SyntaxProblem):
+    by_name = _is_python(before.path) and not isinstance(parse(before.file.text), SyntaxProblem)
+    hunks = _hunks(before, content)
+    if hunks:
+        return _patch(context, before, hunks)
+    if not by_name:
         return _replace(context, before, content)
-    merged = replace_definitions(before.file.text, content, before.name)
+    merged = replace_definitions(before.file.text, content, before.name, task=context.task, path=before.path)
     if isinstance(merged, Refusal):
         return ToolOutput.failed(_unchanged(before) if merged.unchanged else invalid(merged.reason))
-    data: dict[str, Any] = {"changed": list(merged.changed), "action": "merged"}
-    if merged.ignored:
-        data["ignored"] = list(merged.ignored)
+    told = {"ignored": list(merged.ignored), "deleted": list(merged.deleted), "still": list(merged.still)}
+    data: JsonMap = {"changed": list(merged.changed), "action": "merged", **{k: v for k, v in told.items() if v}}
+    if merged.renamed_uses:
+        data["renamed_uses"] = merged.renamed_uses
     return _save(context, before.path, merged.text, before, **data)
+
+
+def _hunks(before: LoadedText, content: str) -> tuple[TextHunk, ...]:
+    """The hunks of a block that is a diff; none where the block may be meant as it is."""
+    if _is_python(before.path):
+        return read_diff(content, has_header=False) if isinstance(parse(dedented(content)), SyntaxProblem) else ()
+    return read_diff(content, has_header=broken_by(before.path, before.file.text, content) is None)
+
+
+def _patch(context: ToolContext, before: LoadedText, hunks: Sequence[TextHunk]) -> ToolOutput:
+    """Makes the edits of a block that is a diff, each where its lines stand and nowhere else do."""
+    text = before.file.text
+    for hunk in hunks:
+        edited = replace_text(text, before.name, hunk.old, hunk.new, replace_all=False)
+        if isinstance(edited, ToolError):
+            message = (
+                f"The block is a diff whose lines do not fit one place of {before.name}: send the new text instead."
+            )
+            return instead_of(invalid(message, *edited.suggestions), context, before)
+        text = edited.text
+    return _save(context, before.path, text, before, changed=[], action="patched")
 
 
 def _replace(context: ToolContext, before: LoadedText, content: str) -> ToolOutput:
     """Takes the block for the whole file: one that is not Python, or is broken Python."""
+    if not was_read(context, before):
+        return shown_unread(context, before)
     text = with_newline(content, before.file.form.newline)
-    refusal = unread(context, before) or _excerpt(before, text)
+    refusal = _excerpt(before, text, context.task)
     if refusal:
         return ToolOutput.failed(refusal)
     return _save(context, before.path, text, before, changed=[], action="replaced")
@@ -79,21 +120,32 @@ def _save(context: ToolContext, path: str, text: str, before: LoadedText | None,
     return save_text(context, path, text, before, **data, content=text.replace("\r\n", "\n"))
 
 
-def _excerpt(before: LoadedText, text: str) -> ToolError | None:
+def _excerpt(before: LoadedText, text: str, task: str) -> ToolError | None:
+    """Why a text is not taken for the whole file."""
     old, name = before.file.text, before.name
     if text == old:
         return _unchanged(before)
     part = why_not_whole(old, text)
+    if not part and not _is_python(before.path):
+        part = why_too_little(old, text, task)
     if part:
         return invalid(f"The block looks like an excerpt of {name}: {part}. Send the whole text, or use edit_file.")
-    if not _is_python(before.path):
-        return None
-    code, lost = parse(text), lost_definitions(old, text)
+    code = parse(text) if _is_python(before.path) else None
     if isinstance(code, SyntaxProblem):
         return _not_python(name, code)
+    lost = _lost(before, text, task)
     if lost:
         return invalid(f"The block would drop {', '.join(lost)} from {name}. Send the whole text, or use edit_file.")
     return None
+
+
+def _lost(before: LoadedText, text: str, task: str) -> list[str]:
+    """The definitions or keys that nobody said to delete or to rename, and that the text lacks."""
+    lost = lost_definitions if _is_python(before.path) else partial(lost_keys, before.path)
+    names = lost(before.file.text, text)
+    asked = asked_deletions(task, names, before.path) | asked_renames(task).keys()
+    asked |= keys_inside(before.file.text, asked)
+    return [name for name in names if name not in asked]
 
 
 def _unchanged(before: LoadedText) -> ToolError:

@@ -3,8 +3,9 @@
 import ast
 import re
 
-from nodes.execute_tools.tools.python_units import PythonText, Unit
+from nodes.execute_tools.tools.python_units import PythonText, Unit, statements_in
 
+_SHOWN_CHARACTERS = 60
 _LEFT_OUT = r"(?:the )?(?:rest|remainder|remaining|existing|previous|original|other)"
 _CODE = r"(?:code|function|method|class|file|body|implementation|logic|unchanged|same|remains?|here|before)"
 _ELISION = re.compile(
@@ -38,6 +39,15 @@ def elision_in(old: tuple[PythonText, Unit], new: tuple[PythonText, Unit]) -> st
             return f"line {line} says `{comment}`"
     dots = _ellipses(new_unit)
     return f"line {dots[-1]} says `...`" if len(dots) > len(_ellipses(old_unit)) else ""
+
+
+def torn_statement(text: PythonText) -> str:
+    """A `return` or `yield` outside of any function, which shows that the lines before it are missing; "" without."""
+    for node in statements_in(node for unit in text.units for node in unit.nodes):
+        lone = isinstance(node, ast.Return) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Yield))
+        if lone:
+            return f"line {node.lineno} `{text.lines[node.lineno - 1].strip()[:_SHOWN_CHARACTERS]}`"
+    return ""
 
 
 def is_stub(node: ast.stmt) -> bool:

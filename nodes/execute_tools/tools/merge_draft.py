@@ -1,5 +1,6 @@
 """The edits of a merge while it is worked out: what changes, what is left aside, what speaks against it."""
 
+import ast
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -21,12 +22,19 @@ class Body(NamedTuple):
 
 @dataclass
 class MergeDraft:
-    """Brings lines of `block` into `source`, with the line ends of `source`. `name` is how messages call the file."""
+    """Brings lines of `block` into `source`, with the line ends of `source`. `name` is how messages call the file.
+
+    `gone` are names that are deleted afterwards, so that the block need not hold them to be complete, and `aside` the
+    labels of definitions that stay as they are in the source. `task` is the request, for what the block leaves open.
+    """
 
     source: PythonText
     block: PythonText
     name: str
     newline: str
+    gone: frozenset[str] = frozenset()
+    aside: frozenset[str] = frozenset()
+    task: str = ""
     edits: list[LineEdit] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
@@ -40,10 +48,23 @@ class MergeDraft:
             self.insert(end, [""] * bool(end) + lines)
             self.changed += [unit.key for unit in self.block.units if unit.key] or ["all"]
 
+    def remove(self, unit: Unit) -> None:
+        """Takes a statement out."""
+        self.edits.append(LineEdit(unit.first - 1, unit.last, ()))
+        self.changed.append(f"line {unit.first}")
+
     def exchange(self, old: Unit, new: Unit, label: str) -> None:
         """Puts `new` in the place of `old`, whose decorators stay where `new` is a function without any."""
         first = old.node.lineno if undecorated(new) else old.first
-        self._put(first, old.last, self._moved(range(new.first, new.last + 1), new.indent, old.indent), label)
+        header, body = range(new.first, _body_start(self.block, new)), range(_body_start(self.block, new), new.last + 1)
+        in_place = (
+            _body_indent(self.block, new) == _body_indent(self.source, old) is not None
+        )  # only the first line was moved
+        lines = self._moved(header, new.indent, old.indent)
+        lines += self._moved(body, *("", "") if in_place else (new.indent, old.indent))
+        if isinstance(old.node, ast.AnnAssign) and isinstance(new.node, ast.Assign):  # a field of a dataclass needs it
+            lines[0] = lines[0].replace(new.key, f"{new.key}: {ast.unparse(old.node.annotation)}", 1)
+        self._put(first, old.last, lines, label)
 
     def exchange_headers(self, old: Unit, new: Unit, label: str) -> None:
         """Puts the class line of `new`, and the decorators above it, in the place of those of `old`."""
@@ -95,6 +116,31 @@ class MergeDraft:
 def undecorated(unit: Unit) -> bool:
     """Whether the unit is a function without decorators."""
     return isinstance(unit.node, Function) and not unit.node.decorator_list
+
+
+def _body_start(text: PythonText, unit: Unit) -> int:
+    """The line after the header of a function, which is its last and one more where the body stands on it."""
+    body = unit.node.body if isinstance(unit.node, Function) else []
+    line = min([body[0].lineno, *_decorator_lines(body[0])]) if body else unit.last + 1
+    if not body or text.lines[line - 1].encode()[: body[0].col_offset].strip():
+        return unit.last + 1
+    while text.lines[line - 2].strip()[:1] in {"", "#"}:
+        line -= 1
+    return line
+
+
+def _decorator_lines(node: ast.stmt) -> list[int]:
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return [decorator.lineno for decorator in decorators]
+
+
+def _body_indent(text: PythonText, unit: Unit) -> str | None:
+    """The indent of the first statement of a function's body, None where it has no line of its own."""
+    start = _body_start(text, unit)
+    if start > unit.last or not isinstance(unit.node, Function):
+        return None
+    line = text.lines[unit.node.body[0].lineno - 1]
+    return line[: len(line) - len(line.lstrip())]
 
 
 def _gap(body: Body, upper: Unit, lower: Unit) -> int:

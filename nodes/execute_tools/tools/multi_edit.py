@@ -4,9 +4,12 @@ from pydantic import Field
 
 from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from nodes.execute_tools.tools.arguments import FilePath, ToolArguments
-from nodes.execute_tools.tools.edit_file import Replacement, replace_text
+from nodes.execute_tools.tools.edit_file import Replacement, replace_text, tier_data
+from nodes.execute_tools.tools.loose_matches import Tier
 from nodes.execute_tools.tools.saving import invalid, load_text, outdated, save_text
 from nodes.execute_tools.tools.text_files import unstorable
+from nodes.execute_tools.tools.unread_files import instead_of
+from nodes.language.misses import is_miss
 from nodes.records import Effect, ToolError
 
 MAX_EDITS = 50
@@ -44,17 +47,22 @@ def multi_edit(context: ToolContext, arguments: MultiEditArguments) -> ToolOutpu
         return ToolOutput.failed(refusal)
     text = before.file.text
     replacements = lines_changed = 0
+    tiers: list[Tier] = []
     for number, edit in enumerate(arguments.edits, start=1):
         done = _edited(text, before.name, edit)
         if isinstance(done, ToolError):
             where = f"Edit {number} of {len(arguments.edits)} failed, so none was made: "
-            return ToolOutput.failed(done.model_copy(update={"message": where + done.message}))
+            told = done.model_copy(update={"message": where + done.message})
+            return instead_of(told, context, before) if is_miss(done) else ToolOutput.failed(told)
         text = done.text
+        tiers.append(done.tier)
         replacements += done.replacements
         lines_changed += done.lines_changed
     if text == before.file.text:
         return ToolOutput.failed(invalid(f"The edits undo each other, so nothing of {before.name} would change."))
+    loosest = max(tiers, key=list(Tier).index)
     data = {"edits": len(arguments.edits), "replacements": replacements, "lines_changed": lines_changed}
+    data |= tier_data(loosest)
     return save_text(context, arguments.path, text, before, **data)
 
 

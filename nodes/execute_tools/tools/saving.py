@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 from nodes.execute_tools.environment.failures import quoted
 from nodes.execute_tools.registry import ToolContext, ToolOutput
 from nodes.execute_tools.tools.diffs import unified_diff
+from nodes.execute_tools.tools.judged_evidence import judged_evidence
 from nodes.execute_tools.tools.outline import outline
 from nodes.execute_tools.tools.syntax_gate import broken_by
 from nodes.execute_tools.tools.text_files import TextFile, TextForm, decode_text, encode_text, why_not_text
@@ -57,12 +58,17 @@ def save_text(context: ToolContext, path: str, text: str, before: LoadedText | N
     """Writes `text` in place of `before` (None: a new file), in its form, and reports `data` beside the path.
 
     `text` has its final line ends. The file must still be what `before` says; otherwise the workspace gives CONFLICT.
+    Nothing is written where the syntax gate or the evidence refuses the text.
     """
     form = before.file.form if before else TextForm()
     target = before.path if before else path
-    judged = judged_syntax(context, target, before.file.text if before else None, text)
+    old_text = before.file.text if before else None
+    judged = judged_syntax(context, target, old_text, text)
     if isinstance(judged, ToolError):
         return ToolOutput.failed(judged)
+    contradicted = judged_evidence(context, target, old_text, text)
+    if contradicted is not None:
+        return ToolOutput.failed(contradicted)
     written = context.workspace.write_file(
         target, encode_text(text, form), expected_sha256=before.sha256 if before else ""
     )

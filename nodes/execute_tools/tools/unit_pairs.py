@@ -1,11 +1,13 @@
 """Which unit of a block stands for which unit of a file."""
 
 import ast
+import copy
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from nodes.execute_tools.tools.python_units import Function, Unit
+from nodes.execute_tools.tools.merge_draft import undecorated
+from nodes.execute_tools.tools.python_units import Function, PythonText, Unit
 
 
 class UnitPair(NamedTuple):
@@ -53,6 +55,11 @@ def beyond(units: Sequence[Unit], others: Sequence[Unit]) -> list[Unit]:
     return found
 
 
+def adds_nothing(old: tuple[PythonText, Unit], new: tuple[PythonText, Unit]) -> bool:
+    """Whether `new` has neither other code nor a comment that `old` lacks: then the old layout and comments stay."""
+    return not _comments(*new) - _comments(*old) and _code(old[1], like=new[1]) == _code(new[1], like=new[1])
+
+
 def is_method(node: ast.stmt) -> bool:
     """Whether a function looks like a method: it takes `self` or `cls`, or is decorated as one."""
     if not isinstance(node, Function):
@@ -61,6 +68,19 @@ def is_method(node: ast.stmt) -> bool:
     decorators = {getattr(decorator, "id", "") for decorator in node.decorator_list}
     first = arguments[0].arg if arguments else ""
     return first in {"self", "cls"} or bool(decorators & {"staticmethod", "classmethod"})
+
+
+def _comments(text: PythonText, unit: Unit) -> set[str]:
+    return {text.comments.get(line, "") for line in range(unit.first, unit.last + 1)} - {""}
+
+
+def _code(unit: Unit, like: Unit) -> str:
+    """What a unit means, without its decorators where `like` is a function without any."""
+    if not undecorated(like):
+        return unit.meaning
+    bare = copy.copy(unit.node)
+    bare.decorator_list = []  # type: ignore[attr-defined]  # a statement that is no function may bear the attribute too
+    return ast.dump(bare)
 
 
 def _named(units: Sequence[Unit], key: str) -> list[Unit]:

@@ -4,9 +4,10 @@ from pydantic import Field
 
 from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from nodes.execute_tools.tools.arguments import FilePath, ToolArguments
-from nodes.execute_tools.tools.saving import LoadedText, invalid, load_text, save_text, unread
+from nodes.execute_tools.tools.saving import LoadedText, invalid, load_text, outdated, save_text
 from nodes.execute_tools.tools.text_files import BOM, TextForm, count_lines, encode_text, unstorable, with_newline
-from nodes.records import Effect, ToolError, ToolErrorCode
+from nodes.execute_tools.tools.unread_files import shown_unread, was_read
+from nodes.records import Effect, ToolErrorCode
 
 
 class WriteFileArguments(ToolArguments):
@@ -20,7 +21,8 @@ class WriteFileArguments(ToolArguments):
 def write_file(context: ToolContext, arguments: WriteFileArguments) -> ToolOutput:
     """Create a file, or replace one that you have read.
 
-    A file that is replaced keeps its BOM and, if it ends its lines with CRLF, those: read_file does not show them.
+    One that is there and was not read is shown instead, and nothing is written. A file that is replaced keeps its BOM
+    and, if it ends its lines with CRLF, those: read_file does not show them.
     """
     problem = unstorable(arguments.content, "content")
     if problem:
@@ -36,9 +38,13 @@ def write_file(context: ToolContext, arguments: WriteFileArguments) -> ToolOutpu
 def _overwrite(context: ToolContext, arguments: WriteFileArguments, before: LoadedText) -> ToolOutput:
     content = arguments.content.removeprefix(BOM)
     text = with_newline(content, "\r\n") if before.file.form.newline == "\r\n" else content
-    refusal: ToolError | None = unread(context, before)
     if text == before.file.text:
-        refusal = invalid(f"{before.name} already has exactly this content, so there is nothing to write.")
+        return ToolOutput.failed(
+            invalid(f"{before.name} already has exactly this content, so there is nothing to write.")
+        )
+    if not was_read(context, before):
+        return shown_unread(context, before)
+    refusal = outdated(context, before.path, before.version)
     return ToolOutput.failed(refusal) if refusal else _save(context, arguments, text, before)
 
 

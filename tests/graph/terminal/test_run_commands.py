@@ -17,7 +17,8 @@ from nodes.execute_tools.environment.database import FILE_NAME
 from nodes.execute_tools.environment.run_folder import workspace_folder, workspace_folder_path
 from nodes.execute_tools.environment.run_lock import Owner, RunLock
 from nodes.records import ToolError, ToolErrorCode
-from tests.graph.run_plays import cut_off, listed, played, project, tree
+from tests.doubles.replies import Say
+from tests.graph.run_plays import cut_off, listed, played, project, tree, use
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -95,7 +96,8 @@ def test_another_folder_may_be_named(run: Run, folder: Path, tmp_path: Path, mon
 
 
 def test_what_was_removed_is_told(run: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    old, new, dead = played(folder).thread_id, played(folder).thread_id, cut_off(folder, 0)
+    more = (use(("write_file", {"path": "more.txt", "content": "x"})), Say("It is there."))
+    old, new, dead = played(folder).thread_id, played(folder, more).thread_id, cut_off(folder, 0)
     monkeypatch.chdir(tmp_path)
     run = partial(run, "--root", "project")
     code, out, _ = run("runs", "prune", "--keep", "2")

@@ -180,9 +180,9 @@ def test_debug_ends_a_turn_that_was_ended_at_once_with_the_place_of_its_log(tmp_
 
 @pytest.mark.parametrize("audit", [True, False])
 def test_a_run_without_a_log_names_none(tmp_path: Path, audit: bool) -> None:
-    terminal = Terminal(tmp_path, ["Done."], as_json=True, debug=True, context={"audit": audit})
+    terminal = Terminal(tmp_path, ["Hello."], as_json=True, debug=True, context={"audit": audit})
     setup = replace(terminal.setup, find_log=lambda _: None) if audit else terminal.setup
-    assert run_once(setup, "Fix add") is ExitCode.FINISHED
+    assert run_once(setup, "Hello") is ExitCode.FINISHED
     assert json.loads(terminal.out)["log"] is None
     assert "log:" not in terminal.err
 
@@ -376,21 +376,34 @@ def test_a_chat_in_json_is_one_object_for_each_turn(tmp_path: Path) -> None:
     [
         ({}, {}, True),
         ({"protocol": "text", "model": "local"}, {"OPENAI_API_KEY": "k"}, True),
-        ({"protocol": "native"}, {}, False),
+        ({"protocol": "native"}, {}, True),
         ({"model": "gpt"}, {"OPENAI_API_KEY": "k"}, False),
+        ({"model": "qwen2.5-coder:1.5b"}, {"OPENAI_BASE_URL": "http://llm.test/v1"}, True),
+        ({"model": "qwen2.5-coder:32b"}, {"OPENAI_BASE_URL": "http://llm.test/v1"}, False),
         ({"model": "gpt"}, {}, False),
         ({}, {"OPENAI_BASE_URL": "http://llm.test/v1"}, False),
         ({"edit_form": "blocks"}, {"OPENAI_BASE_URL": "http://llm.test/v1"}, True),
         ({"edit_form": "replace"}, {}, False),
     ],
 )
-def test_the_embedded_model_edits_in_blocks(
+def test_a_small_model_edits_in_blocks(
     tmp_path: Path, context: dict[str, Any], environment: dict[str, str], expected: bool
 ) -> None:
     setup = replace(
         Terminal(tmp_path, []).setup, context=AgentContext(**context), environment=environment, session_options={}
     )
     assert edits_in_blocks(setup) is expected
-    assert edits_in_blocks(replace(setup, session_options={"model": ScriptedModel([])})) is (
-        context.get("edit_form") == "blocks"
-    )
+
+
+@pytest.mark.parametrize(
+    ("context", "expected"),
+    [
+        ({}, False),
+        ({"model": "local"}, False),
+        ({"model": "qwen2.5-coder:1.5b"}, True),
+        ({"edit_form": "blocks"}, True),
+    ],
+)
+def test_a_model_of_ones_own_edits_as_its_name_says(tmp_path: Path, context: dict[str, Any], expected: bool) -> None:
+    setup = replace(Terminal(tmp_path, []).setup, context=AgentContext(**context), environment={})
+    assert edits_in_blocks(setup) is expected

@@ -7,16 +7,20 @@ from hypothesis import given, strategies as st
 from nodes.begin_turn.named_files import (
     MAX_FEW_BYTES,
     MAX_NAMED_FILES,
-    asks_for_a_change,
+    Ahead,
     few_files,
     named_files,
+    preload,
     read_ahead,
 )
 from nodes.language.native_calls import read_native_calls
 from nodes.language.text_protocol import extract_in_order
-from nodes.records import ModelReply, Protocol, RawCall, ToolInvocation
+from nodes.records import EditForm, ModelReply, Profile, Protocol, RawCall, ToolInvocation
 
-KNOWN = frozenset({"read_file", "list_files"})
+KNOWN = frozenset({"read_file", "list_files", "run_checks"})
+TEXT, NATIVE = Profile(protocol=Protocol.TEXT), Profile(protocol=Protocol.NATIVE)
+BLOCKS = Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS)
+SMALL = [("calc.py", 10), ("names.md", 20)]
 
 
 def named(request: str, existing: Iterable[str]) -> list[str]:
@@ -136,16 +140,84 @@ def test_a_quoted_name_may_hold_spaces(request_text: str, expected: list[str]) -
     assert named(request_text, ["my file.py", "src/two words.py", "calc.py"]) == expected
 
 
+FILES_ALONE, CHECKED, NOTHING = Ahead(), Ahead(checked=True), Ahead(files=False, checked=True)
+IN_BLOCKS = pytest.mark.parametrize("profile", [BLOCKS, BLOCKS.model_copy(update={"protocol": Protocol.NATIVE})])
+
+
+def loaded(request: str, profile: Profile, ahead: Ahead, files: Iterable[tuple[str, int]] = SMALL) -> ModelReply | None:
+    return preload(request, profile, ahead, frozenset({"calc.py", "names.md"}).__contains__, lambda: files)
+
+
+@pytest.mark.parametrize("profile", [TEXT, NATIVE])
 @pytest.mark.parametrize(
-    ("request_text", "asks"),
+    ("request_text", "paths"),
     [
-        ("Fix the bug", True),
-        ("It subtracts. Find it and fix it.", True),
-        ("Please RENAMED everything", True),
-        ("hello", False),
-        ("Explain how quicksort works.", False),
-        ("What is a fixture?", False),
+        ("Fix calc.py", ["calc.py"]),
+        ("What does calc.py do?", ["calc.py"]),
+        ("calc.py is wrong, see names.md", ["calc.py", "names.md"]),
+        ("Fix other.py", []),
+        ("Fix the bug", []),
+        ("Hello.", []),
     ],
 )
-def test_a_word_of_change_is_looked_for(request_text: str, asks: bool) -> None:
-    assert asks_for_a_change(request_text) is asks
+def test_outside_the_block_form_named_files_are_read_and_nothing_else(
+    request_text: str, paths: list[str], profile: Profile
+) -> None:
+    expected = read_ahead(paths, profile.protocol) if paths else None
+    assert loaded(request_text, profile, FILES_ALONE) == loaded(request_text, profile, CHECKED) == expected
+
+
+@IN_BLOCKS
+@pytest.mark.parametrize(
+    ("request_text", "paths", "code"),
+    [
+        ("Fix calc.py", ["calc.py"], ["calc.py"]),
+        ("calc.py gives 3, expected 2.5", ["calc.py"], ["calc.py"]),
+        ("Fix calc.py and names.md", ["calc.py", "names.md"], ["calc.py"]),
+        ("Fix names.md", ["names.md"], []),
+        ("What does calc.py return?", ["calc.py"], []),
+        ("Why is calc.py wrong?", ["calc.py"], []),
+        ("Fix the bug", ["calc.py", "names.md"], ["calc.py"]),
+        ("The sum is wrong.", ["calc.py", "names.md"], ["calc.py"]),
+        ("Hello.", [], []),
+        ("What is here?", [], []),
+    ],
+)
+def test_in_the_block_form_what_is_to_be_changed_is_shown_and_its_code_checked(
+    request_text: str, paths: list[str], code: list[str], profile: Profile
+) -> None:
+    assert loaded(request_text, profile, FILES_ALONE) == read_ahead(paths, profile.protocol)
+    assert loaded(request_text, profile, CHECKED) == read_ahead(paths, profile.protocol, code)
+
+
+@pytest.mark.parametrize("profile", [TEXT, NATIVE, BLOCKS])
+def test_nothing_is_done_ahead_where_that_is_switched_off(profile: Profile) -> None:
+    assert loaded("Fix calc.py", profile, NOTHING) is None
+
+
+def test_the_workspace_is_walked_only_for_a_change_that_names_no_file() -> None:
+    def files() -> Iterator[tuple[str, int]]:
+        raise AssertionError("walked")
+        yield "a.py", 1
+
+    for request_text, profile in (("Fix calc.py", BLOCKS), ("Hello.", BLOCKS), ("Fix the bug", TEXT)):
+        preload(request_text, profile, CHECKED, {"calc.py"}.__contains__, files)
+
+
+def test_the_code_is_checked_after_it_was_read() -> None:
+    text = read_ahead(["a.py", "b.md"], Protocol.TEXT, ["a.py"]).text.splitlines()
+    assert text[2:] == ['tool: run_checks({"paths": ["a.py"]})']
+    calls = read_ahead(["a.py"], Protocol.NATIVE, ["a.py"]).calls
+    assert calls[1:] == (RawCall(call_id="ahead_1", tool="run_checks", arguments='{"paths": ["a.py"]}'),)
+
+
+@given(st.text(), st.sampled_from([TEXT, NATIVE, BLOCKS]), st.sampled_from([FILES_ALONE, CHECKED, NOTHING]))
+def test_what_is_done_ahead_calls_only_what_reads(request_text: str, profile: Profile, ahead: Ahead) -> None:
+    reply = preload(request_text, profile, ahead, lambda _: True, lambda: SMALL)
+    if reply is not None:
+        outcomes = [call.outcome for call in extract_in_order(reply.text, KNOWN)]
+        outcomes += [call.outcome for call in read_native_calls(reply.calls, KNOWN)]
+        tools = [outcome.tool_name for outcome in outcomes if isinstance(outcome, ToolInvocation)]
+        assert (reply.preloaded, len(tools)) == (True, len(outcomes))
+        assert set(tools) <= KNOWN
+        assert len(tools) <= MAX_NAMED_FILES + 1

@@ -4,12 +4,13 @@ import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
 from nodes.begin_turn.fresh_turn import FRESH_TURN
-from nodes.begin_turn.named_files import read_ahead
+from nodes.begin_turn.named_files import Ahead, read_ahead
 from nodes.begin_turn.node import BeginTurnState, Update, begin_turn
 from nodes.language.history import RESULT_MESSAGE_NAME, close_dangling_calls
 from nodes.records import EditForm, Plan, PlanStep, Profile, Protocol, StopCause, StopReason
 
 BLOCKS = Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS, embedded=True)
+FILES_ALONE = Ahead()
 NO_REQUEST = "There is no request: the last message has to be a person's, with text in it."
 DANGLING = AIMessage("", tool_calls=[{"name": "f", "args": {}, "id": "x", "type": "tool_call"}])
 
@@ -19,9 +20,10 @@ def begun(
     profile: Profile | None = None,
     problem: str | None = None,
     files: Iterable[tuple[str, int]] = (),
+    ahead: Ahead = FILES_ALONE,
 ) -> Update:
     exists = {"calc.py"}.__contains__
-    return begin_turn(state, profile or Profile(), problem, exists, lambda: files, lambda new: ("replaced", new))
+    return begin_turn(state, profile or Profile(), problem, exists, lambda: files, ahead, lambda new: ("replaced", new))
 
 
 def fresh(**changed: object) -> Update:
@@ -31,8 +33,28 @@ def fresh(**changed: object) -> Update:
 
 def test_a_turn_begins_fresh_and_keeps_the_plan() -> None:
     plan = Plan(steps=(PlanStep(title="one"),))
-    assert begun(BeginTurnState(messages=[HumanMessage("Fix calc.py")])) == fresh()
-    assert begun(BeginTurnState(messages=[HumanMessage("Fix calc.py")], plan=plan)) == fresh(plan=plan)
+    assert begun(BeginTurnState(messages=[HumanMessage("Fix it")])) == fresh()
+    assert begun(BeginTurnState(messages=[HumanMessage("Fix it")], plan=plan)) == fresh(plan=plan)
+
+
+@pytest.mark.parametrize("protocol", list(Protocol))
+def test_named_files_are_read_before_the_model_is_asked(protocol: Protocol) -> None:
+    profile = Profile(protocol=protocol)
+    state = BeginTurnState(messages=[HumanMessage("Fix calc.py and other.py")])
+    assert begun(state, profile) == fresh(profile=profile, preload=read_ahead(["calc.py"], protocol))
+    for checked in (True, False):
+        assert begun(state, profile, ahead=Ahead(files=False, checked=checked)) == fresh(profile=profile)
+
+
+def test_only_the_last_request_is_read_for_names() -> None:
+    history: list[AnyMessage] = [HumanMessage("Fix calc.py"), AIMessage("Done."), HumanMessage("Thanks.")]
+    assert begun(BeginTurnState(messages=history)) == fresh()
+
+
+def test_in_the_block_form_the_code_that_is_to_be_changed_is_checked_too() -> None:
+    state = BeginTurnState(messages=[HumanMessage("Fix calc.py")])
+    expected = read_ahead(["calc.py"], Protocol.TEXT, ["calc.py"])
+    assert begun(state, BLOCKS, ahead=Ahead(checked=True)) == fresh(profile=BLOCKS, preload=expected)
 
 
 @pytest.mark.parametrize(("task", "paths"), [("Fix calc.py and other.py", ["calc.py"]), ("What is here?", [])])

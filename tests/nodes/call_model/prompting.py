@@ -25,6 +25,7 @@ from nodes.records import (
 
 TEXT, NATIVE = Profile(protocol=Protocol.TEXT), Profile(protocol=Protocol.NATIVE)
 BLOCKS = Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS, embedded=True)
+NATIVE_BLOCKS = BLOCKS.model_copy(update={"protocol": Protocol.NATIVE})
 TASK = HumanMessage("Fix calc.py")
 CALC = "def add(a, b):\n    return a - b\n"
 READ = ToolSpec(
@@ -70,8 +71,8 @@ def edited(path: str) -> ToolResult:
     return ToolResult.success(path=path, action="merged")
 
 
-def failed(message: str) -> ToolResult:
-    return ToolResult.failure(ToolErrorCode.INVALID_ARGUMENT, message)
+def failed(message: str, code: ToolErrorCode = ToolErrorCode.INVALID_ARGUMENT) -> ToolResult:
+    return ToolResult.failure(code, message)
 
 
 def offered(edit_form: EditForm, schema: JsonMap | None = None) -> list[ToolSpec]:

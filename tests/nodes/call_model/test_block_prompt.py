@@ -1,9 +1,12 @@
+import doctest
+from typing import Any
+
 import pytest
-from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
 from nodes.call_model import block_prompt as texts
 from nodes.call_model.prompt import Prompt, build_prompt
-from nodes.call_model.wire import describe_tool
+from nodes.call_model.wire import describe_tool, native_tool
 from nodes.language.blocks import EXAMPLE_EDITS, read_blocks, render_file
 from nodes.language.history import settle_exchange
 from nodes.records import (
@@ -11,9 +14,12 @@ from nodes.records import (
     Correction,
     EditForm,
     Effect,
+    JsonMap,
     ModelReply,
+    Profile,
     Protocol,
     ToolCall,
+    ToolErrorCode,
     ToolInvocation,
     ToolResult,
     ToolSpec,
@@ -22,6 +28,7 @@ from tests.nodes.call_model.prompting import (
     BLOCKS,
     CALC,
     NATIVE,
+    NATIVE_BLOCKS,
     READ,
     TASK,
     TEXT,
@@ -80,6 +87,118 @@ def test_the_request_holds_what_is_known_now_and_never_a_failed_reply() -> None:
     assert "SAID" not in failed_in_words
 
 
+EVIDENCE = failed("add(1, 2) gives -1, but must give 3.", ToolErrorCode.CHECK_FAILED)
+
+
+FOUND = "add(1, 2) gives -1, but must give 3."
+SHOWN = f"Fix calc.py\n\ncalc.py\n```python\n{CALC}```"
+ANEW = SHOWN.replace("return a - b", "...") + "\n\nadd(1, 2) must give 3.\nWrite add anew."
+NO_PYTHON, ANSWER_WITH_ADD = "The block is not Python.", "Answer with calc.py and the new text of add."
+
+
+@pytest.mark.parametrize(
+    ("failures", "told"),
+    [
+        (0, f"{SHOWN}\n\n{FOUND}"),
+        (1, ANEW),
+        (2, f"{SHOWN}\n\n{NO_PYTHON}\n{ANSWER_WITH_ADD}"),
+        (3, ANEW),
+        (4, f"{SHOWN}\n\n{NO_PYTHON}\n{ANSWER_WITH_ADD}"),
+    ],
+)
+def test_each_failure_makes_another_request_of_the_same_facts(failures: int, told: str) -> None:
+    steps = [message for _ in range(failures) for message in step(failed(NO_PYTHON))]
+    prompt = built(BLOCKS, [TASK, *ahead(read(CALC), EVIDENCE), *steps])
+    assert (request_of(prompt), prompt.failed_tries) == (told, failures)
+
+
+@pytest.mark.parametrize(
+    ("asked", "opened", "told"),
+    [
+        (0, 1, ANEW),
+        (1, 0, ANEW),
+        (2, 0, f"{SHOWN}\n\n{FOUND}\n{ANSWER_WITH_ADD}"),
+        (2, 1, f"{SHOWN}\n\nSend it again.\n{ANSWER_WITH_ADD}"),
+        (2, 2, f"{SHOWN}\n\nSend it again.\n{ANSWER_WITH_ADD}"),
+        (3, 1, ANEW),
+    ],
+)
+def test_corrections_of_the_turn_count_as_failures_after_they_are_settled(asked: int, opened: int, told: str) -> None:
+    history = [TASK, *ahead(read(CALC), EVIDENCE)]
+    corrections = [Correction(reply="x", prompt="Send it again.")] * opened
+    for profile in (BLOCKS, NATIVE_BLOCKS):
+        prompt = build_prompt(profile, [READ], history, corrections, 0.0, asked)
+        failures = max(asked, opened)
+        assert prompt.messages[-1] == user(told)
+        assert (prompt.failed_tries, prompt.temperature) == (failures, 0.8 if failures > 1 else 0.0)
+
+
+@pytest.mark.parametrize("content", [CALC.replace("add", "sub"), CALC * 2, "def add(a, b): return a - b\n", "add ="])
+def test_what_cannot_be_hidden_is_shown_as_it_is(content: str) -> None:
+    history = [TASK, *ahead(read(content), EVIDENCE), *step(failed(NO_PYTHON))]
+    told = request_of(built(BLOCKS, history))
+    assert told.startswith(f"Fix calc.py\n\n{render_file('calc.py', content)}\n\n{NO_PYTHON}\nAnswer with calc.py")
+
+
+@pytest.mark.parametrize("failures", [1, 2])
+def test_without_an_example_that_fails_a_body_is_not_hidden(failures: int) -> None:
+    steps = [message for _ in range(failures) for message in step(failed(NO_PYTHON))]
+    told = request_of(built(BLOCKS, [HumanMessage("Fix add in calc.py."), *step(read(CALC)), *steps]))
+    assert told == f"{SHOWN.replace('Fix calc.py', 'Fix add in calc.py.')}\n\n{NO_PYTHON}\n{ANSWER_WITH_ADD}"
+
+
+UTIL = "def low(text):\n    return text\n"
+
+
+@pytest.mark.parametrize(
+    ("task", "files", "last"),
+    [
+        ("Fix add.", {"calc.py": CALC, "util.py": UTIL}, "Answer with calc.py and the new text of add."),
+        (
+            "low gives the wrong text",
+            {"calc.py": CALC, "util.py": UTIL},
+            "Answer with util.py and the new text of low.",
+        ),
+        (
+            "Fix add and low.",
+            {"calc.py": CALC, "util.py": UTIL},
+            "Answer with the path of the file and the new text of ",
+        ),
+        ("Fix it.", {"calc.py": CALC, "util.py": UTIL}, "Answer with the path of the file and the new text of "),
+        ("Fix it.", {"calc.py": CALC}, "Answer with calc.py and the new text of what changes."),
+        ("Set depth to 3.", {"limits.json": "{}\n"}, "Answer with limits.json and the new text of what changes."),
+        ("Fix it.", {}, "Answer with the path of the file and the new text of what changes."),
+        ("Hello.", {"calc.py": CALC}, "Answer in words."),
+    ],
+)
+def test_after_a_failure_the_last_line_says_how_to_answer(task: str, files: dict[str, str], last: str) -> None:
+    shown = [message for path, content in files.items() for message in step(read(content, path), path=path)]
+    for correction in ([], [Correction(reply="x", prompt="Send it again.")]):
+        steps = step(failed(NO_PYTHON)) if not correction else []
+        told = request_of(built(BLOCKS, [HumanMessage(task), *shown, *steps], *correction))
+        failure, _, line = told.rpartition("\n\n")[2].rpartition("\n")
+        assert (failure, line.startswith(last)) == (correction[0].prompt if correction else NO_PYTHON, True)
+    assert "Answer" not in request_of(built(BLOCKS, [HumanMessage(task), *shown]))
+
+
+def test_a_file_that_is_named_and_not_there_is_to_be_made() -> None:
+    history = [HumanMessage("Create colors.md with red in it."), *step(read(CALC))]
+    told = f"Create colors.md with red in it.\n\n{render_file('calc.py', CALC)}\n\nThere is no colors.md yet."
+    assert request_of(built(BLOCKS, history)) == told
+    asked = request_of(built(BLOCKS, history, Correction(reply="x", prompt="Send it again.")))
+    assert asked == f"{told}\n\nSend it again.\nAnswer with colors.md and its whole text."
+    made = request_of(built(BLOCKS, [*history, *step(edited("colors.md"))]))
+    assert "There is no" not in made
+
+
+def ahead(*results: ToolResult) -> list[AnyMessage]:
+    """The step that was made before the model was asked."""
+    tools = ["run_checks" if result is EVIDENCE else "read_file" for result in results]
+    done = [CallResult(call_id=f"a{at}", tool=tools[at], result=result) for at, result in enumerate(results)]
+    calls = [ToolCall(call_id=each.call_id, tool=each.tool, arguments={}, raw_arguments="{}") for each in done]
+    return settle_exchange(ModelReply(text="x", preloaded=True), calls, done, Protocol.TEXT)
+
+
 def test_only_the_last_failures_are_told() -> None:
     results = [CallResult(call_id=f"c{at}", tool="f", result=failed(f"failure {at}")) for at in range(3)]
     calls = [ToolCall(call_id=result.call_id, tool="f", arguments={}, raw_arguments="{}") for result in results]
@@ -120,7 +239,9 @@ def test_from_the_second_failure_on_a_small_model_is_sampled(
 ) -> None:
     history = [TASK, *(message for _ in range(failures) for message in step(failed("no")))]
     asked = [Correction(reply="x", prompt="y")] * corrections
-    assert built(BLOCKS, history, *asked, temperature=given_temperature).temperature == expected
+    for profile in (BLOCKS, NATIVE_BLOCKS):
+        prompt = built(profile, history, *asked, temperature=given_temperature)
+        assert (prompt.temperature, prompt.failed_tries) == (expected, failures + corrections)
     for profile in (TEXT, NATIVE):
         assert built(profile, history, *asked, temperature=given_temperature).temperature == given_temperature
 
@@ -139,6 +260,39 @@ def test_the_examples_are_turns_in_the_form_that_the_reader_reads() -> None:
         assert edit.args["path"] == path
 
 
+def test_the_worked_repair_shows_a_real_failure_and_its_real_mending() -> None:
+    """The example shows the file, what its examples gave, and a reply that makes them right."""
+    [shown] = [file for task, file, _ in texts.EXAMPLES if "names.py" in task]
+    [file] = [
+        str(each.args["content"])
+        for each in read_blocks(shown, ["names.py"]).outcomes
+        if isinstance(each, ToolInvocation)
+    ]
+    found = shown.rpartition("\n\n")[2]
+    assert failing_examples(file) == [found]
+    start = file.index("def initials")
+    mended = file[:start] + EXAMPLE_EDITS["names.py"] + file[file.index("\n\ndef greeting") :]
+    assert failing_examples(mended) == []
+
+
+def failing_examples(source: str) -> list[str]:
+    """What the examples of a module come to that do not hold, in the words of the checks."""
+    names: dict[str, Any] = {}
+    exec(compile(source, "names.py", "exec"), names)  # noqa: S102 - the text of our own prompt
+    examples = [
+        each
+        for _, kind in sorted(names.items())
+        for each in doctest.DocTestParser().get_examples(kind.__doc__ or "")
+        if callable(kind)
+    ]
+    results = [(each, repr(eval(each.source, names))) for each in examples]  # noqa: S307 - the same
+    return [
+        f"{each.source.strip()} gives {got}, but must give {each.want.strip()}."
+        for each, got in results
+        if got != each.want.strip()
+    ]
+
+
 def test_the_block_form_tells_only_of_tools_that_a_model_cannot_do_without() -> None:
     own = ToolSpec(name="deploy", description="Deploy it.", parameters={}, effect=Effect.NONE)
     told = {
@@ -155,3 +309,63 @@ def test_the_block_form_tells_only_of_tools_that_a_model_cannot_do_without() -> 
         "own": f"{more}- deploy({{}}): Deploy it.",
         "owed": f"{more}{describe_tool(told['owed'][-1])}",
     }
+
+
+# --- In the native protocol
+
+
+def test_in_the_native_protocol_the_same_is_asked_with_two_tools_to_look_with() -> None:
+    history = [TASK, *step(read(CALC)), *step(failed("no"))]
+    text, native = built(BLOCKS, history, temperature=0.1), built(NATIVE_BLOCKS, history, temperature=0.1)
+    system = {"role": "system", "content": texts.NATIVE_BLOCKS_SYSTEM}
+    assert native == Prompt(
+        messages=(system, *text.messages[1:]), tools=(native_tool(READ),), temperature=0.1, failed_tries=1
+    )
+
+
+def test_in_the_native_protocol_tools_are_told_of_natively() -> None:
+    own = ToolSpec(name="deploy", description="Deploy it.", parameters={}, effect=Effect.NONE)
+    owed = offered(EditForm.BLOCKS, {"type": "integer"})
+    told: dict[str, tuple[list[ToolSpec], set[str]]] = {
+        "usual": (offered(EditForm.BLOCKS), {"read_file", "search_files"}),
+        "own": ([READ, own], {"read_file", "deploy"}),
+        "owed": (owed, {"read_file", "search_files", "final_answer"}),
+    }
+    for specs, names in told.values():
+        prompt = build_prompt(NATIVE_BLOCKS, specs, [TASK], (), 0.0)
+        assert {tool["function"]["name"] for tool in prompt.tools} == names
+        assert len(prompt.tools) == len(names)
+        assert prompt.messages[0] == {"role": "system", "content": texts.NATIVE_BLOCKS_SYSTEM}
+    assert "tool:" not in texts.NATIVE_BLOCKS_SYSTEM
+
+
+def test_the_native_history_of_a_turn_is_told_as_facts_too() -> None:
+    found = step(read(CALC), Protocol.NATIVE, text="SAID")
+    earlier: list[AnyMessage] = [HumanMessage("What is here?"), *found, AIMessage("A calculator.")]
+    prompt = built(NATIVE_BLOCKS, [*earlier, TASK, *found])
+    assert prompt.messages[len(FRONT) :] == (
+        user("What is here?"),
+        assistant("A calculator."),
+        user(f"Fix calc.py\n\ncalc.py\n```python\n{CALC}```"),
+    )
+
+
+SMALL_TEXT = TEXT.model_copy(update={"small": True})
+LONG_STOP, SHORT_STOP = ("\ntool_result(", "\ntool_result:", "\nuser: tool_result"), ("\ntool_result(",)
+
+
+@pytest.mark.parametrize(
+    ("profile", "stop"),
+    [
+        (TEXT, SHORT_STOP),
+        (SMALL_TEXT, LONG_STOP),
+        (BLOCKS, SHORT_STOP),
+        (BLOCKS.model_copy(update={"small": True}), LONG_STOP),
+        (NATIVE.model_copy(update={"small": True}), ()),
+        (NATIVE_BLOCKS.model_copy(update={"small": True}), ()),
+    ],
+)
+def test_a_small_model_is_stopped_where_it_invents_what_comes_next(profile: Profile, stop: tuple[str, ...]) -> None:
+    messages: list[JsonMap] = list(built(profile, [TASK]).messages)
+    assert built(profile, [TASK]).stop == stop
+    assert all(each not in f"\n{message['content']}" for message in messages for each in stop)

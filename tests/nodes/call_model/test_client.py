@@ -365,6 +365,13 @@ def test_settings_that_lead_nowhere_connect_to_nothing() -> None:
     assert (connections.is_embedded("m", None), connections.is_embedded(None, None)) == (False, True)
 
 
+def test_the_name_of_the_model_is_told_without_asking_its_endpoint() -> None:
+    connections, url = Connections(environment()), "http://127.0.0.1:9/v1"
+    settings = [(None, None), ("local", url), ("m", url), (None, url), ("m", None)]
+    names = ["qwen2.5-coder-1.5b", "qwen2.5-coder-1.5b", "m", "", ""]
+    assert [connections.model_name(*each) for each in settings] == names
+
+
 def test_the_embedded_model_is_started_or_says_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
     absent = ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message="Run `mendgraph model pull`.")
     connections = Connections(environment())

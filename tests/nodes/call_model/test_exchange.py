@@ -17,12 +17,13 @@ from nodes.call_model.exchange import (
     Wait,
     exchange,
 )
-from nodes.call_model.ledger import RunLimits, Spending, estimate_tokens, exhausted_limit
+from nodes.call_model.ledger import Mending, RunLimits, Spending, estimate_tokens, exhausted_limit
 from nodes.call_model.model import Call
 from nodes.call_model.prompt import build_prompt
 from nodes.call_model.retry import TRANSIENT
 from nodes.records import (
     Correction,
+    EditForm,
     ModelReply,
     Profile,
     ProviderErrorKind,
@@ -92,6 +93,32 @@ def test_a_reply_is_paid_and_counts_a_step() -> None:
     effects, update = play([REPLY], settings, state(step=4))
     assert effects == [Connect(model="m", base_url="http://h"), sending(timeout_s=60.0, seed=7)]
     assert update == {"reply": REPLY, "spending": spent(1, 70, 3, 2.0), "step": 5}
+
+
+@pytest.mark.parametrize(("seed", "sent"), [(None, None), (0, 2), (7, 9), (2**31 - 1, 1)])
+def test_each_try_in_block_form_has_a_seed_of_its_own(seed: int | None, sent: int | None) -> None:
+    corrections = [Correction(reply="x", prompt="y")] * 2
+    settings, given = CallSettings(seed=seed), state(corrections=corrections)
+    [_, call], _ = play([REPLY], settings, given | {"profile": Profile(edit_form=EditForm.BLOCKS)})
+    assert isinstance(call, Send)
+    assert (call.call.prompt.failed_tries, call.call.seed) == (2, sent)
+    [_, call], _ = play([REPLY], settings, given)
+    assert isinstance(call, Send)
+    assert (call.call.prompt.failed_tries, call.call.seed) == (0, seed)
+
+
+@pytest.mark.parametrize(("opened", "asked", "tries"), [(0, 2, 2), (1, 3, 3), (2, 0, 2), (0, 0, 0)])
+def test_corrections_that_are_settled_count_as_tries_of_the_turn(opened: int, asked: int, tries: int) -> None:
+    given = state(
+        corrections=[Correction(reply="x", prompt="y")] * opened,
+        spending=Spending(mending=Mending(asked_again=asked)),
+        profile=Profile(edit_form=EditForm.BLOCKS),
+    )
+    [_, call], update = play([REPLY], CallSettings(seed=10), given)
+    assert isinstance(call, Send)
+    assert call.call.prompt == build_prompt(given["profile"], [], [TASK], given["corrections"], 0.0, asked)
+    assert (call.call.prompt.failed_tries, call.call.seed) == (tries, 10 + tries)
+    assert update["spending"] == spent(1, 70, 3, 2.0).model_copy(update={"mending": Mending(asked_again=asked)})
 
 
 def test_a_preloaded_reply_costs_nothing() -> None:

@@ -6,11 +6,13 @@ from hypothesis import given, settings, strategies as st
 from nodes.call_model.budget import APILimits, APIUsageStats
 from nodes.call_model.ledger import (
     MIN_OUTPUT_TOKENS,
+    Mending,
     Reservation,
     RunLimits,
     Spending,
     begin_turn,
     cost_usd,
+    count_mending,
     estimate_tokens,
     exhausted_limit,
     reserve,
@@ -110,17 +112,19 @@ def assert_no_token_limit_is_passed(spending: Spending, limits: RunLimits) -> No
 
 
 SPENDINGS = st.builds(
-    lambda calls, tokens, turn, steps, seconds: Spending(
+    lambda calls, tokens, turn, steps, seconds, mended: Spending(
         usage=APIUsageStats(calls, tokens[0] + turn[0], tokens[1] + turn[1], min(calls, 3)),
         at_turn_start=APIUsageStats(0, tokens[0], tokens[1], 0),
         steps=steps,
         seconds=seconds,
+        mending=Mending(rescued=mended[0], asked_again=mended[1], cut=mended[2]),
     ),
     st.integers(0, 12),
     st.tuples(TOKENS, TOKENS),
     st.tuples(TOKENS, TOKENS),
     st.integers(0, 6),
     SECONDS,
+    st.tuples(*[st.integers(0, 5)] * 3),
 )
 
 
@@ -143,6 +147,7 @@ def test_a_new_turn_resets_only_the_turn(spending: Spending) -> None:
     assert fresh == Spending(usage=spending.usage._replace(calls_in_current_turn=0), at_turn_start=fresh.usage)
     report = usage_report(fresh, RunLimits())
     assert [value for name, value in report.items() if name.endswith("current_turn")] == [0, 0, 0, 0, 0.0]
+    assert not [name for name in report if name.startswith("replies_")]
 
 
 @given(SPENDINGS, TOKENS, TOKENS, SECONDS, st.integers(1, 5))
@@ -283,3 +288,41 @@ def test_the_report_holds_json_values() -> None:
         "seconds_in_current_turn": 1.235,
         "cost_usd": 0.002,
     }
+
+
+# --- Replies that had to be mended
+
+
+@given(SPENDINGS, st.integers(0, 3), st.integers(0, 3), st.integers(0, 3))
+def test_mended_replies_add_up_and_cost_nothing(spending: Spending, rescued: int, asked: int, cut: int) -> None:
+    old = spending.mending
+    new = Mending(rescued=old.rescued + rescued, asked_again=old.asked_again + asked, cut=old.cut + cut)
+    counted = count_mending(spending, rescued=rescued, asked_again=asked, cut=cut)
+    assert counted == spending.model_copy(update={"mending": new})
+    assert count_mending(spending) == spending
+
+
+@given(SPENDINGS, LIMITS, TOKENS)
+def test_mended_replies_are_no_limit(spending: Spending, limits: RunLimits, estimated: int) -> None:
+    unmended = spending.model_copy(update={"mending": Mending()})
+    assert exhausted_limit(spending, limits) == exhausted_limit(unmended, limits)
+    assert reserve(spending, limits, estimated) == reserve(unmended, limits, estimated)
+
+
+@pytest.mark.parametrize(
+    ("mending", "told"),
+    [
+        (Mending(), {}),
+        (Mending(rescued=2), {"replies_rescued": 2}),
+        (Mending(asked_again=1), {"replies_asked_again": 1}),
+        (Mending(cut=3), {"replies_cut": 3}),
+        (
+            Mending(rescued=1, asked_again=2, cut=3),
+            {"replies_rescued": 1, "replies_asked_again": 2, "replies_cut": 3},
+        ),
+    ],
+)
+def test_the_report_tells_only_of_what_had_to_be_mended(mending: Mending, told: dict[str, int]) -> None:
+    report = usage_report(spent(mending=mending), RunLimits())
+    assert report == {**usage_report(spent(), RunLimits()), **told}
+    assert list(report)[-1] == "cost_usd"

@@ -40,13 +40,23 @@ def test_the_terminal_tool_shows_the_schema_of_the_answer() -> None:
     assert parameters["properties"] == {**plain[-1].parameters["properties"], "value": SCHEMA}
     assert parameters["required"] == ["answer", "value"]
     assert owes_a_value(told[-1])
-    hidden = {"edit_blocks", "apply_patch", "multi_edit", "append_file"}
+    hidden = {"edit_blocks", "apply_patch", "multi_edit", "append_file", "run_checks"}
     assert [*plain] == [spec for spec in SPECS if spec.name not in hidden]
 
 
 def test_all_tools_of_the_form_may_be_offered() -> None:
     offered = offered_tools(SPECS, EditForm.REPLACE, read_only=False, answer_schema=None, few=False)
-    assert {spec.name for spec in SPECS} - {spec.name for spec in offered} == {"edit_blocks", "apply_patch"}
+    hidden = {"edit_blocks", "apply_patch", "run_checks"}
+    assert {spec.name for spec in SPECS} - {spec.name for spec in offered} == hidden
+
+
+@pytest.mark.parametrize("edit_form", list(EditForm))
+@pytest.mark.parametrize("few", [True, False])
+def test_the_machines_own_checks_are_offered_to_no_model(edit_form: EditForm, few: bool) -> None:
+    assert "run_checks" in {spec.name for spec in SPECS}
+    for usable in (None, frozenset({"read_file", "run_checks"})):
+        offered = offered_tools(SPECS, edit_form, read_only=False, answer_schema=None, usable=usable, few=few)
+        assert "run_checks" not in {spec.name for spec in offered}
 
 
 def test_what_a_run_cannot_use_is_not_offered() -> None:

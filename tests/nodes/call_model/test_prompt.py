@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given, strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage
 
+from nodes.call_model.constrained import calls_schema
 from nodes.call_model.ledger import estimate_tokens
-from nodes.call_model.prompt import NATIVE_SYSTEM, TEXT_SYSTEM, Prompt, build_prompt
+from nodes.call_model.prompt import FREE_RETRIES, NATIVE_SYSTEM, TEXT_SYSTEM, Prompt, build_prompt
 from nodes.call_model.wire import describe_tool
 from nodes.language.blocks import read_blocks
 from nodes.language.text_protocol import extract_tool_invocations_with_errors
@@ -22,6 +23,7 @@ from nodes.records import (
 from tests.nodes.call_model.prompting import (
     BLOCKS,
     NATIVE,
+    NATIVE_BLOCKS,
     READ,
     TASK,
     TEXT,
@@ -105,6 +107,37 @@ def test_open_corrections_stand_at_the_end(profile: Profile) -> None:
     assert prompt.messages[:2] == built(profile, [TASK]).messages
 
 
+MALFORMED = Correction(reply="read_file(", prompt="Fix it.")
+REPAIR = Correction(reply="read_file(", prompt="Fix it.", schema_repair=True)
+CLAIM = Correction(reply="Fixed.", prompt="No file was changed.", claim=True)
+
+
+@pytest.mark.parametrize("profile", [TEXT, NATIVE])
+@pytest.mark.parametrize(
+    ("corrections", "bound"),
+    [
+        ([], False),
+        ([MALFORMED], False),
+        ([MALFORMED] * 2, True),
+        ([MALFORMED, REPAIR, REPAIR], True),
+        ([CLAIM, CLAIM], False),
+        ([MALFORMED, CLAIM], False),
+        ([CLAIM, MALFORMED, MALFORMED], True),
+        ([MALFORMED, MALFORMED, CLAIM], False),
+    ],
+)
+def test_from_the_second_correction_of_its_form_on_a_reply_is_decoded_under_the_tools_schema(
+    corrections: list[Correction], bound: bool, profile: Profile
+) -> None:
+    assert FREE_RETRIES == 2
+    assert built(profile, [TASK], *corrections).response_schema == (calls_schema([READ]) if bound else None)
+
+
+@pytest.mark.parametrize("profile", [BLOCKS, NATIVE_BLOCKS])
+def test_a_block_is_never_decoded_under_a_schema(profile: Profile) -> None:
+    assert built(profile, [TASK], *[MALFORMED] * 3).response_schema is None
+
+
 RESULTS = st.one_of(
     st.builds(lambda content: ToolResult.success(path="calc.py", content=content), st.text(max_size=20)),
     st.builds(lambda message: ToolResult.failure(ToolErrorCode.NOT_FOUND, message), st.text(max_size=20)),
@@ -129,10 +162,12 @@ def test_prompts_are_short() -> None:
     [system, *_] = build_prompt(TEXT, specs, [TASK], (), 0.0).messages
     assert len(system["content"]) / 4 < 600
     blocks = build_prompt(BLOCKS, offered(EditForm.BLOCKS), [TASK], (), 0.0)
-    assert blocks.characters() / 4 < 400
+    assert blocks.characters() / 4 < 500
+    native = build_prompt(NATIVE_BLOCKS, offered(EditForm.BLOCKS), [TASK], (), 0.0)
+    assert len(json.dumps(native.messages)) <= len(json.dumps(blocks.messages))
 
 
-@pytest.mark.parametrize("profile", [TEXT, BLOCKS])
+@pytest.mark.parametrize("profile", [TEXT, BLOCKS, NATIVE_BLOCKS])
 def test_a_prompt_that_comes_back_calls_nothing_that_writes(profile: Profile) -> None:
     specs = offered(profile.edit_form)
     effects = {spec.name: spec.effect for spec in specs}
@@ -142,7 +177,7 @@ def test_a_prompt_that_comes_back_calls_nothing_that_writes(profile: Profile) ->
     assert read_blocks(echoed, ["calc.py"]).outcomes == []
 
 
-@given(st.sampled_from([TEXT, NATIVE, BLOCKS]), st.text(max_size=200), st.text(max_size=200))
+@given(st.sampled_from([TEXT, NATIVE, BLOCKS, NATIVE_BLOCKS]), st.text(max_size=200), st.text(max_size=200))
 def test_the_estimate_counts_everything_that_is_sent(profile: Profile, task: str, content: str) -> None:
     history = [HumanMessage(task), *step(read(content), profile.protocol)]
     prompt = built(profile, history)
@@ -155,3 +190,10 @@ def test_the_estimate_counts_everything_that_is_sent(profile: Profile, task: str
 def test_a_character_of_another_script_counts_as_a_token() -> None:
     letters, characters = (built(TEXT, [HumanMessage(text * 300)]).characters() for text in ("a", "字"))
     assert characters - letters == 600
+
+
+def test_the_schema_of_the_reply_counts_as_sent() -> None:
+    free = Prompt(messages=(user("Fix calc.py"),))
+    schema = {"type": "object", "anyOf": [{"type": "object"}]}
+    bound = free.model_copy(update={"response_schema": schema})
+    assert (free.response_schema, bound.characters() - free.characters()) == (None, len(json.dumps(schema)))

@@ -24,14 +24,19 @@ LISTING = {"entries": ["calc.py", "src/"], "has_more": False}
 def step(*results: ToolResult, protocol: Protocol = Protocol.TEXT) -> list[AnyMessage]:
     """One exchange whose calls came to these results."""
     items = [
-        ToolCall(call_id=f"c{index}", tool="some_tool", arguments={}, raw_arguments="{}")
-        for index in range(len(results))
+        ToolCall(call_id=f"c{index}", tool=tool_of(result), arguments={}, raw_arguments="{}")
+        for index, result in enumerate(results)
     ]
     done = [
         CallResult(call_id=item.call_id, tool=item.tool, result=result)
         for item, result in zip(items, results, strict=True)
     ]
     return settle_exchange(ModelReply(text="tool: some_tool({})"), items, done, protocol)
+
+
+def tool_of(result: ToolResult) -> str:
+    """The checks have a result of their own, so it tells them from the others."""
+    return "run_checks" if result.error and result.error == found(result.error.message).error else "some_tool"
 
 
 def read(path: str, content: str, **data: Any) -> ToolResult:
@@ -44,6 +49,19 @@ def edited(path: str, **data: Any) -> ToolResult:
 
 def failed(message: str, code: ToolErrorCode = ToolErrorCode.INVALID_ARGUMENT) -> ToolResult:
     return ToolResult.failure(code, message)
+
+
+def found(message: str) -> ToolResult:
+    return failed(message, ToolErrorCode.CHECK_FAILED)
+
+
+def refused(message: str) -> ToolResult:
+    """An edit with which a check would fail."""
+    return ToolResult.failure(ToolErrorCode.CHECK_FAILED, message, ("a.py",))
+
+
+def denied(message: str) -> ToolResult:
+    return failed(message, ToolErrorCode.PERMISSION_DENIED)
 
 
 @pytest.mark.parametrize("protocol", list(Protocol))
@@ -81,7 +99,11 @@ def failed(message: str, code: ToolErrorCode = ToolErrorCode.INVALID_ARGUMENT) -
             [[ToolResult.success(matches=[{"path": "a.py", "line": 3, "text": "  def add():\n"}])]],
             TurnView(found=("a.py, line 3: def add():",)),
         ),
-        ([[ToolResult.success(matches=[])]], TurnView(found=('{"matches": []}',))),
+        ([[ToolResult.success(matches=[])]], TurnView()),
+        (
+            [[read("a.py", "x")], [read("a.py", "new", changed=False)]],
+            TurnView(files={"a.py": "new"}, failures=("a.py is shown above: make the edit again.",), failed_steps=1),
+        ),
         ([[ToolResult.success(text="x" * 3_000)]], TurnView(found=(json.dumps({"text": "x" * 3_000})[:FOUND_LIMIT],))),
         ([[ToolResult.success()]], TurnView()),
         ([[failed("one"), failed("two")]], TurnView(failures=("one", "two"), failed_steps=1)),
@@ -91,6 +113,32 @@ def failed(message: str, code: ToolErrorCode = ToolErrorCode.INVALID_ARGUMENT) -
         (
             [[edited("a.py"), failed("two")]],
             TurnView(changed=("a.py",), failures=("two",), failed_steps=1),
+        ),
+        (
+            [[read("a.py", "x"), found("one"), found("two")]],
+            TurnView(files={"a.py": "x"}, evidence=("one", "two")),
+        ),
+        (
+            [[read("a.py", "x"), found("one")], [found("two")]],
+            TurnView(files={"a.py": "x"}, evidence=("one",), failures=("two",), failed_steps=1),
+        ),
+        (
+            [[found("one"), failed("no a.py")], [edited("b.py")]],
+            TurnView(changed=("b.py",), evidence=("one",), failed_steps=1),
+        ),
+        (
+            [[read("a.py", "x"), refused("one")]],
+            TurnView(files={"a.py": "x"}, failures=("one",), failed_steps=1),
+        ),
+        ([[ToolResult.success(checks="passed", paths=["a.py"])]], TurnView()),
+        (
+            [[edited("a.py"), ToolResult.success(checks="none")], [failed("one")]],
+            TurnView(changed=("a.py",), failures=("one",), failed_steps=1),
+        ),
+        ([[denied("Not .env.")]], TurnView(failures=("Not .env.",), failed_steps=1, refused=True)),
+        (
+            [[denied("Not .env.")], [edited("a.py")], [read("b.py", "")]],
+            TurnView(files={"b.py": ""}, changed=("a.py",), failed_steps=1, refused=True),
         ),
         (
             [[failed("one"), failed("Not taken as the final answer.", ToolErrorCode.CANCELLED)]],

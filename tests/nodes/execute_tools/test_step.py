@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 
 from nodes.execute_tools.environment.lease import Lease
 from nodes.execute_tools.registry import ToolContext, ToolOutput
-from nodes.execute_tools.step import StepDone, run_step
+from nodes.execute_tools.step import NOTHING_TO_JUDGE, StepDone, run_step
 from nodes.execute_tools.tool_run import ToolRun
 from nodes.records import (
     CallError,
@@ -212,6 +212,44 @@ def test_a_file_repeated_as_it_is_does_not_stand_in_the_way_beside_a_change(chan
     engine = Engine(read=ToolOutput(OK, changes), edit=ToolOutput(SAME))
     *_, answer = step(engine, [READ, EDIT, ANSWER]).results
     assert answer == (done(ANSWER) if changes else not_yet(ANSWER, 1))
+
+
+CHECKS = call("run_checks").model_copy(update={"implied": True})
+
+
+@pytest.mark.parametrize(
+    ("outputs", "before", "runs"),
+    [
+        ({}, None, True),
+        ({"edit": ToolOutput(FAILED)}, None, False),
+        ({}, settled(EDIT), False),
+        ({"edit": ToolOutput(SAME)}, None, False),
+        ({"read": ToolOutput(OK, changes=(change("b.py"),)), "edit": ToolOutput(SAME)}, None, True),
+    ],
+    ids=["all went well", "a call failed", "a call was denied", "nothing was changed", "the same beside a change"],
+)
+def test_implied_checks_run_only_where_there_is_something_to_judge(
+    outputs: dict[str, ToolOutput], before: CallResult | None, runs: bool
+) -> None:
+    engine = Engine(**outputs)
+    *_, checks, answer = step(engine, [READ, EDIT, CHECKS, ANSWER], [None, before, None, None]).results
+    if runs:
+        assert (checks, answer) == (done(CHECKS), done(ANSWER))
+    else:
+        nothing = ToolResult.failure(ToolErrorCode.CANCELLED, NOTHING_TO_JUDGE)
+        assert (checks, answer.result.ok) == (settled(CHECKS, nothing), False)
+    assert ("run_checks" in [call_id for call_id, *_ in engine.seen]) is runs
+
+
+def test_checks_that_fail_take_the_answer_back() -> None:
+    engine = Engine(run_checks=ToolOutput(FAILED))
+    assert step(engine, [EDIT, CHECKS, ANSWER]).results == [done(EDIT), done(CHECKS, FAILED), not_yet(ANSWER, 1)]
+
+
+def test_checks_that_were_asked_for_run_whatever_went_before() -> None:
+    asked = call("run_checks")
+    engine = Engine(edit=ToolOutput(FAILED))
+    assert step(engine, [EDIT, asked]).results == [done(EDIT, FAILED), done(asked)]
 
 
 PLACES = st.lists(st.tuples(st.sampled_from(["read", "edit", "final_answer"]), st.booleans()), max_size=7)

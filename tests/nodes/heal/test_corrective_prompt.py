@@ -4,11 +4,12 @@ from nodes.heal.corrective_prompt import (
     DEFAULT_SELF_HEALING_CONFIG,
     HealingAttempt,
     HealingResult,
-    Protocol,
+    Manner,
     SelfHealingConfig,
     generate_corrective_prompt,
+    manner_of,
 )
-from nodes.records import ExtractionError, ExtractionErrorType
+from nodes.records import EditForm, ExtractionError, ExtractionErrorType, Profile, Protocol
 
 E = ExtractionErrorType
 SPEC_KINDS = list(E)[:6]
@@ -41,7 +42,7 @@ def prompt_for(*errors: ExtractionError, config: SelfHealingConfig = DEFAULT_SEL
 
 
 def test_the_defaults_are_the_specs() -> None:
-    assert SelfHealingConfig() == SelfHealingConfig(3, True, True, 2) == DEFAULT_SELF_HEALING_CONFIG
+    assert SelfHealingConfig() == SelfHealingConfig(3, True, True, 2, 1) == DEFAULT_SELF_HEALING_CONFIG
     assert SelfHealingConfig(5, False, False) == SelfHealingConfig(
         max_retries=5, include_error_details=False, include_format_reminder=False
     )
@@ -77,7 +78,7 @@ def test_our_own_kinds_say_what_to_do(kind: ExtractionErrorType, remedy: str) ->
 
 
 def test_every_kind_of_ours_has_a_remedy() -> None:
-    for kind in list(E)[6:]:
+    for kind in set(list(E)[6:]) - {E.UNFOUNDED_CLAIM}:
         assert f"- {kind.name}: details\n" not in prompt_for(error(kind))
 
 
@@ -102,10 +103,72 @@ def test_long_details_and_many_errors_are_bounded() -> None:
 
 
 @pytest.mark.parametrize("protocol", ["text", "native"])
-def test_each_protocol_is_reminded_of_its_own_form(protocol: Protocol) -> None:
+def test_each_protocol_is_reminded_of_its_own_form(protocol: Manner) -> None:
     errors = [error(E.INVALID_JSON_SYNTAX)]
     prompt = generate_corrective_prompt(errors, "", DEFAULT_SELF_HEALING_CONFIG, protocol=protocol)
     opening = OPENING if protocol == "text" else "I could not use your tool call. Please fix the following issues:"
     reminder = TEXT_REMINDER if protocol == "text" else NATIVE_REMINDER
     assert prompt == f"{opening}\n- INVALID_JSON_SYNTAX: details\n{reminder}{CLOSING}"
     assert ("tool:" in prompt) == (protocol == "text")
+
+
+# --- In the block form
+
+
+def in_blocks(*errors: ExtractionError, config: SelfHealingConfig = DEFAULT_SELF_HEALING_CONFIG) -> str:
+    return generate_corrective_prompt(errors, "the reply", config, protocol="blocks")
+
+
+def test_in_the_block_form_only_what_was_wrong_is_said() -> None:
+    assert in_blocks(error(E.UNKNOWN_TOOL_NAME, "There is no tool 'x'.")) == "There is no tool 'x'."
+    assert in_blocks(error(E.EMPTY_REPLY, "The reply was empty."), error(E.INVALID_JSON_SYNTAX, "No JSON.")) == (
+        "The reply was empty. Reply with a tool call or with an answer.\nNo JSON."
+    )
+
+
+@pytest.mark.parametrize("config", [DEFAULT_SELF_HEALING_CONFIG, SelfHealingConfig(3, False, False)])
+def test_in_the_block_form_nothing_is_reminded_of_and_nothing_left_out(config: SelfHealingConfig) -> None:
+    for kind in set(E) - {E.UNFOUNDED_CLAIM}:
+        said = in_blocks(error(kind), config=config)
+        assert (said.startswith("details"), said.count("\n")) == (True, 0)
+        assert not {kind.name, "Reminder", "Requirements", "tool:", "retry"} & set(said.replace(":", ": ").split())
+
+
+def test_in_the_block_form_long_details_and_many_errors_are_bounded() -> None:
+    errors = [error(E.EMPTY_TOOL_NAME, "x" * 501), *[error(E.EMPTY_TOOL_NAME, "y")] * 7]
+    assert in_blocks(*errors) == "\n".join([f"{'x' * 497}...", *["y"] * 4])
+
+
+@pytest.mark.parametrize(
+    ("profile", "lines", "manner"),
+    [
+        (Profile(protocol=Protocol.TEXT), ["calc.py"], "text"),
+        (Profile(protocol=Protocol.TEXT, edit_form=EditForm.PATCH), ["tool: x"], "text"),
+        (Profile(protocol=Protocol.NATIVE), ["tool: x"], "native"),
+        (Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS), ["calc.py"], "blocks"),
+        (Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS), [], "blocks"),
+        (Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS), ["a tool: x"], "blocks"),
+        (Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS), ["calc.py", "  tool: x"], "text"),
+        (Profile(protocol=Protocol.NATIVE, edit_form=EditForm.BLOCKS), ["tool: x"], "blocks"),
+    ],
+)
+def test_who_is_asked_for_blocks_is_spoken_to_of_lines_only_where_one_went_wrong(
+    profile: Profile, lines: list[str], manner: Manner
+) -> None:
+    errors = [ExtractionError(E.TRUNCATED_REPLY, 1, line, "Cut.") for line in lines]
+    assert manner_of(profile, errors) == manner
+
+
+# --- An answer that is not borne out
+
+
+@pytest.mark.parametrize("protocol", ["text", "native", "blocks"])
+def test_an_answer_that_is_not_borne_out_is_met_with_the_facts_alone(protocol: Manner) -> None:
+    errors = [
+        error(E.EMPTY_TOOL_NAME),
+        error(E.UNFOUNDED_CLAIM, "No file was changed. Change it."),
+        error(E.EMPTY_REPLY),
+    ]
+    for config in (DEFAULT_SELF_HEALING_CONFIG, SelfHealingConfig(3, False, False)):
+        prompt = generate_corrective_prompt(errors, "I fixed it.", config, protocol=protocol)
+        assert prompt == "No file was changed. Change it."

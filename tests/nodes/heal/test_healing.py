@@ -13,11 +13,13 @@ from nodes.heal.healing import (
     HealingResult,
     attempt_extraction_with_healing,
     decide_healing,
+    decide_next,
     is_call_in_another_form,
     is_schema_failure,
+    is_unfounded,
 )
 from nodes.language.text_protocol import extract_tool_invocations_with_errors
-from nodes.records import ExtractionError, ExtractionErrorType, StopCause, StopReason, ToolInvocation
+from nodes.records import Correction, ExtractionError, ExtractionErrorType, StopCause, StopReason, ToolInvocation
 
 E = ExtractionErrorType
 KNOWN = frozenset({"read_file"})
@@ -154,6 +156,72 @@ def test_each_count_has_its_limit(
         assert decision == HealingDecision(HealingAction.EXHAUSTED, cause)
 
 
+@pytest.mark.parametrize(
+    ("kinds", "met", "max_claims", "again"),
+    [
+        ([E.UNFOUNDED_CLAIM], 0, 1, True),
+        ([E.UNFOUNDED_CLAIM], 1, 1, False),
+        ([E.UNFOUNDED_CLAIM], 2, 3, True),
+        ([E.UNFOUNDED_CLAIM], 3, 3, False),
+        ([E.UNFOUNDED_CLAIM], 0, 0, False),
+        ([E.UNFOUNDED_CLAIM, E.EMPTY_TOOL_NAME], 1, 1, False),
+        ([E.EMPTY_TOOL_NAME], 9, 1, True),
+    ],
+)
+def test_an_answer_is_met_with_the_facts_so_often(
+    kinds: list[ExtractionErrorType], met: int, max_claims: int, again: bool
+) -> None:
+    decision = decide_healing(errors_of(*kinds), 2, 1, SelfHealingConfig(max_claims=max_claims), claims_met=met)
+    if again:
+        assert decision == HealingDecision(HealingAction.TRY_AGAIN)
+        return
+    cause = StopCause(
+        reason=StopReason.NOTHING_CHANGED,
+        message="No file was changed, although a change was asked for.",
+        diagnostics=tuple(f"{'' if not at else f'line {at}: '}{kind.name}: details" for at, kind in enumerate(kinds)),
+    )
+    assert decision == HealingDecision(HealingAction.EXHAUSTED, cause)
+
+
+def counted(
+    now: ExtractionErrorType, *before: ExtractionErrorType, opened: int | None = None, config: SelfHealingConfig
+) -> HealingAction:
+    """What becomes of a reply after failures of these kinds, of which the last `opened` are open corrections."""
+    attempts = [HealingAttempt(at, "said", errors_of(kind), "again") for at, kind in enumerate(before)]
+    corrections = [
+        Correction(
+            reply="said",
+            prompt="again",
+            schema_repair=is_schema_failure(attempt.errors),
+            claim=is_unfounded(attempt.errors),
+        )
+        for attempt in attempts
+    ][len(before) - (len(before) if opened is None else opened) :]
+    return decide_next(errors_of(now), corrections, attempts, config).action
+
+
+AGAIN, OVER = HealingAction.TRY_AGAIN, HealingAction.EXHAUSTED
+
+
+def test_each_sort_of_failure_is_counted_by_itself() -> None:
+    config = SelfHealingConfig(max_retries=2, max_schema_repairs=1, max_claims=2)
+    claim, schema, form = E.UNFOUNDED_CLAIM, E.INVALID_ARGUMENTS, E.EMPTY_TOOL_NAME
+    assert counted(form, claim, claim, schema, form, config=config) is AGAIN
+    assert counted(form, claim, form, schema, form, config=config) is OVER
+    assert counted(schema, claim, claim, form, form, config=config) is AGAIN
+    assert counted(schema, schema, claim, config=config) is OVER
+    assert counted(claim, form, form, schema, claim, config=config) is AGAIN
+    assert counted(claim, claim, form, claim, config=config) is OVER
+
+
+def test_claims_are_counted_through_the_turn_and_the_others_while_they_are_open() -> None:
+    config = SelfHealingConfig(max_retries=1, max_schema_repairs=1, max_claims=1)
+    assert counted(E.UNFOUNDED_CLAIM, E.UNFOUNDED_CLAIM, opened=0, config=config) is OVER
+    assert counted(E.EMPTY_TOOL_NAME, E.EMPTY_TOOL_NAME, opened=0, config=config) is AGAIN
+    assert counted(E.INVALID_ARGUMENTS, E.INVALID_ARGUMENTS, opened=0, config=config) is AGAIN
+    assert counted(E.EMPTY_TOOL_NAME, E.UNFOUNDED_CLAIM, E.EMPTY_TOOL_NAME, opened=1, config=config) is OVER
+
+
 def test_diagnostics_are_bounded_and_name_the_line() -> None:
     errors = [ExtractionError(E.EMPTY_TOOL_NAME, 4, "line", "x" * 900)] * 9
     cause = decide_healing(errors, 3, 0, DEFAULT_SELF_HEALING_CONFIG).cause
@@ -171,14 +239,30 @@ def test_diagnostics_are_bounded_and_name_the_line() -> None:
 def test_asking_again_always_ends(
     kinds: list[ExtractionErrorType], extraction: int, schema: int, max_retries: int, max_repairs: int
 ) -> None:
-    """Whoever raises the count that `is_schema_failure` names reaches EXHAUSTED."""
+    """Whoever raises the count that `is_unfounded` or `is_schema_failure` names reaches EXHAUSTED."""
     errors = errors_of(*kinds)
-    config = SelfHealingConfig(max_retries=max_retries, max_schema_repairs=max_repairs)
-    asked = 0
-    while decide_healing(errors, extraction, schema, config).action is HealingAction.TRY_AGAIN:
-        extraction, schema = extraction + (not is_schema_failure(errors)), schema + is_schema_failure(errors)
+    config = SelfHealingConfig(max_retries=max_retries, max_schema_repairs=max_repairs, max_claims=max_retries)
+    asked = claims = 0
+    while decide_healing(errors, extraction, schema, config, claims).action is HealingAction.TRY_AGAIN:
+        if is_unfounded(errors):
+            claims += 1
+        else:
+            extraction, schema = extraction + (not is_schema_failure(errors)), schema + is_schema_failure(errors)
         asked += 1
     assert asked <= max(max_retries, max_repairs)
+
+
+@given(st.lists(st.sampled_from(list(E)), max_size=40), st.integers(0, 3), st.integers(0, 3), st.integers(0, 3))
+def test_a_model_that_fails_in_any_way_is_asked_again_a_bounded_number_of_times(
+    kinds: list[ExtractionErrorType], max_retries: int, max_repairs: int, max_claims: int
+) -> None:
+    config = SelfHealingConfig(max_retries=max_retries, max_schema_repairs=max_repairs, max_claims=max_claims)
+    failed: list[ExtractionErrorType] = []
+    for kind in kinds:
+        if counted(kind, *failed, config=config) is OVER:
+            break
+        failed.append(kind)
+    assert len(failed) <= max_retries + max_repairs + max_claims
 
 
 def test_no_errors_are_no_schema_failure() -> None:
@@ -189,7 +273,13 @@ def test_no_errors_are_no_schema_failure() -> None:
 
 @pytest.mark.parametrize("kind", E)
 def test_only_a_whole_reply_is_read_as_it_is(kind: ExtractionErrorType) -> None:
-    assert is_call_in_another_form(errors_of(kind)) is (kind is E.MISSING_TOOL_PREFIX)
+    assert is_call_in_another_form(errors_of(kind)) is (kind in {E.MISSING_TOOL_PREFIX, E.INVALID_JSON_SYNTAX})
+
+
+@pytest.mark.parametrize("kind", E)
+def test_only_an_answer_can_be_unfounded(kind: ExtractionErrorType) -> None:
+    assert is_unfounded(errors_of(E.EMPTY_TOOL_NAME, kind)) is (kind is E.UNFOUNDED_CLAIM)
+    assert not is_unfounded([])
 
 
 def test_the_specs_names_come_from_here_too() -> None:

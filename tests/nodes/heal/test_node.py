@@ -1,8 +1,8 @@
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
-from nodes.heal.corrective_prompt import HealingAttempt, SelfHealingConfig, generate_corrective_prompt
+from nodes.heal.corrective_prompt import HealingAttempt, Manner, SelfHealingConfig, generate_corrective_prompt
 from nodes.heal.healing import decide_healing
 from nodes.heal.node import HealState, heal
 from nodes.records import (
@@ -22,6 +22,7 @@ from nodes.records import (
 
 CONFIG = SelfHealingConfig(max_retries=2, max_schema_repairs=1)
 DIALECT = '{"name": "read_file", "arguments": {"path": "a"}}'
+OTHER_FORMS = (Kind.MISSING_TOOL_PREFIX, Kind.INVALID_JSON_SYNTAX)
 CALL = ToolCall(call_id="call_3_0", tool="read_file", arguments={"path": "a"}, raw_arguments='{"path": "a"}')
 BROKEN = CallError(
     call_id="call_3_1",
@@ -76,12 +77,21 @@ def test_a_call_in_another_form_is_read_as_it_is(protocol: Protocol, text: str) 
     }
 
 
-@pytest.mark.parametrize("kind", [kind for kind in Kind if kind is not Kind.MISSING_TOOL_PREFIX])
+@pytest.mark.parametrize("kind", [kind for kind in Kind if kind not in OTHER_FORMS])
 def test_nothing_else_is_rescued(kind: Kind) -> None:
     """Above all no reply that was cut, refused or filtered, however complete its call looks."""
     update, asked = healed(kind, ModelReply(text=DIALECT), [CALL])
     assert asked == []
     assert "items" not in update
+
+
+@pytest.mark.parametrize("kind", OTHER_FORMS)
+def test_a_call_with_or_without_its_prefix_may_be_in_another_form(kind: Kind) -> None:
+    update, asked = healed(kind, ModelReply(text=DIALECT), [CALL])
+    assert (asked, update["items"]) == ([(DIALECT, 3)], [CALL])
+    several = [error(kind), error(kind)]
+    update, asked = healed(kind, ModelReply(text=DIALECT), [CALL], errors=several)
+    assert (asked, "items" in update) == ([], False)
 
 
 @pytest.mark.parametrize("items", [[], [BROKEN]])
@@ -147,13 +157,30 @@ def test_without_a_reply_there_is_still_something_to_say() -> None:
         (Profile(protocol=Protocol.TEXT), "calc.py", "text"),
         (Profile(protocol=Protocol.NATIVE), "tool: x", "native"),
         (Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS), "  tool: x", "text"),
-        (Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS), "calc.py", "native"),
-        (Profile(protocol=Protocol.NATIVE, edit_form=EditForm.BLOCKS), "tool: x", "native"),
+        (Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS), "calc.py", "blocks"),
+        (Profile(protocol=Protocol.NATIVE, edit_form=EditForm.BLOCKS), "tool: x", "blocks"),
     ],
 )
 def test_the_reminder_speaks_of_lines_only_to_a_model_that_writes_them(
-    profile: Profile, line: str, manner: Literal["text", "native"]
+    profile: Profile, line: str, manner: Manner
 ) -> None:
     errors = [ExtractionError(Kind.TRUNCATED_REPLY, 1, line, "Cut.")]
     update, _ = healed(Kind.TRUNCATED_REPLY, ModelReply(text="x"), profile=profile, errors=errors)
     assert update["corrections"][0].prompt == generate_corrective_prompt(errors, "x", CONFIG, protocol=manner)
+
+
+def test_an_unfounded_answer_is_met_once_and_then_ends_the_run() -> None:
+    facts = ExtractionError(Kind.UNFOUNDED_CLAIM, 0, "Fixed.", "No file was changed.")
+    update, _ = healed(Kind.UNFOUNDED_CLAIM, ModelReply(text="Fixed."), errors=[facts], corrections=[correction()])
+    first = HealingAttempt(0, "Fixed.", [facts], "No file was changed.")
+    met = Correction(reply="Fixed.", prompt="No file was changed.", claim=True)
+    assert update == {"corrections": [correction(), met], "healing_attempts": [first]}
+    again, _ = healed(Kind.UNFOUNDED_CLAIM, ModelReply(text="Fixed."), errors=[facts], healing_attempts=[first])
+    assert again == {"stop": decide_healing([facts], 0, 0, CONFIG, claims_met=1).cause}
+    assert again["stop"].reason is StopReason.NOTHING_CHANGED
+
+
+def test_the_correction_quotes_all_that_was_said() -> None:
+    calls = (RawCall(call_id="x", tool="final_answer", arguments='{"answer": "Done."}'),)
+    update, _ = healed(Kind.UNFOUNDED_CLAIM, ModelReply(text="I fixed it.", calls=calls), protocol=Protocol.NATIVE)
+    assert update["corrections"][0].reply == 'I fixed it.\nfinal_answer({"answer": "Done."})'

@@ -3,12 +3,18 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.language.dialects import DIALECTS, describe_dialect, looks_like_call, read_dialect
-from nodes.records import ToolInvocation
+from nodes.language.dialects import DIALECTS, Rescue, describe_dialect, looks_like_call, read_dialect, recognised
+from nodes.records import JsonMap, ToolInvocation
 
-KNOWN = frozenset({"read_file", "edit_file"})
+KNOWN = frozenset({"read_file", "edit_file", "multi_edit", "write_file", "list_files"})
+ONLY_REQUIRED = {"read_file": "path"}
+
 JSON_CALL = '{"name": "read_file", "arguments": {"path": "a.py"}}'
 LIST = '[{"tool": "read_file", "args": {}}, {"tool": "edit_file", "args": {"path": "b"}}]'
+FENCED = f"```json\n{JSON_CALL}\n```"
+TAGGED = f"<tool_call>\n{JSON_CALL}\n</tool_call>"
+PYTHON_CALL = 'read_file(path="a.py")'
+PYTHON_FENCED = f"```python\n{PYTHON_CALL}\n```"
 READ: tuple[str, dict[str, Any]] = ("read_file", {"path": "a.py"})
 EDIT_CALL = '{"name": "edit_file", "arguments": {"new_str": "```\nx\n```"}}'
 EDIT: tuple[str, dict[str, Any]] = ("edit_file", {"new_str": "```\nx\n```"})
@@ -16,56 +22,98 @@ EDIT: tuple[str, dict[str, Any]] = ("edit_file", {"new_str": "```\nx\n```"})
 READABLE = [
     ("json", JSON_CALL, [READ]),
     ("json", f"\n  {JSON_CALL}\n", [READ]),
-    ("json", f"```json\n{JSON_CALL}\n```", [READ]),
+    ("json", FENCED, [READ]),
     ("json", f"```\n{JSON_CALL}\n```\n", [READ]),
     ("json", f"~~~ JSON title\r\n{JSON_CALL}\r\n~~~", [READ]),
     ("json", f"```json\n{JSON_CALL}", [READ]),
     ("json", f"Action:\n{JSON_CALL}", [READ]),
-    ("json", f"Action:\n```json\n{JSON_CALL}\n```", [READ]),
+    ("json", f"Action:\n{FENCED}", [READ]),
     ("json", f"Tool call: {JSON_CALL}", [READ]),
-    ("json", '{"tool": "read_file", "parameters": {"path": "a.py"}}', [READ]),
-    ("json", '{"args": {"path": "a.py"}, "name": "read_file"}', [READ]),
     ("json", LIST, [("read_file", {}), ("edit_file", {"path": "b"})]),
     ("json", EDIT_CALL, [EDIT]),
     ("json", f"```json\n{EDIT_CALL}\n```", [EDIT]),
-    ("tool_call_tags", f"<tool_call>\n{JSON_CALL}\n</tool_call>", [READ]),
+    ("json", f"{JSON_CALL}\n{JSON_CALL}", [READ, READ]),
+    ("json", f"{FENCED}\n\n{FENCED}", [READ, READ]),
+    ("json", '{"name": "read_file", "arguments": {"path": "a.py",},}', [READ]),
+    ("tool_call_tags", TAGGED, [READ]),
     ("tool_call_tags", f"<tool_call>{JSON_CALL}</tool_call>\n<tool_call>{JSON_CALL}</tool_call>", [READ, READ]),
-    ("tool_call_tags", f"```xml\n<tool_call>\n{JSON_CALL}\n</tool_call>\n```", [READ]),
+    ("tool_call_tags", f"```xml\n{TAGGED}\n```", [READ]),
+    ("tool_calls_mark", f"[TOOL_CALLS] [{JSON_CALL}]", [READ]),
+    ("python_tag", f"<|python_tag|>{JSON_CALL}", [READ]),
+    ("function_tags", '<function=read_file>{"path": "a.py"}</function>', [READ]),
+    ("react", 'Action: read_file\nAction Input: {"path": "a.py"}', [READ]),
     ("tool_tag", '<tool: read_file({"path": "a.py"})>', [READ]),
-    ("tool_tag", '<tool: read_file({"path": "a.py"}) />', [READ]),
     ("tool_line", '```\ntool: read_file({"path": "a.py"})\n```', [READ]),
     ("tool_line", '```python\ntool: read_file({"path": "a.py"})\n```', [READ]),
     ("tool_line", 'tool: read_file({"path": "a.py"})', [READ]),
     ("bare_call", 'read_file({"path": "a.py"})', [READ]),
     ("bare_call", '```\nread_file({"path": "a.py"})\n```', [READ]),
+    ("python_call", PYTHON_CALL, [READ]),
+    ("python_call", f"tool: {PYTHON_CALL}", [READ]),
+    ("python_call", PYTHON_FENCED, [READ]),
+    ("python_call", f"```tool_code\n{PYTHON_CALL}\n```", [READ]),
+    ("python_call", f"{PYTHON_FENCED}\n{PYTHON_FENCED}", [READ, READ]),
+    ("python_call", "Action: read_file('a.py')", [READ]),
+]
+
+ANNOUNCED = [
+    ("json", f"I will read the file first:\n\n{FENCED}", [READ]),
+    ("json", f"Sure! Let me read it.\n{FENCED}\n", [READ]),
+    ("json", f"I'll read `a.py`:\n{FENCED}", [READ]),
+    ("json", f"Thought: I need to see it.\nNow I will read it.\nAction: {JSON_CALL}", [READ]),
+    ("tool_call_tags", f"I will read the file first.\n{TAGGED}", [READ]),
+    ("react", 'Thought: read it first\nAction: read_file\nAction Input: {"path": "a.py"}', [READ]),
+    ("tool_line", 'Let me look:\n```\ntool: read_file({"path": "a.py"})\n```', [READ]),
+    ("python_call", f"Let's read the file:\n{PYTHON_FENCED}", [READ]),
 ]
 
 ONLY_LOOKS = [
-    ("json", f"I will read the file first.\n\n```json\n{JSON_CALL}\n```"),
     ("json", f"```json\n{JSON_CALL}\n```\nThis reads the file."),
     ("json", f"I will read the file.\n{JSON_CALL}"),
-    ("json", f"{JSON_CALL}\n{JSON_CALL}"),
-    ("json", f"```json\n{JSON_CALL}\n```\n```json\n{JSON_CALL}\n```"),
+    ("json", f"I will read both:\n```json\n{JSON_CALL}\n{JSON_CALL}\n```"),
+    ("json", f"For example:\n{FENCED}"),
+    ("json", f"You could send this:\n{FENCED}"),
+    ("json", f"The log holds one line:\n{FENCED}"),
+    ("json", f"The last answer was\n\n{FENCED}"),
+    ("json", f"I will not run this:\n{FENCED}"),
+    ("json", f"Should I send this?\n{FENCED}"),
+    ("json", f"calls.json\n{FENCED}"),
+    ("json", f"I will create `calls.json`:\n{FENCED}"),
+    ("json", f"I will write it.\n**calls.json**\n\n{FENCED}"),
+    ("json", f"I will write it:\n```json calls.json\n{JSON_CALL}\n```"),
+    ("json", f"```json data/calls.json\n{JSON_CALL}\n```"),
+    ("json", f"I will read it:\n{FENCED}\nor list the files:\n{FENCED}"),
+    ("json", f"{FENCED}\n{PYTHON_FENCED}"),
+    ("json", f"{FENCED}\nAlternatively:\n{FENCED}"),
     ("json", '{"name": "edit_file", "arguments": {"path": "a", "path": "b"}}'),
     ("json", '{"name": "edit_file", "arguments": {"new_str": "x'),
-    ("json", '{"name": "edit_file", "arguments": "{}"}'),
-    ("json", '{"name": "read_file", "arguments": {}, "id": 1}'),
+    ("json", '{"name": "edit_file", "arguments": {"new_str": "x"}'),
+    ("json", '{"name": "read_file", "arguments": "a.py"}'),
+    ("json", '{"name": "read_file", "arguments": {}, "because": "I want to"}'),
     ("json", '[{"name": "read_file", "arguments": {}}, {"name": "nope", "arguments": {}}]'),
-    ("tool_call_tags", f"Reading.\n<tool_call>\n{JSON_CALL}\n</tool_call>"),
+    ("tool_call_tags", f"For example:\n{TAGGED}"),
+    ("tool_call_tags", f"I will read it.\n{TAGGED}\nThat is all."),
     ("tool_call_tags", f"<tool_call>\n{JSON_CALL}\n"),
     ("tool_call_tags", '<tool_call>{"name": "nope", "arguments": {}}</tool_call>'),
+    ("tool_calls_mark", '[TOOL_CALLS] [{"name": "read_file"}]'),
+    ("python_tag", "<|python_tag|>print(1)"),
+    ("function_tags", '<function=read_file>{"path": "a.py"}'),
+    ("react", "Action: read_file\nAction Input: a.py"),
     ("tool_tag", "<tool: nope({})>"),
     ("tool_tag", "<tool: read_file({path})>"),
-    ("tool_line", "```\ntool: read_file({})\ntool: read_file({})\n```"),
-    ("tool_line", "Let me look:\n```\ntool: read_file({})\n```"),
+    ("tool_line", "```\ntool: read_file({})\nand so on\n```"),
+    ("tool_line", "Use such a line:\n```\ntool: read_file({})\n```"),
     ("bare_call", 'read_file({"path": "a.py"})\nThis reads the file.'),
     ("bare_call", 'read_file({"path": a.py})'),
+    ("python_call", 'read_file(path="a.py", limit=count)'),
+    ("python_call", '```python\nread_file(path="a.py"))\n```'),
 ]
 
 ANSWERS = [
     'deploy({"path": "a.py"})',
     'Call read_file({"path": "a.py"}) to read it.',
     "read_file(path)",
+    'read_file(path="a.py") gives the text of the file.',
     "",
     "The bug is fixed.",
     "Use `tool: read_file({})` or <tool_call> tags.",
@@ -74,12 +122,16 @@ ANSWERS = [
     '```json\n{"name": "delete", "arguments": {"path": "a"}}\n```',
     '{"name": "read_file", "version": "1.0"}',
     '{"name": "mendgraph", "dependencies": {}}',
-    f"The file holds\n```json\n{JSON_CALL}\n```\nwhich is a call.",
-    f"The file holds\n```\n<tool_call>\n{JSON_CALL}\n</tool_call>\n```\nand no more.",
+    f"The file holds\n{FENCED}\nwhich is a call.",
+    f"The file holds\n```\n{TAGGED}\n```\nand no more.",
     f"```python\n{JSON_CALL}\n```",
     f"The test data is\n```python\n{JSON_CALL}\n```",
     f"> {JSON_CALL}",
     '```python\nprint("tool: read_file({})")\n```',
+    f"```python\ndef read_file(path):\n    return open(path).read()\n\n\n{PYTHON_CALL}\n```",
+    f"```python\ntext = {PYTHON_CALL}\n```",
+    f"tools.py\n```python\nprint({PYTHON_CALL})\n```",
+    f"1. `{PYTHON_CALL}` reads it.\n2. `list_files()` lists them.",
     "[]",
     "{}",
     "[1, 2]",
@@ -87,29 +139,63 @@ ANSWERS = [
 ]
 
 
-@pytest.mark.parametrize(("dialect", "text", "calls"), READABLE)
-def test_a_reply_that_is_nothing_but_a_call_is_read(
+def found(dialect: str, calls: list[tuple[str, dict[str, Any]]]) -> Rescue:
+    return Rescue(dialect, [ToolInvocation(tool, arguments, 0) for tool, arguments in calls])
+
+
+@pytest.mark.parametrize(("dialect", "text", "calls"), [*READABLE, *ANNOUNCED])
+def test_a_reply_that_is_meant_as_a_call_and_nothing_else_is_read(
     dialect: str, text: str, calls: list[tuple[str, dict[str, Any]]]
 ) -> None:
-    assert read_dialect(text, KNOWN) == [ToolInvocation(tool, arguments, 0) for tool, arguments in calls]
+    assert recognised(text, KNOWN, only_required=ONLY_REQUIRED) == found(dialect, calls)
+    assert read_dialect(text, KNOWN, only_required=ONLY_REQUIRED) == found(dialect, calls).calls
     assert looks_like_call(text, KNOWN) == dialect
 
 
 @pytest.mark.parametrize(("dialect", "text"), ONLY_LOOKS)
 def test_a_doubtful_call_is_noticed_but_not_read(dialect: str, text: str) -> None:
-    assert read_dialect(text, KNOWN) is None
+    assert recognised(text, KNOWN, only_required=ONLY_REQUIRED) is None
     assert looks_like_call(text, KNOWN) == dialect
 
 
 @pytest.mark.parametrize("text", ANSWERS)
 def test_an_answer_stays_an_answer(text: str) -> None:
-    assert read_dialect(text, KNOWN) is None
+    assert recognised(text, KNOWN, only_required=ONLY_REQUIRED) is None
     assert looks_like_call(text, KNOWN) is None
 
 
 def test_every_dialect_has_cases() -> None:
     names = {dialect.name for dialect in DIALECTS}
     assert names == {case[0] for case in READABLE} == {case[0] for case in ONLY_LOOKS}
+
+
+def knows_the_path(tool: str, arguments: JsonMap) -> bool:
+    return tool == "read_file" and arguments == {"path": "a.py"}
+
+
+@pytest.mark.parametrize(("dialect", "text", "calls"), [*ANNOUNCED, ("python_call", PYTHON_CALL, [READ])])
+def test_a_call_that_may_be_an_example_is_only_read_if_its_arguments_fit(
+    dialect: str, text: str, calls: list[tuple[str, dict[str, Any]]]
+) -> None:
+    assert recognised(text, KNOWN, knows_the_path, ONLY_REQUIRED) == found(dialect, calls)
+    assert recognised(text.replace("a.py", "b.py"), KNOWN, knows_the_path, ONLY_REQUIRED) is None
+
+
+def test_a_call_that_can_be_nothing_else_is_read_whether_it_fits_or_not() -> None:
+    assert recognised(FENCED.replace("a.py", "b.py"), KNOWN, knows_the_path) == found(
+        "json", [("read_file", {"path": "b.py"})]
+    )
+
+
+def test_a_python_call_without_names_needs_to_be_told_what_it_gives() -> None:
+    assert read_dialect("read_file('a.py')", KNOWN) is None
+
+
+def test_several_edits_in_one_object_are_one_call() -> None:
+    pairs = '{"path": "a.py", "old_str": "1", "new_str": "2", "old_str": "3", "new_str": "4"}'
+    edits = [{"old_str": "1", "new_str": "2"}, {"old_str": "3", "new_str": "4"}]
+    text = f'```json\n{{"name": "edit_file", "arguments": {pairs}}}\n```'
+    assert recognised(text, KNOWN) == found("json", [("multi_edit", {"path": "a.py", "edits": edits})])
 
 
 PIECES = [
@@ -123,8 +209,12 @@ PIECES = [
     "text",
     "[",
     '{"name":"read_file","args":',
+    "I will read it:",
+    "Action Input:",
+    "[TOOL_CALLS]",
+    "<|python_tag|>",
 ]
-pieces = st.sampled_from([*PIECES, "\n", "<tool: read_file({})>", JSON_CALL, LIST])
+pieces = st.sampled_from([*PIECES, "\n", "<tool: read_file({})>", JSON_CALL, LIST, PYTHON_CALL])
 
 
 @given(st.lists(pieces, max_size=12).map("".join) | st.text())
@@ -134,6 +224,31 @@ def test_whatever_is_read_is_known_and_noticed(text: str) -> None:
         assert calls
         assert {call.tool_name for call in calls} <= KNOWN
         assert looks_like_call(text, KNOWN) is not None
+
+
+PARAGRAPHS = st.sampled_from(
+    [
+        "# mendgraph",
+        "## How a call looks",
+        "A model calls a tool by its name.",
+        "The text protocol has one line for each call, for example:",
+        "In the native protocol the same call is:",
+        "- `read_file`: reads a file\n- `edit_file`: changes one",
+        "You can send several calls in one reply.",
+        "Other models print JSON, and the first thing they print is this:",
+        "See `calls.json`:",
+        "| form | read |\n|---|---|\n| JSON | yes |",
+    ]
+)
+QUOTES = st.sampled_from(
+    [FENCED, f"```\n{TAGGED}\n```", PYTHON_FENCED, "```\ntool: read_file({})\n```", f"    {JSON_CALL}", f"> {TAGGED}"]
+)
+
+
+@given(st.lists(PARAGRAPHS | QUOTES, max_size=6), PARAGRAPHS, st.booleans())
+def test_a_text_that_quotes_calls_is_never_rescued(parts: list[str], paragraph: str, ends_with_prose: bool) -> None:
+    text = "\n\n".join([*parts, paragraph] if ends_with_prose else [paragraph, *parts])
+    assert recognised(text, KNOWN) is None
 
 
 def test_the_description_names_the_form_and_no_protocol() -> None:

@@ -221,6 +221,63 @@ def test_an_implied_call_has_no_place_in_the_history() -> None:
     assert ([call["id"] for call in reply.tool_calls], len(answers)) == (["a"], 1)
 
 
+EDIT = ToolCall(call_id="a", tool="edit_blocks", arguments={"path": "calc.py"}, raw_arguments="x = 1\n")
+CHECKS = ToolCall(call_id="b", tool="run_checks", arguments={}, raw_arguments='{"paths": ["calc.py"]}', implied=True)
+ENDING = ToolCall(call_id="c", tool="final_answer", arguments={}, raw_arguments="", implied=True)
+FOUND = ToolResult.failure(ToolErrorCode.CHECK_FAILED, "add(1, 2) gives -1.")
+NOT_YET = ToolResult.failure(ToolErrorCode.CANCELLED, "Not taken as the final answer.")
+
+
+def results_of(*pairs: tuple[ToolCall, ToolResult]) -> tuple[list[ToolCall], list[CallResult]]:
+    return [call for call, _ in pairs], [
+        CallResult(call_id=call.call_id, tool=call.tool, result=result) for call, result in pairs
+    ]
+
+
+def test_an_implied_call_that_failed_is_told() -> None:
+    items, results = results_of((EDIT, OK), (CHECKS, FOUND), (ENDING, NOT_YET))
+    reply, told = settle_exchange(ModelReply(text="calc.py"), items, results, Protocol.TEXT)
+    assert (reply, parse_text_results(str(told.text))) == (
+        AIMessage("calc.py"),
+        [{"tool": result.tool, **result.result.as_map()} for result in results[:2]],
+    )
+    reply, *answers = settle_exchange(ModelReply(), items, results, Protocol.NATIVE)
+    calls = [native("edit_blocks", {"path": "calc.py"}, "a"), native("run_checks", {"paths": ["calc.py"]}, "b")]
+    assert reply == AIMessage("", tool_calls=calls)
+    assert [answer.tool_call_id for answer in answers if isinstance(answer, ToolMessage)] == ["a", "b"]
+
+
+@pytest.mark.parametrize("protocol", list(Protocol))
+def test_an_answer_whose_implied_calls_all_went_well_adds_no_message(protocol: Protocol) -> None:
+    items, results = results_of((CHECKS, OK), (ENDING, OK))
+    assert settle_exchange(ModelReply(text="Done."), items, results, protocol) == []
+    [cancelled_check] = results_of((CHECKS, NOT_YET))[1]
+    assert settle_exchange(ModelReply(text="Done."), [CHECKS], [cancelled_check], protocol) == []
+
+
+def test_an_answer_whose_implied_checks_failed_is_kept_with_what_they_found() -> None:
+    items, results = results_of((CHECKS, FOUND), (ENDING, NOT_YET))
+    said, told = settle_exchange(ModelReply(text="Done."), items, results, Protocol.TEXT)
+    assert (said, told.text.count("tool_result(")) == (AIMessage("Done."), 1)
+    said, told = settle_exchange(ModelReply(text="Done."), items, results, Protocol.NATIVE)
+    assert said == AIMessage("Done.", tool_calls=[native("run_checks", {"paths": ["calc.py"]}, "b")])
+    assert isinstance(told, ToolMessage)
+    assert (told.tool_call_id, told.status) == ("b", "error")
+
+
+def test_native_calls_in_a_text_turn_become_lines_beside_implied_ones() -> None:
+    final = ToolCall(call_id="x", tool="final_answer", arguments={}, raw_arguments='{"answer": "Done."}')
+    items, results = results_of((CHECKS, FOUND), (final, NOT_YET))
+    sent = RawCall(call_id="x", tool="final_answer", arguments=final.raw_arguments)
+    said, told = settle_exchange(ModelReply(calls=(sent,)), items, results, Protocol.TEXT)
+    assert (said, told.text.count("tool_result(")) == (AIMessage('tool: final_answer({"answer": "Done."})'), 2)
+
+
+def test_arguments_that_are_no_json_are_kept_as_they_were_read() -> None:
+    [told, _] = settle_exchange(ModelReply(), [EDIT], results_of((EDIT, OK))[1], Protocol.NATIVE)
+    assert told == AIMessage("", tool_calls=[native("edit_blocks", {"path": "calc.py"}, "a")])
+
+
 @pytest.mark.parametrize(
     ("made_up", "sent"), [("functions.read file!", "functions_read_file_"), ("", "unknown"), ("x" * 99, "x" * 64)]
 )

@@ -1,10 +1,11 @@
 import json
+import re
 from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from nodes.language.json_arguments import ArgumentProblem, decode_arguments, decode_strictly, excerpt
+from nodes.language.json_arguments import ArgumentProblem, Pairs, decode_arguments, decode_strictly, excerpt
 from nodes.records import ExtractionErrorType
 
 INVALID = ExtractionErrorType.INVALID_JSON_SYNTAX
@@ -43,6 +44,9 @@ def test_any_text_gives_an_object_or_a_bounded_problem(text: str) -> None:
         ('{"text": "\\\\ud83d"}', {"text": "\\ud83d"}),
         ('{"brackets": "' + "[" * 100 + '"}', {"brackets": "[" * 100}),
         ('{"a": {"x": 1}, "b": {"x": 2}}', {"a": {"x": 1}, "b": {"x": 2}}),
+        ('{"a": 1,}', {"a": 1}),
+        ('{"a": [1, 2 ,\n], "b": {"c": "d",}, }', {"a": [1, 2], "b": {"c": "d"}}),
+        ('{"a": ",}", "b": "\\",]",}', {"a": ",}", "b": '",]'}),
     ],
 )
 def test_lossless_input_is_accepted(text: str, expected: dict[str, Any]) -> None:
@@ -95,6 +99,55 @@ def test_lossless_input_is_accepted(text: str, expected: dict[str, Any]) -> None
 )
 def test_each_trap_is_a_typed_problem(text: str, details: str) -> None:
     assert decode_arguments(text) == ArgumentProblem(INVALID, details)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{,}",
+        '{"a": 1,,}',
+        '{"a": [ ,]}',
+        '{"a": ,}',
+        '{"a": 1,} x,}',
+        '{"a": [1,}',
+        '{"a": "b,',
+        '{"a": "b,}',
+        '{"a": 1,',
+        '{"a": 1,]',
+        '{"a": 1, "b" 2,}',
+        "{'a': 1,}",
+    ],
+)
+def test_what_more_than_a_trailing_comma_is_wrong_with_is_told_as_it_was_sent(text: str) -> None:
+    with pytest.raises(json.JSONDecodeError) as raised:
+        json.loads(text)
+    error = raised.value
+    details = f"JSON parse error: {error.msg} at position {error.pos}. JSON: '{text}'"
+    assert decode_arguments(text) == ArgumentProblem(INVALID, details)
+
+
+def test_equal_keys_before_a_trailing_comma_are_told() -> None:
+    details = "Duplicate key 'a': write each key once, and one call for each change."
+    assert decode_arguments('{"a": 1, "a": 2,}') == ArgumentProblem(INVALID, details)
+
+
+def test_what_equal_keys_mean_can_be_said() -> None:
+    def join(pairs: Pairs) -> dict[str, Any] | None:
+        return {"joined": [value for _, value in pairs]} if pairs[0][0] == "a" else None
+
+    assert decode_strictly('[{"a": 1, "a": 2}, {"b": 1}]', join=join) == [{"joined": [1, 2]}, {"b": 1}]
+    assert isinstance(decode_strictly('[{"a": 1, "a": 2}, {"b": 1, "b": 2}]', join=join), ArgumentProblem)
+
+
+@pytest.mark.parametrize("unit", [",", "{,", ', "', '"a",', "[ ", ", \n", '\\"'])
+def test_endless_commas_are_a_problem(unit: str) -> None:
+    assert isinstance(decode_arguments('{"a": [1' + unit * (100_000 // len(unit))), ArgumentProblem)
+
+
+@given(value=st.dictionaries(st.text(), json_values, max_size=5))
+def test_a_trailing_comma_changes_nothing(value: dict[str, Any]) -> None:
+    text = json.dumps(value, indent=1)
+    assert decode_arguments(re.sub(r"([^\s{\[])\n( *[}\]])", r"\1,\n\2", text)) == value
 
 
 def test_sixty_four_levels_are_enough() -> None:

@@ -65,6 +65,19 @@ def test_one_call_is_an_invocation_or_a_typed_error(
     assert read_native_calls([call], KNOWN) == [NativeCall("a", tool, call.arguments, outcome)]
 
 
+def test_several_edits_in_one_call_are_a_call_of_the_tool_for_them() -> None:
+    arguments = '{"path": "a", "old_str": "1", "new_str": "2", "old_str": "3", "new_str": "4"}'
+    edits = [{"old_str": "1", "new_str": "2"}, {"old_str": "3", "new_str": "4"}]
+    outcome = ToolInvocation("multi_edit", {"path": "a", "edits": edits}, 0)
+    calls = read_native_calls([raw("a", "edit_file", arguments)], frozenset({"edit_file", "multi_edit"}))
+    assert calls == [NativeCall("a", "multi_edit", arguments, outcome)]
+
+
+def test_a_trailing_comma_is_no_error() -> None:
+    [call] = read_native_calls([raw("a", "read_file", '{"path": "a",}')], KNOWN)
+    assert call == NativeCall("a", "read_file", '{"path": "a",}', ToolInvocation("read_file", {"path": "a"}, 0))
+
+
 def test_oversized_arguments_are_quoted_in_part() -> None:
     [call] = read_native_calls([raw("a", "read_file", "x" * 1_000_001)], KNOWN)
     assert isinstance(call.outcome, ExtractionError)

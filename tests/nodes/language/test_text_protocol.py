@@ -205,13 +205,14 @@ def test_the_ordered_form_keeps_places_and_raw_text() -> None:
     text = 'tool: list_files( {"path":\n"."} )\ntool: nope({"a":1})\ntool: read_file({"a"\ntool: list_files'
     unknown = f"Unknown tool 'nope'. {AVAILABLE}"
     assert extract_in_order(text, KNOWN) == [
-        TextCall(1, "list_files", ' {"path":\n"."} ', ToolInvocation("list_files", {"path": "."}, 1)),
-        TextCall(3, "nope", '{"a":1}', ExtractionError(E.UNKNOWN_TOOL_NAME, 3, 'tool: nope({"a":1})', unknown)),
+        TextCall(1, "list_files", ' {"path":\n"."} ', ToolInvocation("list_files", {"path": "."}, 1), 2),
+        TextCall(3, "nope", '{"a":1}', ExtractionError(E.UNKNOWN_TOOL_NAME, 3, 'tool: nope({"a":1})', unknown), 3),
         TextCall(
             4,
             "read_file",
             '{"a"',
             ExtractionError(E.MISSING_CLOSING_PAREN, 4, 'tool: read_file({"a"', "Missing closing ')' in: '{\"a\"'"),
+            4,
         ),
         TextCall(
             5,
@@ -220,12 +221,22 @@ def test_the_ordered_form_keeps_places_and_raw_text() -> None:
             ExtractionError(
                 E.MISSING_OPENING_PAREN, 5, "tool: list_files", "Missing '(' in tool invocation: 'list_files'"
             ),
+            5,
         ),
     ]
 
 
+def test_several_edits_in_one_object_are_one_call() -> None:
+    raw = '{"path": "a", "old_str": "1", "new_str": "2", "old_str": "3", "new_str": "4"}'
+    edits = [{"old_str": "1", "new_str": "2"}, {"old_str": "3", "new_str": "4"}]
+    both = frozenset({"edit_file", "multi_edit"})
+    call = ToolInvocation("multi_edit", {"path": "a", "edits": edits}, 1)
+    assert parse_tool_line(f"tool: edit_file({raw})", 1, both) == call
+    assert extract_in_order(f"tool: edit_file({raw})", both) == [TextCall(1, "multi_edit", raw, call, 1)]
+
+
 def test_an_error_over_several_lines_shows_its_first() -> None:
-    [call] = extract_in_order('tool: read_file({"path": "a\nb", })', KNOWN)
+    [call] = extract_in_order('tool: read_file({"path": "a\nb", ]})', KNOWN)
     assert isinstance(call.outcome, ExtractionError)
     assert call.outcome.line_content == 'tool: read_file({"path": "a'
 

@@ -1,22 +1,28 @@
 from typing import Any
 
 import pytest
+from langchain_core.messages import AIMessage
 
+from nodes.language.misses import MISSED, miss_advice
 from nodes.loop_check.node import LoopState, check
 from nodes.loop_check.repetition import LoopConfig
 from nodes.loop_check.signature import signature_of
 from nodes.records import (
+    Answer,
     CallError,
     CallResult,
     ChangeKind,
+    EditForm,
     Effect,
     ExtractionError,
     ExtractionErrorType,
     FileChange,
     LoopRecord,
     LoopVerdict,
+    ModelReply,
     OverrideConstraint,
     Profile,
+    Protocol,
     StopCause,
     StopReason,
     ToolCall,
@@ -29,7 +35,8 @@ from nodes.records import (
 READ = ToolSpec(name="read_file", description="", parameters={}, effect=Effect.READ, path_fields=("path",))
 EDIT = ToolSpec(name="edit_file", description="", parameters={}, effect=Effect.WRITE, path_fields=("path",))
 ANSWER = ToolSpec(name="final_answer", description="", parameters={}, effect=Effect.NONE, terminal=True)
-SPECS = {tool.name: tool for tool in (READ, EDIT, ANSWER)}
+CHECKS = ToolSpec(name="run_checks", description="", parameters={}, effect=Effect.READ)
+SPECS = {tool.name: tool for tool in (READ, EDIT, ANSWER, CHECKS)}
 OK = ToolResult.success(text="x")
 FAILED = ToolResult.failure(ToolErrorCode.NOT_FOUND, "There is no file a.py.")
 CHANGE = FileChange(path="a.py", kind=ChangeKind.EDITED, sha256_before="0", sha256_after="1", diff="")
@@ -134,3 +141,95 @@ def test_a_workspace_that_takes_no_change_ends_the_run() -> None:
     full = ToolResult(ok=False, error=ToolError(code=ToolErrorCode.IO_ERROR, message="The disk is full.", fatal=True))
     update = run(LoopState(items=[call(READ)], results=[done(full)]))
     assert (update["loop"].verdict, update["stop"].reason) == (LoopVerdict.BROKEN, StopReason.WORKSPACE_FAILED)
+
+
+# --- Failed tries
+
+BLOCKS = Profile(edit_form=EditForm.BLOCKS)
+CHECK_FAILED = ToolResult.failure(ToolErrorCode.CHECK_FAILED, "add(1, 2) gives -1, but must give 3.")
+NOT_YET = ToolResult.failure(ToolErrorCode.CANCELLED, "Not taken as the final answer.")
+
+
+def implied(tool: ToolSpec, **arguments: Any) -> ToolCall:
+    return ToolCall(call_id="2", tool=tool.name, arguments=arguments, raw_arguments="", implied=True)
+
+
+def test_an_implied_call_is_no_action_that_can_be_repeated() -> None:
+    state = LoopState(items=[call(EDIT), implied(CHECKS), implied(ANSWER)], results=[done(), done(), done(NOT_YET)])
+    assert run(state) == {"loop": LoopRecord(recent=((signed(EDIT),),))}
+
+
+def test_an_implied_answer_that_was_accepted_is_the_answer() -> None:
+    items: list[ToolCall | CallError] = [implied(CHECKS), implied(ANSWER, answer="Done.", value=3)]
+    update = settle(LoopState(reply=ModelReply(text="Done."), items=items, results=[done(), done()]))
+    assert update == {
+        "loop": LoopRecord(verdict=LoopVerdict.ANSWERED),
+        "messages": [],
+        "answer": Answer(text="Done.", value=3),
+    }
+
+
+def test_failed_tries_are_counted_until_the_run_gives_up() -> None:
+    loop, updates = LoopRecord(), []
+    items: list[ToolCall | CallError] = [implied(CHECKS), implied(ANSWER, answer="Done.")]
+    for _ in range(LoopConfig().max_failed_tries):
+        updates.append(run(LoopState(items=items, results=[done(CHECK_FAILED), done(NOT_YET)], loop=loop)))
+        loop = updates[-1]["loop"]
+    *before, last = updates
+    assert [(update["loop"].verdict, update["loop"].failed_tries) for update in before] == [
+        (LoopVerdict.FRESH, tries) for tries in range(1, LoopConfig().max_failed_tries)
+    ]
+    assert last == {
+        "loop": LoopRecord(verdict=LoopVerdict.GAVE_UP, failed_tries=LoopConfig().max_failed_tries),
+        "stop": StopCause(
+            reason=StopReason.CHECKS_FAILED,
+            message="The work did not pass its checks after 5 tries.",
+            diagnostics=("add(1, 2) gives -1, but must give 3.",),
+        ),
+    }
+
+
+def test_what_was_found_before_the_model_was_asked_is_no_failed_try() -> None:
+    state = LoopState(items=[call(CHECKS)], results=[done(CHECK_FAILED)], profile=BLOCKS)
+    assert run(state)["loop"].failed_tries == 1
+    assert run({**state, "reply": ModelReply(preloaded=True)})["loop"].failed_tries == 0
+
+
+def test_the_counts_go_on_through_the_turn() -> None:
+    before = LoopRecord(failed_tries=2, missed=("a.py",))
+    update = run(LoopState(items=[call(READ)], results=[done()], loop=before))
+    assert update == {"loop": LoopRecord(recent=((signed(READ),),), failed_tries=2, missed=("a.py",))}
+
+
+def test_a_workspace_that_takes_no_change_is_told_before_used_up_tries() -> None:
+    full = ToolResult(ok=False, error=ToolError(code=ToolErrorCode.IO_ERROR, message="The disk is full.", fatal=True))
+    state = LoopState(items=[call(EDIT)], results=[done(full)], loop=LoopRecord(failed_tries=4), profile=BLOCKS)
+    assert run(state)["stop"].reason is StopReason.WORKSPACE_FAILED
+
+
+@pytest.mark.parametrize("protocol", list(Protocol))
+def test_the_second_edit_that_misses_a_file_steps_down_to_whole_blocks(protocol: Protocol) -> None:
+    profile = Profile(protocol=protocol, steps_down=True)
+    missed = ToolResult.failure(ToolErrorCode.INVALID_ARGUMENT, f"{MISSED} 'a.py'.")
+    first = run(LoopState(items=[call(EDIT, old_str="x")], results=[done(missed)], profile=profile))
+    second = run(
+        LoopState(items=[call(EDIT, old_str="y")], results=[done(missed)], loop=first["loop"], profile=profile)
+    )
+    assert (set(first), set(second)) == ({"loop"}, {"loop", "profile"})
+    assert second["profile"] == profile.model_copy(update={"edit_form": EditForm.BLOCKS})
+
+
+def test_the_second_miss_of_a_turn_is_told_with_the_form_that_needs_no_old_text() -> None:
+    missed = ToolResult.failure(ToolErrorCode.INVALID_ARGUMENT, f"{MISSED} 'a.py'.")
+    first = settle(LoopState(items=[call(EDIT, old_str="x")], results=[done(missed)]))
+    second = settle(LoopState(items=[call(EDIT, old_str="y")], results=[done(missed)], loop=first["loop"]))
+    told = [miss_advice("a.py", 2) in update["messages"][-1].text for update in (first, second)]
+    assert told == [False, True]
+
+
+def test_the_model_is_told_why_its_answer_was_not_taken() -> None:
+    items: list[ToolCall | CallError] = [implied(CHECKS), implied(ANSWER, answer="Done.")]
+    reply = ModelReply(text="Done.")
+    said, told = settle(LoopState(reply=reply, items=items, results=[done(CHECK_FAILED), done(NOT_YET)]))["messages"]
+    assert (said, told.text.count("tool_result(")) == (AIMessage("Done."), 1)
+    assert "add(1, 2) gives -1, but must give 3." in told.text

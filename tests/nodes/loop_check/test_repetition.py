@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given, strategies as st
 
 from nodes.loop_check import LOOP_OVERRIDE_MAX_RETRIES, LOOP_REPEAT_THRESHOLD, REPEAT_WINDOW, OverrideConstraint
-from nodes.loop_check.repetition import LoopConfig, check_progress, loop_stop, override_notice
+from nodes.loop_check.repetition import (
+    MAX_FAILED_TRIES,
+    LoopConfig,
+    check_progress,
+    loop_stop,
+    override_notice,
+)
 from nodes.records import LoopRecord, LoopVerdict, StopCause, StopReason
 
 FRESH, OVERRIDE, PERSISTED = LoopVerdict.FRESH, LoopVerdict.OVERRIDE, LoopVerdict.PERSISTED
@@ -36,7 +42,15 @@ def constraint(name: str, repeats: int = 3) -> OverrideConstraint:
 
 def test_the_defaults_are_the_specifications() -> None:
     assert (REPEAT_WINDOW, LOOP_REPEAT_THRESHOLD, LOOP_OVERRIDE_MAX_RETRIES) == (3, 3, 1)
-    assert LoopConfig(window=3, threshold=3, max_overrides=1) == DEFAULT
+    assert LoopConfig(window=3, threshold=3, max_overrides=1, max_failed_tries=MAX_FAILED_TRIES) == DEFAULT
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_the_counts_of_failed_tries_are_left_alone(answered: bool) -> None:
+    before = LoopRecord(failed_tries=2, missed=("a.py",), verdict=FRESH)
+    record = check_progress(before, ("A",), DESCRIBED, changed=(), answered=answered, config=DEFAULT)
+    recent, verdict = ((), LoopVerdict.ANSWERED) if answered else ((("A",),), FRESH)
+    assert record == LoopRecord(recent=recent, verdict=verdict, failed_tries=2, missed=("a.py",))
 
 
 @pytest.mark.parametrize(

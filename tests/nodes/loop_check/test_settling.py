@@ -1,5 +1,6 @@
 import pytest
 
+from nodes.language.misses import MISSED, miss_advice
 from nodes.loop_check.settling import accepted_answer, fatal_failure, with_notices
 from nodes.records import (
     Answer,
@@ -36,6 +37,9 @@ def read(path: str = "a.py") -> ToolCall:
     return ToolCall(call_id="c1", tool="read_file", arguments={"path": path}, raw_arguments="{}")
 
 
+LISTED = ToolCall(call_id="c1", tool="list_files", arguments={}, raw_arguments="{}")
+
+
 def answer(**arguments: object) -> ToolCall:
     return ToolCall(call_id="c2", tool="final_answer", arguments=arguments, raw_arguments="{}")
 
@@ -50,14 +54,14 @@ def failed(tool: str) -> CallResult:
 
 def test_the_repeated_call_is_told_beside_its_result() -> None:
     other = ok("list_files")
-    told = with_notices([ok("read_file"), other], {0: "s1", 1: "s2"}, OVERRIDDEN)
+    told = with_notices([read(), LISTED], [ok("read_file"), other], {0: "s1", 1: "s2"}, OVERRIDDEN)
     notice = {"kind": "loop_override", **OVERRIDE.model_dump(), "message": NOTICE}
     assert told[0].result == ToolResult(ok=True, data={"content": "x", "override": notice})
     assert told[1] == other
 
 
 def test_a_repeated_failure_says_it_in_its_message() -> None:
-    [told] = with_notices([failed("read_file")], {0: "s1"}, OVERRIDDEN)
+    [told] = with_notices([read()], [failed("read_file")], {0: "s1"}, OVERRIDDEN)
     assert told.result == ToolResult.failure(ToolErrorCode.NOT_FOUND, f"No such file. {NOTICE}")
 
 
@@ -65,11 +69,58 @@ def test_a_repeated_failure_says_it_in_its_message() -> None:
 def test_nothing_is_told_when_nothing_is_newly_refused(verdict: LoopVerdict) -> None:
     results = [ok("read_file"), failed("read_file")]
     record = OVERRIDDEN.model_copy(update={"verdict": verdict})
-    assert with_notices(results, {0: "s1", 1: "s1"}, record) == results
+    assert with_notices([read(), read()], results, {0: "s1", 1: "s1"}, record) == results
 
 
 def test_a_call_without_a_signature_is_told_nothing() -> None:
-    assert with_notices([ok("read_file")], {}, OVERRIDDEN) == [ok("read_file")]
+    assert with_notices([read()], [ok("read_file")], {}, OVERRIDDEN) == [ok("read_file")]
+
+
+# --- Edits that keep missing
+
+EDIT = ToolCall(call_id="c3", tool="edit_file", arguments={"path": "a.py"}, raw_arguments="{}")
+MALFORMED_EDIT = CallError(
+    call_id="c3", tool="edit_file", raw_arguments="", error=ExtractionError(ExtractionErrorType.EMPTY_REPLY, 0, "", "")
+)
+MISS = ToolResult.failure(ToolErrorCode.INVALID_ARGUMENT, f"{MISSED} 'a.py'.", ("b.py",))
+
+
+def edited(result: ToolResult) -> CallResult:
+    return CallResult(call_id="c3", tool="edit_file", result=result)
+
+
+def test_an_edit_that_misses_again_is_told_of_the_form_that_needs_no_old_text() -> None:
+    items = [read(), EDIT, EDIT.model_copy(update={"arguments": {"path": "b.py"}})]
+    results = [ok("read_file"), edited(MISS), edited(MISS)]
+    twice = LoopRecord(missed=("a.py", "b.py", "a.py"))
+    message = f"{MISSED} 'a.py'. {miss_advice('a.py', 2)}"
+    advised = edited(ToolResult.failure(ToolErrorCode.INVALID_ARGUMENT, message, ("b.py",)))
+    assert "write_file" in message
+    assert with_notices(items, results, {}, twice) == [results[0], advised, results[2]]
+
+
+@pytest.mark.parametrize(
+    ("item", "result", "missed"),
+    [
+        (EDIT, MISS, ()),
+        (EDIT, MISS, ("a.py", "b.py")),
+        (EDIT, ToolResult.failure(ToolErrorCode.UNCHANGED, "Nothing changes."), ("a.py", "a.py")),
+        (EDIT, ToolResult.failure(ToolErrorCode.CONFLICT, f"{MISSED} 'a.py'."), ("a.py", "a.py")),
+        (EDIT, ToolResult.success(path="a.py", replacements=1), ("a.py", "a.py")),
+        (MALFORMED_EDIT, MISS, ("a.py", "a.py")),
+    ],
+)
+def test_a_first_miss_and_other_failures_are_told_as_they_are(
+    item: ToolCall | CallError, result: ToolResult, missed: tuple[str, ...]
+) -> None:
+    assert with_notices([item], [edited(result)], {}, LoopRecord(missed=missed)) == [edited(result)]
+
+
+def test_advice_and_notice_are_both_told() -> None:
+    record = OVERRIDDEN.model_copy(update={"missed": ("a.py",) * 3})
+    [told] = with_notices([EDIT], [edited(MISS)], {0: "s1"}, record)
+    message = f"{MISSED} 'a.py'. {miss_advice('a.py', 3)} {NOTICE}"
+    assert told == edited(ToolResult.failure(ToolErrorCode.INVALID_ARGUMENT, message, ("b.py",)))
 
 
 def test_the_answer_beside_other_calls_is_taken_where_it_was_accepted() -> None:

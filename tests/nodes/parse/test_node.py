@@ -1,23 +1,44 @@
+import json
+
 import pytest
 
+from nodes.language.blocks import EXAMPLE_EDITS
+from nodes.language.meant_paths import Candidates
+from nodes.parse.claims import TurnFacts
 from nodes.parse.node import ParseState, parse
-from nodes.parse.reading import Reader
+from nodes.parse.reading import Reader, ReplyReading, foreign_calls
 from nodes.records import (
     Answer,
+    CallError,
     Correction,
     ExtractionError,
-    ExtractionErrorType,
+    ExtractionErrorType as Kind,
+    FinishReason,
     ModelReply,
     Profile,
+    RawCall,
     Reading,
     ToolCall,
+)
+from tests.nodes.parse.readings import (
+    BLOCKS,
+    CODE,
+    GOOD,
+    NATIVE,
+    NATIVE_BLOCKS,
+    TEXT,
+    editing,
+    implied,
+    malformed,
+    raw,
+    reading_file,
 )
 
 READER = Reader(Profile(), frozenset({"read_file"}), lambda _, arguments: arguments, lambda _: [])
 CALL = ToolCall(
     call_id="call_4_0", tool="read_file", arguments={"path": "a"}, raw_arguments='{"path":"a"}', line_number=1
 )
-EMPTY = ExtractionError(ExtractionErrorType.EMPTY_REPLY, 0, "", "The reply was empty.")
+EMPTY = ExtractionError(Kind.EMPTY_REPLY, 0, "", "The reply was empty.")
 
 
 @pytest.mark.parametrize(
@@ -40,3 +61,228 @@ def test_a_reply_that_can_be_used_closes_the_corrections(
 def test_without_a_reply_there_is_an_empty_one() -> None:
     expected = {"reading": Reading.MALFORMED, "items": [], "errors": [EMPTY], "answer": None}
     assert parse(ParseState(reply=None), READER) == parse(ParseState(), READER) == expected
+
+
+def test_an_answer_that_is_met_with_the_facts_leaves_the_corrections_open() -> None:
+    idle = READER._replace(turn=TurnFacts(request="Fix calc.py."))
+    state = ParseState(reply=ModelReply(text="Done."), step=4, corrections=[Correction(reply="x", prompt="y")])
+    update = parse(state, idle)
+    assert [error.error_type for error in update.pop("errors")] == [Kind.UNFOUNDED_CLAIM]
+    assert update == {"reading": Reading.MALFORMED, "items": [], "answer": None}
+
+
+def test_an_answer_beside_calls_that_change_nothing_is_judged_too() -> None:
+    idle = NATIVE._replace(turn=TurnFacts(request="Fix calc.py."))
+    calls = (raw("read_file", '{"path": "a.py"}'), raw("final_answer", '{"answer": "I fixed it."}'))
+    found = parse(ParseState(reply=ModelReply(calls=calls)), idle)
+    read, claim = found["items"]
+    assert (found["reading"], read.tool, isinstance(claim, CallError)) == (Reading.CALLS, "read_file", True)
+    assert claim.error.error_type is Kind.UNFOUNDED_CLAIM
+    edit = raw("write_file", '{"path": "a.py", "content": ""}')
+    found = parse(ParseState(reply=ModelReply(calls=(*calls, edit))), idle)
+    assert [type(item) for item in found["items"]] == [ToolCall] * 3
+
+
+def test_the_checks_come_after_every_edit_of_the_reply() -> None:
+    turn = TurnFacts(request="Fix calc.py.", configured=True)
+    calls = (raw("final_answer", '{"answer": "Done."}'), raw("write_file", '{"path": "a.py", "content": ""}'))
+    found = parse(
+        ParseState(reply=ModelReply(calls=(*calls, raw("read_file", '{"path": "a.py"}')))), NATIVE._replace(turn=turn)
+    )
+    assert [item.tool for item in found["items"]] == ["final_answer", "write_file", "run_checks", "read_file"]
+
+
+# --- A reply that goes on to invent
+
+INVENTED = 'tool: read_file({"path":"a"})\ntool_result({"ok":true,"data":{"content":"x"}})\nDone.'
+KEPT = 'tool: read_file({"path":"a"})'
+
+
+@pytest.mark.parametrize("finish", [FinishReason.STOP, FinishReason.LENGTH])
+def test_what_a_model_invents_after_its_calls_is_neither_read_nor_kept(finish: FinishReason) -> None:
+    said = ModelReply(text=INVENTED, finish_reason=finish, input_tokens=7)
+    assert parse(ParseState(reply=said, step=4), READER) == {
+        "reading": Reading.CALLS,
+        "items": [CALL],
+        "errors": [],
+        "answer": None,
+        "reply": ModelReply(text=KEPT, input_tokens=7),
+    }
+
+
+def test_a_reply_that_is_all_invented_is_empty() -> None:
+    update = parse(ParseState(reply=ModelReply(text='tool_result({"ok":true})\nIt adds.')), READER)
+    assert update == {
+        "reading": Reading.MALFORMED,
+        "items": [],
+        "errors": [EMPTY],
+        "answer": None,
+        "reply": ModelReply(),
+    }
+
+
+@pytest.mark.parametrize("text", ["Done.", KEPT, "The log says:\nuser: hello"])
+def test_a_reply_that_invents_nothing_stays_the_reply(text: str) -> None:
+    assert "reply" not in parse(ParseState(reply=ModelReply(text=text)), READER)
+
+
+# --- What the calls of a reply come to
+
+
+def parsed(how: Reader, text: str = "", *calls: RawCall) -> ReplyReading:
+    """What the node makes of one reply."""
+    update = parse(ParseState(reply=ModelReply(text=text, calls=calls), step=3), how)
+    return ReplyReading(update["reading"], update["items"], update["errors"], update["answer"])
+
+
+# --- Calls in another form
+
+
+@pytest.mark.parametrize("how", [BLOCKS, NATIVE_BLOCKS], ids=["text", "native"])
+@pytest.mark.parametrize(
+    ("text", "dialect"),
+    [
+        ('```json\n{"name": "read_file", "arguments": {"path": "a.py"}}\n```', "json"),
+        ('I will read it first:\n```json\n{"name": "read_file", "arguments": {"path": "a.py"}}\n```', "json"),
+        ('```python\nread_file(path="a.py")\n```', "python_call"),
+        ('final_answer(answer="It adds.")', "python_call"),
+    ],
+)
+def test_a_block_that_is_a_call_in_another_form_is_no_edit(how: Reader, text: str, dialect: str) -> None:
+    details = f"The reply looks like a tool call in the form '{dialect}', which does not run. Nothing was executed."
+    assert parsed(how, text) == malformed(Kind.MISSING_TOOL_PREFIX, text, details)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('{"name": "read_file", "arguments": {"path": "a.py"}}', True),
+        ('read_file(path="a.py")', True),
+        ("read_file(path=3)", False),
+        ('read_file("a.py")', False),
+        ("list_files('.')", True),
+        ("It adds.", False),
+    ],
+)
+def test_a_call_in_pythons_form_has_to_fit(text: str, found: bool) -> None:
+    how = BLOCKS._replace(only_required={"list_files": "path"})
+    assert (foreign_calls(text, how) is not None) is found
+
+
+def test_definitions_are_no_call_although_they_use_a_tools_name() -> None:
+    code = "def read_file(path):\n    return open(path).read()\n"
+    [edit, _] = parsed(BLOCKS, f"```python\n{code}```").items
+    assert isinstance(edit, ToolCall)
+    assert (edit.tool, edit.arguments["path"]) == ("edit_blocks", "calc.py")
+
+
+# --- Bodies of calls
+
+WRITTEN = '{"path": "b.py", "content": "x = 1\\n"}'
+
+
+@pytest.mark.parametrize("how", [TEXT, BLOCKS], ids=["replace", "blocks"])
+def test_the_block_after_a_line_is_its_argument_and_nothing_else(how: Reader) -> None:
+    found = parsed(how, f'tool: write_file({{"path": "b.py"}})\n```python\nx = 1\n```\n{GOOD}')
+    call = ToolCall(
+        call_id="call_3_0",
+        tool="write_file",
+        arguments={"path": "b.py", "content": "x = 1\n"},
+        raw_arguments=WRITTEN,
+        line_number=1,
+    )
+    assert found == ReplyReading(Reading.CALLS, [call, reading_file("call_3_1", line=5)], [])
+
+
+def test_in_the_block_form_a_body_and_a_block_are_two_edits() -> None:
+    text = f'tool: write_file({{"path": "b.py"}})\n```python\nx = 1\n```\ncalc.py\n```python\n{CODE}```'
+    first, *rest = parsed(BLOCKS, text).items
+    assert (first.tool, first.raw_arguments) == ("write_file", WRITTEN)
+    assert rest == [editing("call_3_1", "calc.py", 6), implied("Changed b.py, calc.py.")]
+
+
+@pytest.mark.parametrize("how", [TEXT, BLOCKS], ids=["replace", "blocks"])
+def test_half_a_body_is_never_written(how: Reader) -> None:
+    found = parsed(how, 'tool: write_file({"path": "b.py"})\n```python\nx = 1\n')
+    assert (found.reading, [error.error_type for error in found.errors]) == (Reading.MALFORMED, [Kind.TRUNCATED_REPLY])
+
+
+# --- Paths and texts that only stand for others
+
+EDIT = '{"path": "/path/to/calc.py", "content": "x = 1"}'
+
+
+def meaning(found: str | Candidates | None) -> tuple[Reader, list[tuple[str, str]]]:
+    """A reader that finds this for any path, and what it is asked."""
+    asked: list[tuple[str, str]] = []
+
+    def meant(tool: str, path: str) -> str | Candidates | None:
+        asked.append((tool, path))
+        return found
+
+    return NATIVE._replace(meant_path=meant), asked
+
+
+def test_a_path_is_read_as_the_file_that_it_means_and_kept_as_it_was_sent() -> None:
+    how, asked = meaning("calc.py")
+    [call] = parsed(how, "", raw("write_file", EDIT, "x")).items
+    assert call == ToolCall(
+        call_id="x", tool="write_file", arguments={"path": "calc.py", "content": "x = 1"}, raw_arguments=EDIT
+    )
+    assert asked == [("write_file", "/path/to/calc.py")]
+
+
+def test_a_path_that_means_nothing_else_is_left_as_it_is() -> None:
+    how, asked = meaning(None)
+    assert parsed(how, "", raw("write_file", EDIT, "x")) == parsed(NATIVE, "", raw("write_file", EDIT, "x"))
+    final = raw("final_answer", '{"answer": "Done."}', "x")
+    assert parsed(how, "", final) == parsed(NATIVE, "", final)
+    assert asked == [("write_file", "/path/to/calc.py")]
+
+
+def test_a_path_that_may_mean_several_files_is_refused_with_them() -> None:
+    how, _ = meaning(Candidates(("a/x.py", "b/x.py", "c/x.py", "d/x.py")))
+    arguments = '{"path": "x.py"}'
+    details = "read_file: there is no 'x.py'; it may mean a/x.py or b/x.py or c/x.py: name one of them."
+    error = ExtractionError(Kind.INVALID_ARGUMENTS, 0, arguments, details)
+    item = CallError(call_id="x", tool="read_file", raw_arguments=arguments, error=error)
+    assert parsed(how, "", raw("read_file", arguments, "x")) == ReplyReading(Reading.MALFORMED, [item], [error])
+
+
+def test_a_block_too_is_for_the_file_that_its_heading_means() -> None:
+    how = BLOCKS._replace(shown_files=("calc.py", "util.py"), meant_path=lambda _tool, path: f"src/{path}")
+    [edit, answer] = parsed(how, f"other.py\n```python\n{CODE}```").items
+    assert isinstance(edit, ToolCall)
+    assert (edit.arguments["path"], answer) == ("src/other.py", implied("Changed src/other.py."))
+
+
+@pytest.mark.parametrize("content", ["<content>", "...", "TEXT", "# your code here\n", "whole new file"])
+def test_a_text_that_only_stands_for_one_is_not_written(content: str) -> None:
+    details = f"content {content.strip()!r} only stands for a text: write the text itself."
+    [error] = parsed(NATIVE, "", raw("write_file", json.dumps({"path": "b.py", "content": content}))).errors
+    assert (error.error_type, error.details) == (Kind.INVALID_ARGUMENTS, f"write_file: {details}")
+    [error] = parsed(BLOCKS, f"calc.py\n```python\n{content}\n```").errors
+    assert (error.error_type, error.details) == (Kind.INVALID_ARGUMENTS, f"edit_blocks: {details}")
+
+
+@pytest.mark.parametrize("content", ["", "def f():\n    ...\n", "Send your code here, or there.\n"])
+def test_a_text_that_holds_such_words_is_written(content: str) -> None:
+    assert parsed(NATIVE, "", raw("write_file", json.dumps({"path": "b.py", "content": content}))).errors == []
+
+
+def test_a_placeholder_is_judged_only_where_it_would_be_written() -> None:
+    how = NATIVE._replace(writing_tools=frozenset())
+    assert parsed(how, "", raw("write_file", '{"path": "b.py", "content": "..."}')).errors == []
+
+
+# --- The examples of the prompt
+
+
+def test_an_example_that_comes_back_is_held_against_the_request() -> None:
+    example = f"colors.md\n```md\n{EXAMPLE_EDITS['colors.md']}```"
+    other = example.replace("red", "green")
+    how = BLOCKS._replace(shown_files=("calc.py", "util.py"))
+    said, unsaid = (TurnFacts(request=words, changed=("colors.md",)) for words in ("Create colors.md.", "Fix calc.py."))
+    for text, turn in ((example, said), (example, unsaid), (other, unsaid)):
+        assert parsed(how._replace(turn=turn), text).reading is Reading.MALFORMED
+    assert parsed(how._replace(turn=said), other).reading is Reading.CALLS

@@ -1,79 +1,45 @@
 import json
-from functools import partial
 from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.execute_tools.registry import ActionRegistry
-from nodes.execute_tools.tools import default_tools
-from nodes.parse.answer_schema import answer_problems
+from nodes.parse.claims import NOTHING_DONE, TurnFacts
 from nodes.parse.reading import Reader, ReplyReading, check_call, read_reply
 from nodes.records import (
     Answer,
     CallError,
     EditForm,
-    Effect,
     ExtractionError,
     ExtractionErrorType as Kind,
     FinishReason,
-    JsonMap,
     ModelReply,
-    Profile,
     Protocol,
-    RawCall,
     Reading,
     ToolCall,
     ToolInvocation,
 )
-
-REGISTRY = ActionRegistry(default_tools())
-WRITING = frozenset(spec.name for spec in REGISTRY.specs() if spec.effect is Effect.WRITE)
-COUNT = {"type": "object", "required": ["count"]}
-GOOD = 'tool: read_file({"path": "a.py"})'
-
-
-def reader(
-    protocol: Protocol = Protocol.TEXT,
-    edit_form: EditForm = EditForm.REPLACE,
-    schema: JsonMap | None = None,
-    shown: tuple[str, ...] = (),
-) -> Reader:
-    profile = Profile(protocol=protocol, edit_form=edit_form)
-    check = partial(answer_problems, schema=schema)
-    return Reader(profile, REGISTRY.names(), REGISTRY.validate, check, WRITING, shown)
-
-
-TEXT, NATIVE = reader(), reader(Protocol.NATIVE)
-BLOCKS = reader(edit_form=EditForm.BLOCKS, shown=("calc.py",))
-EITHER = pytest.mark.parametrize("how", [TEXT, NATIVE], ids=["text", "native"])
-
-
-def read(how: Reader, text: str = "", *calls: RawCall, finish: FinishReason = FinishReason.STOP) -> ReplyReading:
-    return read_reply(ModelReply(text=text, calls=calls, finish_reason=finish), 3, how)
-
-
-def raw(tool: str, arguments: str, call_id: str = "") -> RawCall:
-    return RawCall(call_id=call_id, tool=tool, arguments=arguments)
-
-
-def reading_file(call_id: str = "call_3_0", path: str = "a.py", line: int = 1, raw_text: str | None = None) -> ToolCall:
-    return ToolCall(
-        call_id=call_id,
-        tool="read_file",
-        arguments={"path": path, "start_line": 1, "limit": 500},
-        raw_arguments=raw_text if raw_text is not None else json.dumps({"path": path}),
-        line_number=line,
-    )
-
-
-def answering(call_id: str, answer: str, raw_text: str, value: Any = None) -> ToolCall:
-    arguments = {"answer": answer, "value": value}
-    return ToolCall(call_id=call_id, tool="final_answer", arguments=arguments, raw_arguments=raw_text)
-
-
-def malformed(kind: Kind, content: str, details: str) -> ReplyReading:
-    return ReplyReading(Reading.MALFORMED, [], [ExtractionError(kind, 0, content, details)])
+from tests.nodes.parse.readings import (
+    BLOCKS,
+    CALLS,
+    CODE,
+    COUNT,
+    EITHER,
+    GOOD,
+    NATIVE,
+    NATIVE_BLOCKS,
+    REPLIES,
+    TEXT,
+    answering,
+    checking,
+    editing,
+    implied,
+    malformed,
+    raw,
+    read,
+    reader,
+    reading_file,
+)
 
 
 @EITHER
@@ -223,19 +189,6 @@ def test_long_replies_are_quoted_in_part(how: Reader, reply: ModelReply, details
     assert (error.line_content, details or error.details) == (quoted[:200], error.details)
 
 
-CODE = "def add(a, b):\n    return a + b\n"
-
-
-def editing(call_id: str, path: str, line: int) -> ToolCall:
-    arguments = {"path": path, "content": CODE}
-    return ToolCall(call_id=call_id, tool="edit_blocks", arguments=arguments, raw_arguments=CODE, line_number=line)
-
-
-def implied(said: str) -> ToolCall:
-    arguments = {"answer": said}
-    return ToolCall(call_id="call_3_answer", tool="final_answer", arguments=arguments, raw_arguments="", implied=True)
-
-
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [("", "", "Changed calc.py, b.py."), ("I fixed it.\n\n", "\nBye.", "I fixed it.\n\nBye.")],
@@ -319,23 +272,84 @@ def test_an_answer_that_only_repeats_what_was_told_is_none() -> None:
     assert read(BLOCKS, told.told[0]).reading is Reading.ANSWER
 
 
+# --- The block form in the native protocol
+
+
+@pytest.mark.parametrize("text", [f"calc.py\n```python\n{CODE}```", GOOD, "It adds.", "tool: nope({})"])
+def test_without_native_calls_a_reply_in_block_form_is_read_alike_in_both_protocols(text: str) -> None:
+    assert read(NATIVE_BLOCKS, text) == read(BLOCKS, text)
+
+
+def test_beside_native_calls_nothing_is_read_from_the_text() -> None:
+    calls = (raw("read_file", '{"path": "a.py"}', "x"),)
+    expected = ReplyReading(Reading.CALLS, [reading_file("x", line=0)], [])
+    assert read(NATIVE_BLOCKS, f"calc.py\n```python\n{CODE}```\n{GOOD}", *calls) == expected
+
+
+# --- An answer is held against what happened
+
+IDLE = TurnFacts(request="Fix calc.py.")
+CHANGED = TurnFacts(request="Fix calc.py.", changed=("calc.py",), checked=True)
+PROBLEM = f"{NOTHING_DONE} Make the change now. If none can be made, say why in one sentence."
+
+
+@EITHER
+def test_an_answer_that_is_not_borne_out_is_malformed(how: Reader) -> None:
+    told = how._replace(turn=IDLE)
+    assert read(told, "It adds.") == malformed(Kind.UNFOUNDED_CLAIM, "It adds.", PROBLEM)
+    long = "x" * 300
+    assert read(told, long) == malformed(Kind.UNFOUNDED_CLAIM, long[:200], PROBLEM)
+    assert read(how._replace(turn=IDLE._replace(met=1)), "It adds.").reading is Reading.ANSWER
+
+
+@EITHER
+def test_a_final_answer_that_is_not_borne_out_keeps_its_call(how: Reader) -> None:
+    arguments = '{"answer": "It adds."}'
+    text, calls = (
+        ("", (raw("final_answer", arguments, "x"),)) if how is NATIVE else (f"tool: final_answer({arguments})", ())
+    )
+    error = ExtractionError(Kind.UNFOUNDED_CLAIM, 0, "It adds.", PROBLEM)
+    item = CallError(call_id="x" if calls else "call_3_0", tool="final_answer", raw_arguments=arguments, error=error)
+    assert read(how._replace(turn=IDLE), text, *calls) == ReplyReading(Reading.MALFORMED, [item], [error])
+
+
+def test_what_does_not_fit_or_changes_files_is_judged_by_that_alone() -> None:
+    owing = reader(schema=COUNT, turn=IDLE)
+    assert [error.error_type for error in read(owing, "It is 3.").errors] == [Kind.INVALID_ANSWER]
+    edit = f"calc.py\n```python\n{CODE}```"
+    assert read(BLOCKS._replace(turn=IDLE), edit) == read(BLOCKS, edit)
+
+
+@EITHER
+def test_the_checks_come_before_the_answer(how: Reader) -> None:
+    answer = implied("It is done.", value=None)
+    told = how._replace(turn=CHANGED)
+    assert read(told, " It is done.\n") == ReplyReading(Reading.CALLS, [checking("calc.py"), answer], [])
+    final = '{"answer": "Done."}'
+    called = [checking("calc.py"), answering("x", "Done.", final)]
+    assert read(told._replace(profile=NATIVE.profile), "", raw("final_answer", final, "x")).items == called
+
+
+def test_the_checks_come_after_the_edits_and_before_the_answer_of_one_reply() -> None:
+    how = BLOCKS._replace(turn=CHANGED._replace(changed=("b.py",)))
+    items: list[ToolCall | CallError] = [
+        editing("call_3_0", "calc.py", 2),
+        checking("b.py", "calc.py"),
+        implied("Changed calc.py."),
+    ]
+    assert read(how, f"calc.py\n```python\n{CODE}```") == ReplyReading(Reading.CALLS, items, [])
+    lines = f'{GOOD}\ntool: final_answer({{"answer": "Done."}})\n{GOOD}'
+    tools = [item.tool for item in read(TEXT._replace(turn=CHANGED), lines).items]
+    assert tools == ["read_file", "run_checks", "final_answer", "read_file"]
+    assert read(TEXT._replace(turn=CHANGED), GOOD) == read(TEXT, GOOD)
+
+
 def test_check_call_names_the_tool_and_each_problem() -> None:
     checked = check_call(ToolInvocation("read_file", {"path": 1, "limit": 0}, 4), "x", '{"path": 1}', TEXT)
     assert isinstance(checked, CallError)
     assert checked.error[:3] == (Kind.INVALID_ARGUMENTS, 4, '{"path": 1}')
     assert checked.error.details.startswith("read_file: ")
     assert {"path", "limit"} <= set(checked.error.details.replace(":", " ").replace("'", " ").split())
-
-
-ARGUMENTS = st.one_of(
-    st.fixed_dictionaries({"path": st.text(max_size=5)}).map(json.dumps),
-    st.dictionaries(st.sampled_from(["path", "answer", "value", "x"]), st.integers() | st.text(max_size=3)).map(
-        json.dumps
-    ),
-    st.sampled_from(["", "{}", "[]", "null", "{", '{"path": "\\ud83d"}', '{"path": NaN}', '{"a": 1, "a": 2}']),
-)
-TOOLS = st.sampled_from(["read_file", "list_files", "final_answer", "edit_file", "nope"])
-CALLS = st.lists(st.tuples(TOOLS, ARGUMENTS), min_size=1, max_size=5)
 
 
 def judged(found: ReplyReading) -> list[tuple[str, str, Any]]:
@@ -346,42 +360,30 @@ def judged(found: ReplyReading) -> list[tuple[str, str, Any]]:
     ]
 
 
-@given(CALLS)
-def test_both_protocols_judge_the_same_calls_alike(calls: list[tuple[str, str]]) -> None:
-    native = read(NATIVE, "", *(raw(tool, arguments) for tool, arguments in calls))
-    text = read(TEXT, "\n".join(f"tool: {tool}({arguments or '{}'})" for tool, arguments in calls))
+TURNS = st.sampled_from([TurnFacts(), IDLE, CHANGED, TurnFacts(request="Fix it.", configured=True, insistent=True)])
+
+
+@given(CALLS, TURNS)
+def test_both_protocols_judge_the_same_calls_alike(calls: list[tuple[str, str]], turn: TurnFacts) -> None:
+    native = read(NATIVE._replace(turn=turn), "", *(raw(tool, arguments) for tool, arguments in calls))
+    text = read(TEXT._replace(turn=turn), "\n".join(f"tool: {tool}({arguments or '{}'})" for tool, arguments in calls))
     assert judged(text) == judged(native)
     assert (text.reading, text.answer) == (native.reading, native.answer)
     assert [error.error_type for error in text.errors] == [error.error_type for error in native.errors]
 
 
-REPLIES = st.builds(
-    ModelReply,
-    text=st.text(max_size=40)
-    | st.lists(
-        st.sampled_from([GOOD, "calc.py", "```python", "```", "tool: (", '{"name": "read_file"', "def f():"])
-    ).map("\n".join),
-    calls=st.lists(
-        st.builds(
-            RawCall,
-            call_id=st.sampled_from(["", "x", "y", "call_3_1", "\n"]),
-            tool=TOOLS | st.text(max_size=5),
-            arguments=ARGUMENTS | st.text(max_size=10),
-        ),
-        max_size=4,
-    ).map(tuple),
-    finish_reason=st.sampled_from(FinishReason),
-)
-
-
-@given(REPLIES, st.sampled_from([TEXT, NATIVE, BLOCKS, reader(schema=COUNT)]))
-def test_any_reply_can_be_read(reply: ModelReply, how: Reader) -> None:
-    found = read_reply(reply, 3, how)
+@given(REPLIES, st.sampled_from([TEXT, NATIVE, BLOCKS, NATIVE_BLOCKS, reader(schema=COUNT)]), TURNS)
+def test_any_reply_can_be_read(reply: ModelReply, how: Reader, turn: TurnFacts) -> None:
+    found = read_reply(reply, 3, how._replace(turn=turn))
     assert len({item.call_id for item in found.items}) == len(found.items)
     good = [item for item in found.items if isinstance(item, ToolCall)]
     assert (found.reading is Reading.MALFORMED) is bool(found.errors)
     assert (found.reading is Reading.ANSWER) is (found.answer is not None)
     assert (found.reading is Reading.CALLS) is bool(good and found.answer is None)
+    tools = [item.tool for item in found.items]
+    assert tools.count("run_checks") == (turn.checked or turn.configured) * (found.reading is Reading.CALLS) * (
+        "final_answer" in [item.tool for item in good]
+    )
     if reply.calls and found.items:
         native = [item for item in found.items if not (isinstance(item, ToolCall) and item.implied)][
             -len(reply.calls) :

@@ -15,7 +15,7 @@ from nodes.records import (
     ToolErrorCode,
     ToolResult,
 )
-from nodes.stop.report import HOW_TO_GO_ON, changed_files, finished, stopped, wrap_up
+from nodes.stop.report import HOW_TO_GO_ON, changed_files, checks_of, finished, stopped, wrap_up
 
 USAGE = {"total_calls": 2}
 PLAN = Plan(
@@ -102,3 +102,33 @@ def test_the_account_of_a_run_that_did_nothing() -> None:
 def test_files_are_named_once_in_the_order_of_their_change() -> None:
     assert changed_files(CHANGES) == ("b.py", "a.py")
     assert changed_files([]) == ()
+
+
+def checked(data: str | None = None, code: ToolErrorCode = ToolErrorCode.CHECK_FAILED) -> CallResult:
+    came = ToolResult.failure(code, "no") if data is None else ToolResult.success(checks=data)
+    return CallResult(call_id="x", tool="run_checks", result=came)
+
+
+@pytest.mark.parametrize(
+    ("results", "checks"),
+    [
+        ([], ""),
+        ([result(None), result("There is no c.py.")], ""),
+        ([result(None), checked("passed")], "passed"),
+        ([checked("none"), result("no")], "none"),
+        ([checked("unavailable")], "unavailable"),
+        ([result(None), checked()], "failed"),
+        ([checked(None, ToolErrorCode.CANCELLED)], ""),
+    ],
+)
+def test_the_outcome_says_what_the_last_checks_came_to(results: list[CallResult], checks: str) -> None:
+    assert checks_of(results) == checks
+
+
+def test_both_outcomes_hold_what_the_checks_came_to() -> None:
+    answer = Answer(text="It adds.")
+    plain, told = (finished(answer, CHANGES, USAGE, *checks) for checks in ((), ("passed",)))
+    assert (plain.checks, told) == ("", plain.model_copy(update={"checks": "passed"}))
+    args = (OutcomeKind.SYSTEM_ERROR, CAUSE, PLAN, CHANGES, USAGE)
+    plain, told = (stopped(*args, *checks) for checks in ((), ("failed",)))
+    assert (plain.checks, told) == ("", plain.model_copy(update={"checks": "failed"}))

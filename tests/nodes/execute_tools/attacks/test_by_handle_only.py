@@ -42,6 +42,7 @@ WORK: list[tuple[str, dict[str, Any]]] = [
     ("move_file", {"path": "src/a.py", "target": "moved/a.py"}),
     ("delete_file", {"path": "src/a.py"}),
     ("apply_patch", {"patch": "*** Begin Patch\n*** Update File: src/a.py\n-# one\n+# two\n*** End Patch\n"}),
+    ("run_checks", {"paths": ["src/a.py"]}),
 ]
 REFUSED: list[tuple[str, dict[str, Any]]] = [
     *[("read_file", {"path": path}) for path in ("nope.py", "../outside.py", ".env", "out.py", "src")],

@@ -67,6 +67,13 @@ def test_the_options_of_a_whole_view() -> None:
     assert view.handles == (5, 6, 7)
 
 
+def test_a_workspace_may_be_read_only() -> None:
+    view = View(root="/w", root_fd=5, cwd="/w", root_read_only=True)
+    options = sandbox_options(view, [], 9)
+    place = options.index("--ro-bind-fd")
+    assert (options[place : place + 3], "--bind-fd" in options) == (["--ro-bind-fd", "5", "/w"], False)
+
+
 def test_of_the_system_only_programs_and_a_few_settings_are_shown_and_nothing_writable() -> None:
     options = system_options()
     mounts = [options[at : at + 3] for at in range(0, len(options), 3)]

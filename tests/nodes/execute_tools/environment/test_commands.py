@@ -305,3 +305,27 @@ def test_a_sandbox_that_is_killed_from_outside_is_a_signal(place: Place, monkeyp
     monkeypatch.setattr(bubblewrap, "sandbox_problem", lambda: None)
     result = place.result("true")
     assert (result.exit_code, result.signal, result.timed_out) == (137, 9, False)
+
+
+def test_a_program_that_may_only_look_changes_nothing(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    (root / "src").mkdir(parents=True)
+    (root / ".env").write_text("KEY=1\n")
+    looking = opened(root).read_only({"/run/given/a.txt": b"given\n"}, {"MODE": "check"})
+    script = """exec 2>&1
+    cat /run/given/a.txt .env; echo $MODE
+    echo x > new; echo x > src/new; mkdir .git; rm -r src; echo x > /run/given/a.txt; ls -A"""
+    result = looking.run(["sh", "-c", script])
+    assert isinstance(result, CommandResult)
+    said = result.stdout.head.decode().splitlines()
+    assert said[0] == "given"
+    assert "KEY=1" not in said
+    assert said[-3:] == [*said[-3:-2], ".env", "src"]
+    assert "check" in said
+    assert sorted(path.name for path in root.rglob("*")) == [".env", "src"]
+    assert result.made_denied == ()
+
+
+def test_looking_leaves_the_commands_as_they_are(place: Place) -> None:
+    place.commands.read_only({}, {})
+    assert place.says("echo x > new; cat new") == "x\n"

@@ -58,11 +58,13 @@ print(area(1))
 '''
 
 
-def merged(block: str, *, source: str = SOURCE, methods: bool = False) -> MergeDraft:
+def merged(
+    block: str, *, source: str = SOURCE, methods: bool = False, gone: frozenset[str] = frozenset(), task: str = ""
+) -> MergeDraft:
     old, new = read_python(source), read_python(block)
     assert isinstance(old, PythonText)
     assert isinstance(new, PythonText)
-    draft = MergeDraft(old, new, "f.py", "\n")
+    draft = MergeDraft(old, new, "f.py", "\n", gone=gone, task=task)
     merge_module(draft, methods=methods)
     return draft
 
@@ -77,7 +79,7 @@ REPLACED = [
     ("PI = math.pi", "PI = 3  # rough", "PI = math.pi", ["PI"]),
     ('"""Forms."""', '"""Shapes."""', '"""Forms."""', ["the docstring"]),
     ("def area(r):\n    return PI * r  # right\n", "# wrong", "# right", ["area"]),
-    ("class Circle:\n    sides = 1\n", "sides: int = 0", "sides = 1", ["Circle.sides"]),
+    ("class Circle:\n    sides = 1\n", "sides: int = 0", "sides: int = 1", ["Circle.sides"]),
     (
         "class Circle:\n    # other methods stay\n    def size(self):\n        return 3\n    ...\n",
         "return 1",
@@ -251,3 +253,54 @@ def test_a_statement_of_a_whole_text_is_not_replaced_by_an_elision() -> None:
 def test_a_source_without_code_takes_the_block() -> None:
     draft = merged("x = 1\n", source="# mine\n")
     assert (result(draft), draft.changed) == ("# mine\n\nx = 1\n", ["x"])
+
+
+@pytest.mark.parametrize(
+    ("block", "methods", "changed", "refusals"),
+    [
+        ("sides = 4\n", False, ["Circle.sides"], []),
+        ("    sides = 4\n", True, ["Circle.sides"], []),
+        ("sides = 4\n\n\ndef area(r):\n    return 0\n", False, ["sides", "area"], []),
+        ("PI = 4\n", True, ["PI"], []),
+        ("depth = 4\n", False, ["depth"], []),
+    ],
+)
+def test_a_lone_assignment_is_an_attribute_where_one_class_has_it(
+    block: str, methods: bool, changed: list[str], refusals: list[str]
+) -> None:
+    text = read_python(block, indented=methods)
+    assert isinstance(text, PythonText)
+    old = read_python(SOURCE)
+    assert isinstance(old, PythonText)
+    draft = MergeDraft(old, text, "f.py", "\n")
+    merge_module(draft, methods=methods)
+    assert (sorted(draft.changed), draft.refusals) == (sorted(changed), refusals)
+
+
+def test_an_attribute_of_several_classes_needs_the_class_line() -> None:
+    draft = merged("x = 1\n", source="class A:\n    x = 2\n\nclass B:\n    x = 3\n")
+    assert draft.refusals == ["2 classes have an attribute x (A, B); give the class line too."]
+
+
+def test_a_new_method_goes_to_the_class_that_the_request_names_or_to_the_only_one() -> None:
+    block = "def cut(self):\n    return 1\n"
+    assert merged(block, task="Add cut to Circle").changed == ["Circle.cut"]
+    assert merged(block, source="class A:\n    x = 1\n").changed == ["A.cut"]
+    assert merged(block, task="Circle and Square").changed == []
+
+
+def test_an_example_with_its_values_is_left_aside() -> None:
+    block = "def area(r):\n    return 1\n\nr = 2\nresult = area(r)\nprint(result)\nused = 1\ndef f(): return used\n"
+    draft = merged(block)
+    assert draft.ignored == ["line 4 `r = 2`", "line 5 `result = area(r)`", "line 6 `print(result)`"]
+    assert draft.changed == ["area", "used", "f"]
+
+
+def test_a_statement_that_uses_what_is_deleted_goes_from_a_whole_text() -> None:
+    source = "def f(): return 1\n\n\ndef g(): return 2\n\n\nprint(f())\nprint(g())\n"
+    block = "def g(): return 2\n\n\nprint(g())\n"
+    draft = merged(block, source=source, gone=frozenset({"f"}))
+    assert (result(draft), draft.changed) == (source.replace("print(f())\n", ""), ["line 7"])
+    assert merged("def g(): return 2\n", source=source, gone=frozenset()).changed == []
+    draft = merged(block.replace("print(g())", "print(1, g())\nprint(2)"), source=source, gone=frozenset({"f"}))
+    assert result(draft) == source.replace("print(f())\nprint(g())", "print(1, g())\nprint(2)")

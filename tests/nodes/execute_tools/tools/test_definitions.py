@@ -134,9 +134,9 @@ def test_no_text_makes_it_raise(source: str, block: str) -> None:
                 ("import x", "A.f"),
             ),
         ),
-        ("# mine\n", "    def f():\n        pass\n", Merged("# mine\n\ndef f():\n    pass\n", ("f",))),
-        ("", "def f():\n    pass\n", Merged("def f():\n    pass\n", ("f",))),
-        ("x = 1", "def f(): pass", Merged("x = 1\n\n\ndef f(): pass", ("f",))),
+        ("# mine\n", "    def f():\n        return\n", Merged("# mine\n\ndef f():\n    return\n", ("f",))),
+        ("", "def f():\n    return\n", Merged("def f():\n    return\n", ("f",))),
+        ("x = 1", "def f(): return", Merged("x = 1\n\n\ndef f(): return", ("f",))),
         ("x = 1\r\ny = 2", "y = 3", Merged("x = 1\r\ny = 3", ("y",))),
         (
             "class A:\n\tdef f(self):\n\t\treturn 1\n",

@@ -1,8 +1,9 @@
 import pytest
 
+from nodes.execute_tools.registry import ToolContext, ToolOutput
 from nodes.execute_tools.tools.edit_blocks import edit_blocks
 from nodes.execute_tools.tools.read_file import read_file
-from nodes.records import ChangeKind, ToolErrorCode
+from nodes.records import ChangeKind, JsonMap, ToolErrorCode
 from tests.nodes.execute_tools.tools.conftest import Bench
 
 CALC = "def add(a, b):\n    return a - b\n\n\ndef sub(a, b):\n    return a - b\n"
@@ -46,9 +47,9 @@ def test_new_files(bench: Bench) -> None:
 
 def test_another_file_is_replaced_as_a_whole_once_it_was_read(bench: Bench) -> None:
     bench.put({"config.yaml": CONFIG.replace("\n", "\r\n")})
-    error = bench.error(edit_blocks, path="config.yaml", content=CONFIG + "new: 1\n")
-    assert (error.code, "was not read yet" in error.message) == (ToolErrorCode.CONFLICT, True)
-    bench.data(read_file, path="config.yaml")
+    data = bench.data(edit_blocks, path="config.yaml", content=CONFIG + "new: 1\n")
+    assert (data["content"], data["changed"]) == (CONFIG, False)
+    assert bench.bytes_of("config.yaml") == CONFIG.replace("\n", "\r\n").encode()
     data = bench.data(edit_blocks, path="config.yaml", content=CONFIG + "new: 1\n")
     assert data == {"path": "config.yaml", "changed": [], "action": "replaced", "content": CONFIG + "new: 1\n"}
     assert bench.bytes_of("config.yaml") == (CONFIG + "new: 1\n").replace("\n", "\r\n").encode()
@@ -139,3 +140,195 @@ def test_a_block_that_breaks_a_file_says_so(bench: Bench) -> None:
 def test_what_is_denied_stays_denied(bench: Bench) -> None:
     bench.put({".env": "KEY=1"})
     assert bench.error(edit_blocks, path=".env", content="KEY=2").code is ToolErrorCode.PERMISSION_DENIED
+
+
+SHOP = '''\
+"""A shop."""
+from dataclasses import dataclass
+
+RATE = 0.2
+LIMIT: int = 3
+
+
+@dataclass
+class Item:
+    name: str
+    price: float = 1.0
+
+
+class Cart:
+    size = 3
+
+    def __init__(self):
+        self.items = []
+
+    def add(self, item):
+        self.items.append(item)
+
+    @property
+    def total(self):
+        return -sum(item.price for item in self.items)
+
+
+def main():
+    cart = Cart()
+    print(cart.total, RATE)
+
+
+if __name__ == "__main__":
+    main()
+'''
+RIGHT = "return sum(item.price for item in self.items)"
+JSON = '{\n  "a": 1,\n  "b": {"c": 2}\n}\n'
+NOTES = "# Notes\n\n- one\n- two\n"
+SUM = ("a - b", "a + b")
+TOTAL = ("return -sum", "return sum")
+
+
+def reply(bench: Bench, path: str, task: str, content: str) -> ToolOutput:
+    """A block that comes after the file was read, as the block form shows it."""
+    bench.put({"calc.py": CALC, "shop.py": SHOP, "a.json": JSON, "notes.md": NOTES})
+    context = ToolContext(bench.workspace, bench.run(read_file, path=path).files_read, task=task)
+    output: ToolOutput = edit_blocks.s(context, path=path, content=content)
+    return output
+
+
+REPLIES = [
+    (
+        "calc.py",
+        "Fix add",
+        f"{FIXED}\n# Example usage:\nresult = add(2, 3)\nprint(result)\n",
+        [SUM],
+        {"changed": ["add"]},
+    ),
+    ("calc.py", "Fix add", f"# calc.py\n# Before:\n{CALC[:32]}\n# After:\n{FIXED}", [SUM], {"changed": ["add"]}),
+    ("calc.py", "Fix add", "    def add(a, b):\n        return a + b\n", [SUM], {"changed": ["add"]}),
+    ("calc.py", "Fix add", "def add(a, b):\n-    return a - b\n+    return a + b\n", [SUM], {"action": "patched"}),
+    ("calc.py", "Fix add", " def add(a, b):\n-    return a - b\n+    return a + b\n", [SUM], {"action": "patched"}),
+    (
+        "calc.py",
+        "Fix add",
+        "--- a/calc.py\n+++ b/calc.py\n@@ -1,2 +1,2 @@\n def add(a, b):\n-    return a - b\n+    return a + b\n",
+        [SUM],
+        {"action": "patched"},
+    ),
+    ("calc.py", "Add a docstring", f'"""Sums."""\n\n\n{CALC}', [("def add", '"""Sums."""\n\n\ndef add')], {}),
+    ("shop.py", "Fix total", f"def total(self):\n        {RIGHT}\n", [TOTAL], {"changed": ["Cart.total"]}),
+    ("shop.py", "Fix total", f"    @property\n    def total(self):\n        {RIGHT}\n", [TOTAL], {}),
+    ("shop.py", "Fix total", f"class Cart:\n    def total(self):\n        {RIGHT}\n", [TOTAL], {}),
+    ("shop.py", "Fix total", SHOP.replace("return -sum", "return sum"), [TOTAL], {"changed": ["Cart.total"]}),
+    ("shop.py", "Set RATE to 0.3", "RATE = 0.3\n", [("0.2", "0.3")], {"changed": ["RATE"]}),
+    ("shop.py", "Set LIMIT to 5", "LIMIT = 5\n", [("LIMIT: int = 3", "LIMIT: int = 5")], {"changed": ["LIMIT"]}),
+    ("shop.py", "Set LIMIT to 5", "LIMIT: int = 5\n", [("LIMIT: int = 3", "LIMIT: int = 5")], {}),
+    ("shop.py", "Set size to 5", "size = 5\n", [("size = 3", "size = 5")], {"changed": ["Cart.size"]}),
+    ("shop.py", "Set price to 2", "    price = 2.0\n", [("float = 1.0", "float = 2.0")], {"changed": ["Item.price"]}),
+    (
+        "shop.py",
+        "Import os",
+        "import os\n",
+        [("dataclass\n\nR", "dataclass\nimport os\n\nR")],
+        {"changed": ["import os"]},
+    ),
+    (
+        "shop.py",
+        "Add a method clear to Cart.",
+        "    def clear(self):\n        self.items = []\n",
+        [("in self.items)\n", "in self.items)\n\n    def clear(self):\n        self.items = []\n")],
+        {"changed": ["Cart.clear"]},
+    ),
+    (
+        "shop.py",
+        "Rename RATE to TAX and set it to 0.3.",
+        "TAX = 0.3\n",
+        [("RATE = 0.2", "TAX = 0.3"), ("total, RATE", "total, TAX")],
+        {"changed": ["TAX"], "renamed_uses": 1},
+    ),
+    (
+        "shop.py",
+        "Rename the method add of Cart to put.",
+        SHOP.replace("def add", "def put"),
+        [("def add", "def put")],
+        {"changed": ["Cart.put"]},
+    ),
+    (
+        "shop.py",
+        "Rename the property total of Cart to amount.",
+        f"class Cart:\n    @property\n    def amount(self):\n        {RIGHT.replace('sum', '-sum')}\n",
+        [("def total", "def amount")],
+        {"changed": ["Cart.amount"], "still": ["total at line 30"]},
+    ),
+    (
+        "shop.py",
+        "Rename the class Cart to Basket.",
+        "class Basket:\n    size = 4\n",
+        [("class Cart", "class Basket"), ("size = 3", "size = 4"), ("= Cart()", "= Basket()")],
+        {"renamed_uses": 1},
+    ),
+    ("calc.py", "Remove the unused function sub.", "del sub\n", [(CALC[32:], "")], {"deleted": ["sub"]}),
+    ("calc.py", "Remove the unused function sub.", CALC[:32], [(CALC[32:], "")], {"deleted": ["sub"]}),
+    ("calc.py", "Delete sub from calc.py.", "def sub(a, b):\n    # removed\n", [(CALC[32:], "")], {"deleted": ["sub"]}),
+    ("calc.py", "Delete sub and fix add.", FIXED, [SUM, (CALC[32:], "")], {"changed": ["add"], "deleted": ["sub"]}),
+    ("a.json", "Set a to 2", JSON.replace("1", "2"), [("1", "2")], {"action": "replaced"}),
+    ("a.json", "Set a to 2", '{\n-  "a": 1,\n+  "a": 2,\n', [("1", "2")], {"action": "patched"}),
+    ("a.json", "Remove the key b", '{\n  "a": 1\n}\n', [(',\n  "b": {"c": 2}', "")], {"action": "replaced"}),
+    ("notes.md", "Add three", NOTES + "- three\n", [("- two\n", "- two\n- three\n")], {"action": "replaced"}),
+]
+
+
+@pytest.mark.parametrize(("path", "task", "content", "edits", "data"), REPLIES)
+def test_replies_of_a_small_model(
+    bench: Bench, path: str, task: str, content: str, edits: list[tuple[str, str]], data: JsonMap
+) -> None:
+    output = reply(bench, path, task, content)
+    expected = {"calc.py": CALC, "shop.py": SHOP, "a.json": JSON, "notes.md": NOTES}[path]
+    for old, new in edits:
+        assert old in expected
+        expected = expected.replace(old, new, 1)
+    assert bench.bytes_of(path).decode() == expected
+    assert {**output.result.data, **data} == output.result.data
+
+
+@pytest.mark.parametrize(
+    ("path", "task", "content", "message"),
+    [
+        ("calc.py", "Fix sub", "del add\n", "The request does not say to delete add, so nothing was changed."),
+        ("calc.py", "Fix sub", CALC[:32], "The block is identical to what 'calc.py' already has"),
+        (
+            "calc.py",
+            "Fix add",
+            "-    return a - b\n+    return a + b\n",
+            "The block is a diff whose lines do not fit one",
+        ),
+        ("calc.py", "Fix add", "return a + b\n", "The block gives only a part of a function (line 1 `return a + b`)."),
+        (
+            "calc.py",
+            "Fix add",
+            "def add(a, b):\n    c = a + b\nreturn c\n",
+            "The block gives only a part of a function",
+        ),
+        ("calc.py", "Fix add", "def add(a, b):\n    # removed\n", "The block is not valid Python"),
+        ("calc.py", "Fix add", "def add(a, b):\nreturn a + b\n", "The block is not valid Python (line 2"),
+        ("shop.py", "Add clear", "def clear(self):\n    self.items = []\n", "No class of 'shop.py' has a method clear"),
+        ("a.json", "Set a to 2", '{\n  "a": 2\n}\n', "The block would drop b, c from 'a.json'."),
+        ("a.json", "Set a to 2", '"a": 2\n', "The block looks like an excerpt of 'a.json': it holds 0 of the 4 lines"),
+        (
+            "notes.md",
+            "Add three",
+            "- three\n",
+            "The block looks like an excerpt of 'notes.md': it holds 0 of the 3 lines",
+        ),
+    ],
+)
+def test_replies_that_would_destroy_or_say_too_little(
+    bench: Bench, path: str, task: str, content: str, message: str
+) -> None:
+    error = reply(bench, path, task, content).result.error
+    assert error is not None
+    assert error.message.startswith(message)
+    assert bench.bytes_of(path).decode() == {"calc.py": CALC, "shop.py": SHOP, "a.json": JSON, "notes.md": NOTES}[path]
+
+
+def test_a_diff_that_does_not_fit_a_file_that_was_not_read_is_answered_with_the_file(bench: Bench) -> None:
+    bench.put({"calc.py": CALC})
+    data = bench.data(edit_blocks, path="calc.py", content="-x = 2\n+x = 3\n")
+    assert (data["content"], data["changed"]) == (CALC, False)

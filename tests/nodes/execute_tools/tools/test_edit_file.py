@@ -110,11 +110,25 @@ def test_what_stands_around_an_edit_is_kept(bench: Bench, bom: bytes, before: st
             "add(a, b):\r\n",
             "old_str and new_str differ only in their line ends, which 'calc.py' keeps: nothing would change.",
         ),
+        (
+            "      return a - b\n",
+            "",
+            (
+                "But for blanks, old_str occurs 2 times in 'calc.py', at lines 2, 6: take it as one of them stands"
+                " there, with lines around it until it occurs once."
+            ),
+        ),
+        (
+            "def add(a, b):  \n    return a - b\n",
+            "def add(a, b):\n    return a - b\n",
+            "new_str is already there, at line 1 of 'calc.py': nothing would change.",
+        ),
         ("add", "x\x00", "new_str holds the character U+0000 in line 1, which no text file can hold; leave it out."),
     ],
 )
 def test_refusals(bench: Bench, old: str, new: str, message: str) -> None:
     bench.put({"calc.py": CALC})
+    bench.data(read_file, path="calc.py")
     error = bench.error(edit_file, path="calc.py", old_str=old, new_str=new)
     assert (error.code, error.message, error.suggestions) == (ToolErrorCode.INVALID_ARGUMENT, message, ())
     assert bench.bytes_of("calc.py") == CALC.encode()
@@ -133,6 +147,7 @@ def test_an_empty_file_has_nothing_to_replace(bench: Bench) -> None:
 
 def test_a_miss_shows_the_nearest_lines(bench: Bench) -> None:
     bench.put({"calc.py": CALC})
+    bench.data(read_file, path="calc.py")
     error = bench.error(edit_file, path="calc.py", old_str="def add(a,b):\n  return a-b", new_str="x")
     assert error.message == (
         MISS + " The nearest lines are 1-2, 5-6: take old_str from the suggestions, which show them as they are."
@@ -158,6 +173,7 @@ def test_a_miss_shows_the_nearest_lines(bench: Bench) -> None:
 )
 def test_an_edit_that_is_already_there_is_recognised(bench: Bench, old: str, message: str) -> None:
     bench.put({"calc.py": CALC})
+    bench.data(read_file, path="calc.py")
     assert bench.error(edit_file, path="calc.py", old_str=old, new_str="return a - b").message == message
 
 
@@ -197,3 +213,44 @@ def test_files_that_cannot_be_edited(bench: Bench, path: str, code: ToolErrorCod
     error = bench.error(edit_file, path=path, old_str="a", new_str="b")
     assert error.code is code
     assert message in error.message
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "matched", "start_line"),
+    [
+        ("def add(a, b): \n    return a - b", "def add(a, b):\n    return a + b", "trailing_blanks", 1),
+        ("  def add(a, b):\n      return a - b\n", "  def add(a, b):\n      return a + b\n", "indentation", 1),
+    ],
+)
+def test_blanks_that_differ_are_left_out_of_account(
+    bench: Bench, old: str, new: str, matched: str, start_line: int
+) -> None:
+    bench.put({"calc.py": CALC.replace("\n", "\r\n")})
+    data = bench.data(edit_file, path="calc.py", old_str=old, new_str=new)
+    assert data == {
+        "path": "calc.py",
+        "replacements": 1,
+        "start_line": start_line,
+        "lines_changed": 2,
+        "matched": matched,
+    }
+    assert bench.bytes_of("calc.py") == CALC.replace("a - b", "a + b", 1).replace("\n", "\r\n").encode()
+
+
+def test_not_even_all_occurrences_are_replaced_where_blanks_differ(bench: Bench) -> None:
+    bench.put({"a.py": "if x:\n    f()\nif y:\n    f()\n"})
+    error = bench.error(edit_file, path="a.py", old_str="  f() \n", new_str="", replace_all=True)
+    assert error.message.startswith("But for blanks, old_str occurs 2 times in 'a.py', at lines 2, 4: ")
+
+
+def test_an_edit_of_a_file_that_was_not_read_is_answered_with_the_file(bench: Bench) -> None:
+    bench.put({"calc.py": CALC})
+    output = bench.run(edit_file, path="calc.py", old_str="print('Hello')", new_str="x")
+    read = bench.data(read_file, path="calc.py")
+    note = (
+        "Nothing was changed: 'calc.py' was not read yet. This is what it holds. Make the edit again, from this text."
+    )
+    assert output.result.data == {**read, "changed": False, "note": note}
+    assert (output.changes, output.files_read) == ((), bench.files_read)
+    assert bench.error(edit_file, path="calc.py", old_str="print('Hello')", new_str="x").message.startswith(MISS)
+    assert bench.bytes_of("calc.py") == CALC.encode()

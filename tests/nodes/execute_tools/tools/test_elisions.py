@@ -1,6 +1,6 @@
 import pytest
 
-from nodes.execute_tools.tools.elisions import elision_in, is_elision, is_placeholder, is_stub
+from nodes.execute_tools.tools.elisions import elision_in, is_elision, is_placeholder, is_stub, torn_statement
 from nodes.execute_tools.tools.python_units import PythonText, Unit, read_python
 
 WHOLE = "def f(x):\n    # keep the rest of the code\n    y = x\n    return y\n"
@@ -100,3 +100,17 @@ def test_placeholders() -> None:
         False,
         False,
     ]
+
+
+@pytest.mark.parametrize(
+    ("code", "torn"),
+    [
+        ("def f():\n    return 1\n", ""),
+        ("x = 1\nif x:\n    return x\n", "line 3 `return x`"),
+        ("yield 1\n", "line 1 `yield 1`"),
+        ("class A:\n    def f(self):\n        yield 1\n", ""),
+    ],
+)
+def test_a_return_outside_of_any_function(code: str, torn: str) -> None:
+    text, _unit = first(code)
+    assert torn_statement(text) == torn

@@ -1,6 +1,12 @@
 import pytest
 
-from nodes.execute_tools.tools.excerpts import lost_definitions, why_not_whole
+from nodes.execute_tools.tools.excerpts import (
+    keys_inside,
+    lost_definitions,
+    lost_keys,
+    why_not_whole,
+    why_too_little,
+)
 
 LONG = "".join(f"line {number}\n" for number in range(30))
 
@@ -29,3 +35,47 @@ def test_lost_definitions() -> None:
     old = "def f(:\nasync  def g(x):\nclass A\n    def m(self):\ndef f():\n"
     assert lost_definitions(old, "def g(x): pass\n") == ("f", "A")
     assert lost_definitions(old, old) == ()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "task", "why"),
+    [
+        ("a\nb\n", "c\n", "", "it holds 0 of the 2 lines that the file has"),
+        ("a\nb\n", "a\n", "", ""),
+        ("a\n\nb\nc\n", " a\n", "", "it holds 1 of the 3 lines that the file has"),
+        ("a\nb\n", "c\n", "Shorten it", ""),
+        ("a\n", "c\n", "Say c", ""),
+        ("a\n", "c\n", "Add c", "it holds 0 of the 1 lines that the file has"),
+        ("a\n", "c\na\n", "Add c", ""),
+        ("\n", "c\n", "Add c", ""),
+        ("a\nb\n", "c\nd\n", "Translate it", ""),
+    ],
+)
+def test_why_too_little(old: str, new: str, task: str, why: str) -> None:
+    assert why_too_little(old, new, task) == why
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new", "lost"),
+    [
+        ("a.json", '{"a": {"b": 1}, "c\\"": 2}', '{"a": 1}', ("b", 'c\\"')),
+        ("a.json", '{"a": "b: c"}', '{"a": 1}', ()),
+        ("a.yaml", "a: 1\nb:\n  - c: 2\n'd': 3\n", "a: 1\n", ("b", "c", "d")),
+        ("a.toml", "[tool.x]\na = 1\n[[y]]\n", "a = 2\n", ("tool.x", "y")),
+        ("a.ini", "[s]\na=1\n", "[s]\na = 2\nb = 3\n", ()),
+        ("a.md", "a: 1\n", "", ()),
+    ],
+)
+def test_lost_keys(path: str, old: str, new: str, lost: tuple[str, ...]) -> None:
+    assert lost_keys(path, old, new) == lost
+
+
+def test_keys_inside() -> None:
+    text = '{"a": {"b": [{"c": 1}]}, "d": {"e": 1}}'
+    assert keys_inside(text, {"a"}) == {"b", "c"}
+    assert keys_inside(text, {"x"}) == keys_inside("{", {"a"}) == keys_inside("[" * 100_000, {"a"}) == set()
+
+
+@pytest.mark.parametrize("text", ['"' * 100_000, '"a"' + " " * 100_000, "\n" * 100_000, "- " * 50_000])
+def test_keys_are_found_in_linear_time(text: str) -> None:
+    assert lost_keys("a.json", text, "") == lost_keys("a.yaml", text, "") == ()

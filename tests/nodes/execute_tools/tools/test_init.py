@@ -18,6 +18,7 @@ EFFECTS = {
     "run_command": Effect.EXECUTE,
     "http_get": Effect.NETWORK,
     "update_plan": Effect.NONE,
+    "run_checks": Effect.READ,
     "final_answer": Effect.NONE,
 }
 LONGEST_DESCRIPTION = 100
@@ -27,7 +28,7 @@ def test_the_tools_and_what_guard_must_know_of_them() -> None:
     specs = ActionRegistry(default_tools()).specs()
     assert {spec.name: spec.effect for spec in specs} == EFFECTS
     assert [spec.name for spec in specs if spec.terminal] == ["final_answer"]
-    path_names = {"path", "target", "cwd"}
+    path_names = {"path", "paths", "target", "cwd"}
     for spec in specs:
         assert spec.path_fields == tuple(name for name in spec.parameters["properties"] if name in path_names)
     assert [tool.name for tool in default_tools() if tool.paths_of is not None] == ["apply_patch"]

@@ -118,3 +118,21 @@ def test_undecorated() -> None:
     text = read_python("def f(): pass\n@x\ndef g(): pass\nclass A: pass")
     assert isinstance(text, PythonText)
     assert [undecorated(unit) for unit in text.units] == [True, False, False]
+
+
+def test_a_method_of_which_only_the_first_line_was_moved_keeps_its_body_where_it_is() -> None:
+    merge = draft(SOURCE, "def g(self):\n        # now\n        return 2\n")
+    merge.exchange(merge.source.members(merge.source.units[2])[1], merge.block.units[0], "A.g")
+    assert result(merge) == SOURCE.replace("        return 1\n", "        # now\n        return 2\n")
+
+
+def test_an_exchange_keeps_the_annotation() -> None:
+    merge = draft("x: list[int] = [1]\n", "x = [2]  # x\n")
+    merge.exchange(merge.source.units[0], merge.block.units[0], "x")
+    assert result(merge) == "x: list[int] = [2]  # x\n"
+
+
+def test_a_statement_is_removed() -> None:
+    merge = draft("x = 1\nprint(x)\ny = 2\n", "")
+    merge.remove(merge.source.units[1])
+    assert (result(merge), merge.changed) == ("x = 1\ny = 2\n", ["line 2"])

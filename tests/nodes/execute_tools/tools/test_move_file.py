@@ -59,8 +59,8 @@ def test_what_the_thread_knows_of_a_file_goes_along(bench: Bench) -> None:
     bench.data(write_file, path="moved/read.py", content="y = 1\n")
     stale = bench.error(edit_file, path="moved/stale.py", old_str="1", new_str="2")
     assert stale.message.startswith("'moved/stale.py' has changed since it was read: read_file it again, ")
-    unread = bench.error(write_file, path="moved/new.py", content="y = 1\n")
-    assert unread.message.startswith("'moved/new.py' exists, and was not read yet: ")
+    unread = bench.data(write_file, path="moved/new.py", content="y = 1\n")
+    assert unread["note"].startswith("Nothing was changed: 'moved/new.py' was not read yet. ")
 
 
 def test_a_moved_file_can_be_edited_and_its_old_name_used_again(bench: Bench) -> None:

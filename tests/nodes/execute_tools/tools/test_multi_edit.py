@@ -96,6 +96,7 @@ def test_a_file_that_changed_since_it_was_read_is_not_edited_but_shown_in_outlin
 )
 def test_one_edit_that_fails_leaves_the_file_as_it_was(bench: Bench, edits: list[JsonMap], message: str) -> None:
     bench.put({"calc.py": CALC})
+    bench.data(read_file, path="calc.py")
     error = bench.error(multi_edit, path="calc.py", edits=edits)
     assert (error.code, error.message, error.suggestions) == (ToolErrorCode.INVALID_ARGUMENT, message, ())
     assert bench.bytes_of("calc.py") == CALC.encode()
@@ -103,6 +104,7 @@ def test_one_edit_that_fails_leaves_the_file_as_it_was(bench: Bench, edits: list
 
 def test_a_miss_shows_the_nearest_lines_as_they_are_after_the_edits_before(bench: Bench) -> None:
     bench.put({"calc.py": CALC})
+    bench.data(read_file, path="calc.py")
     edits = [edit("def add(a, b):", "def plus(a, b):"), edit("def plus(a,b):\n  return a-b", "x")]
     error = bench.error(multi_edit, path="calc.py", edits=edits)
     assert error.message == (
@@ -147,3 +149,19 @@ def test_the_number_of_edits_is_bounded(count: int, fits: bool) -> None:
 def test_an_edit_with_unknown_fields_is_refused() -> None:
     wrong = multi_edit.validate({"path": "a", "edits": [{"old_str": "a", "new_str": "b", "count": 1}]})
     assert wrong == ["edits.0.count: unknown argument"]
+
+
+def test_the_loosest_match_is_told(bench: Bench) -> None:
+    bench.put({"calc.py": CALC})
+    edits = [edit(" def sub(a, b):\n", " def minus(a, b):\n"), edit("def add(a, b): \n", "def plus(a, b):\n")]
+    data = bench.data(multi_edit, path="calc.py", edits=edits)
+    assert data == {"path": "calc.py", "edits": 2, "replacements": 2, "lines_changed": 2, "matched": "indentation"}
+    assert bench.bytes_of("calc.py") == CALC.replace("add", "plus").replace("def sub", "def minus").encode()
+
+
+def test_an_edit_of_a_file_that_was_not_read_is_answered_with_the_file(bench: Bench) -> None:
+    bench.put({"calc.py": CALC})
+    data = bench.data(multi_edit, path="calc.py", edits=[edit("add", "plus"), edit("print('Hello')", "x")])
+    assert (data["content"], data["changed"]) == (CALC, False)
+    assert bench.bytes_of("calc.py") == CALC.encode()
+    bench.error(multi_edit, path="calc.py", edits=[edit("print('Hello')", "x")])

@@ -210,3 +210,20 @@ def test_the_words_of_a_refusal_can_be_others(bench: Bench) -> None:
     refused = load_text(ToolContext(bench.workspace), "binary", "deleted")
     assert isinstance(refused, ToolError)
     assert refused.message == "'binary' is a binary file of 3 bytes; only UTF-8 text can be deleted."
+
+
+def test_a_text_that_the_evidence_contradicts_is_not_written(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.put({"a.py": "x = 1\n"})
+    before, seen = loaded(bench, "a.py"), list[tuple[object, ...]]()
+    refusal = ToolError(code=ToolErrorCode.CHECK_FAILED, message="With this edit ...")
+
+    def judged(_context: ToolContext, *asked: object) -> ToolError | None:
+        seen.append(asked)
+        return refusal if asked[-1] == "x = 2\n" else None
+
+    monkeypatch.setattr("nodes.execute_tools.tools.saving.judged_evidence", judged)
+    context = ToolContext(bench.workspace)
+    assert save_text(context, "a.py", "x = 2\n", before) == ToolOutput.failed(refusal)
+    assert bench.bytes_of("a.py") == b"x = 1\n"
+    assert save_text(context, "b.py", "x = 3\n", None).result.ok
+    assert seen == [("a.py", "x = 1\n", "x = 2\n"), ("b.py", None, "x = 3\n")]

@@ -26,12 +26,13 @@ def test_a_file_that_was_read_may_be_replaced_and_replaced_again(bench: Bench) -
     assert stat.S_IMODE((bench.root / "a.py").stat().st_mode) == 0o755
 
 
-def test_a_file_that_was_not_read_is_not_replaced(bench: Bench) -> None:
+def test_a_file_that_was_not_read_is_shown_and_not_replaced(bench: Bench) -> None:
     bench.put({"a.py": "old\n"})
-    error = bench.error(write_file, path="a.py", content="new\n")
-    assert error.code is ToolErrorCode.CONFLICT
-    assert "was not read yet: read_file it first" in error.message
+    data = bench.data(write_file, path="a.py", content="new\n")
+    assert (data["content"], data["changed"]) == ("old\n", False)
     assert bench.bytes_of("a.py") == b"old\n"
+    bench.data(write_file, path="a.py", content="new\n")
+    assert bench.bytes_of("a.py") == b"new\n"
 
 
 def test_a_file_that_has_changed_since_is_not_replaced(bench: Bench) -> None:

@@ -1,0 +1,1 @@
+"""Measurements of mendgraph; nothing here is installed with it."""

@@ -1,0 +1,147 @@
+"""Our own harness: one task's run in this process, in the default configuration, as the embedded model's user has it.
+
+Run as a program it reads a `Request` from standard input and prints a `RunEnd`. It is the embedded model that it
+asks, only that what "starts" it hands out the address of the evaluation's endpoint: so it has the embedded model's
+profile, and nothing of the machine is configured otherwise than `AgentContext` says.
+"""
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from pydantic import Field
+
+from benchmarks.real_model.measured_run import Limits
+from benchmarks.real_model.record import RunEnd
+from graph.context import AgentContext
+from graph.events import Alerted, Asked, Ended, Event, Text, Traced
+from graph.run import Session
+from nodes.call_model import client
+from nodes.records import JsonMap, Record
+
+NAME = "mendgraph"
+SEED = 1
+"""The same in every run, so that requests repeat and the reply cache finds them."""
+
+WITHOUT: dict[str, tuple[tuple[str, Any], ...]] = {
+    "rescue": (("nodes.parse.reading.recognised", lambda *_: None),),
+    "claims": (("nodes.parse.reading.unfounded", lambda *_: None),),
+    "sampling": (("nodes.call_model.block_prompt.RETRY_TEMPERATURE", 0.0),),
+    "other_view": (("nodes.call_model.block_prompt.without_body", lambda *_: None),),
+    "last_line": (("nodes.call_model.block_prompt._how_to_answer", lambda *_: ""),),
+    "examples": (("nodes.call_model.block_prompt.EXAMPLES", ()),),
+    "echoes": (("nodes.parse.reading.echoes", lambda *_: False),),
+    "meant_paths": (("graph.reply_reader.meant_path", lambda *_, **__: None),),
+    "asked_changes": (
+        ("nodes.execute_tools.tools.asked_edits.asked_deletions", lambda *_: set()),
+        ("nodes.execute_tools.tools.asked_edits.asked_renames", lambda *_: {}),
+    ),
+    "expectations": (("nodes.execute_tools.tools.run_checks.unmet", lambda *_: []),),
+}
+"""Means that no field of `AgentContext` turns off, and what takes the place of what in the code without them."""
+
+SWITCHES: tuple[tuple[str, JsonMap], ...] = (
+    ("no_evidence", {"evidence": False}),
+    ("no_files_first", {"read_ahead": False}),
+    ("no_blocks", {"edit_form": "replace"}),
+    ("one_try", {"max_failed_tries": 1}),
+    *((f"no_{means}", {"without": means}) for means in WITHOUT),
+)
+"""What an ablation switches off, one at a time: the label of its runs, and its options."""
+
+
+class Request(Record):
+    """What the runner hands over: the user's words, where, on which endpoint, and the settings of this label."""
+
+    request: str
+    workspace: str
+    base_url: str
+    model: str
+    files: tuple[str, ...]
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
+class ServedModel(Record):
+    """What stands for the embedded model's server: an address, and the name that requests carry."""
+
+    base_url: str
+    model: str
+
+
+def command() -> list[str]:
+    """How this harness is started."""
+    return [sys.executable, "-P", str(Path(__file__).resolve())]
+
+
+def context_of(workspace: str, options: Mapping[str, Any], limits: Limits | None = None) -> AgentContext:
+    """The context of a task's run. Raises pydantic's ValidationError for options that there are not."""
+    limits = limits or Limits()
+    settings: dict[str, Any] = {
+        "workspace": workspace,
+        "max_calls_per_turn": limits.calls,
+        "max_seconds": limits.seconds,
+        "max_output_tokens_per_call": limits.output_tokens,
+        "seed": SEED,
+    }
+    return AgentContext(**{**settings, **{key: value for key, value in options.items() if key != "without"}})
+
+
+def run(request: Request) -> RunEnd:
+    """Run one task to its outcome."""
+    served = ServedModel(base_url=request.base_url, model=request.model)
+    started = time.monotonic()
+    with (
+        _without(request.options.get("without")),
+        patch.object(client, "shared_local_server", lambda: served),
+        Session(context_of(request.workspace, request.options), durability="exit") as session,
+    ):
+        events = list(session.stream(request.request))
+        while isinstance(events[-1], Asked):
+            events += session.answer("reject")
+    return end_of(events, time.monotonic() - started)
+
+
+@contextmanager
+def _without(means: str | None) -> Iterator[None]:
+    """Turn one of the means of `WITHOUT` off."""
+    with ExitStack() as stack:
+        for target, replacement in WITHOUT[means] if means else ():
+            stack.enter_context(patch(target, replacement))
+        yield
+
+
+def end_of(events: Iterable[Event], seconds: float) -> RunEnd:
+    """What a run's events come to; the last one is `Ended`."""
+    told: Counter[str] = Counter()
+    for event in events:
+        if isinstance(event, Ended):
+            outcome = event.outcome
+        elif not isinstance(event, Text):
+            told[name_of(event)] += 1
+    return RunEnd(
+        ended=outcome.kind.value,
+        reason=outcome.reason.value,
+        answer=outcome.answer,
+        error="" if outcome.answer else " ".join((outcome.message, *outcome.diagnostics)),
+        seconds=round(seconds, 3),
+        healed=int(outcome.usage.get("replies_asked_again", 0)),
+        rescued=int(outcome.usage.get("replies_rescued", 0)),
+        events=dict(sorted(told.items())),
+    )
+
+
+def name_of(event: Event) -> str:
+    """What an event is counted as: its kind, a trace event under its own name, an alert under its kind."""
+    if isinstance(event, Traced):
+        return event.name
+    return f"alert.{event.kind}" if isinstance(event, Alerted) else type(event).__name__
+
+
+if __name__ == "__main__":
+    answer = run(Request.model_validate_json(sys.stdin.read()))
+    print(answer.model_dump_json())

@@ -1,0 +1,33 @@
+"""LangChain's `create_agent` with four file tools, as its documentation shows it."""
+
+from pathlib import Path
+from typing import Any
+
+from benchmarks.real_model.rivals import adapter
+
+
+def load() -> adapter.Rival:
+    """Import LangChain and give the function that works on a request."""
+    from langchain.agents import create_agent  # type: ignore[import-not-found]  # is in an environment of its own
+    from langchain_core.tools import tool
+    from langchain_openai import ChatOpenAI
+
+    def work(asked: dict[str, Any]) -> str:
+        model = ChatOpenAI(
+            model=asked["model"],
+            base_url=asked["base_url"],
+            api_key=lambda: adapter.KEY,
+            temperature=0,
+            max_tokens=adapter.OUTPUT_TOKENS,
+        )
+        tools = [tool(each) for each in adapter.workspace_tools(Path(asked["workspace"]))]
+        agent = create_agent(model, tools=tools, system_prompt=adapter.INSTRUCTIONS)
+        messages = {"messages": [{"role": "user", "content": asked["request"]}]}
+        state = agent.invoke(messages, {"recursion_limit": 4 * adapter.MODEL_CALLS})
+        return str(state["messages"][-1].text)
+
+    return work
+
+
+if __name__ == "__main__":
+    adapter.serve(load)

@@ -1,0 +1,105 @@
+"""What reading a reply needs to know of its run: the tools, what the model was shown and told, and the turn so far."""
+
+import json
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import islice
+
+from langchain_core.messages import AnyMessage
+from typing_extensions import TypedDict
+
+from graph.context import AgentContext
+from graph.gateway import Gateway
+from nodes.call_model.turn_view import TurnView, view_turn
+from nodes.heal.corrective_prompt import HealingAttempt
+from nodes.heal.healing import is_unfounded
+from nodes.language.history import is_request
+from nodes.language.meant_paths import Candidates, meant_path
+from nodes.parse.answer_schema import answer_problems
+from nodes.parse.claims import TurnFacts
+from nodes.parse.reading import CHECKS_TOOL, Reader, check_call, completed, foreign_calls
+from nodes.records import CHANGING, CallError, Correction, EditForm, FileChange, Profile, ToolCall
+
+_TAKE_AWAY = frozenset({"delete_file", "move_file"})
+_MAKE_FILES = frozenset({"edit_blocks", "edit_file", "write_file", "append_file"})
+_MOST_FILES = 5_000
+"""Files among which the one is looked for that a path may mean."""
+
+
+class ReadingSlice(TypedDict, total=False):
+    """What the reading of a reply depends on, besides the reply."""
+
+    context: AgentContext
+    profile: Profile
+    messages: list[AnyMessage]
+    corrections: list[Correction]
+    healing_attempts: list[HealingAttempt]
+    changes: list[FileChange]
+
+
+def reply_reader(gateway: Gateway, state: ReadingSlice, *, told: bool = True) -> Reader:
+    """How replies of this turn are read; without what it was `told`, for a reply that is read a second time."""
+    context, profile, messages = state["context"], state["profile"], state["messages"]
+    blocks = profile.edit_form is EditForm.BLOCKS
+    view = view_turn(messages) if blocks else TurnView()
+    sentences = (*view.failures, *view.evidence, *_sentences(state.get("corrections") or [])) if told else ()
+    return Reader(
+        profile=profile,
+        known_tools=gateway.registry.names(),
+        validate=gateway.registry.validate,
+        check_answer=partial(answer_problems, schema=context.answer_schema),
+        writing_tools=frozenset(spec.name for spec in gateway.specs.values() if spec.effect in CHANGING),
+        shown_files=tuple(view.files),
+        told=sentences if blocks else (),
+        turn=_facts(gateway, state)._replace(faulty=bool(view.evidence)),
+        meant_path=partial(_meant_path, gateway, context, tuple(view.files)),
+        only_required=_only_required(gateway),
+    )
+
+
+def rescue(reader: Reader, text: str, step: int) -> list[ToolCall | CallError]:
+    """Read a reply in another dialect as it is, its arguments checked like any others."""
+    found = foreign_calls(text, reader)
+    checked = [
+        check_call(call, f"call_{step}_{index}", json.dumps(call.args, ensure_ascii=False), reader)
+        for index, call in enumerate(found.calls if found else ())
+    ]
+    return completed(checked, "", step, reader)
+
+
+def _only_required(gateway: Gateway) -> dict[str, str]:
+    """The argument of each tool that cannot do without exactly one."""
+    needed = {name: spec.parameters.get("required", []) for name, spec in gateway.specs.items()}
+    return {name: required[0] for name, required in needed.items() if len(required) == 1}
+
+
+def _meant_path(
+    gateway: Gateway, context: AgentContext, shown: tuple[str, ...], tool: str, path: str
+) -> str | Candidates | None:
+    """What a path means that names nothing in the workspace. A call that takes a file away means what it says."""
+    workspace = gateway.workspace(context)
+    if tool in _TAKE_AWAY or workspace.exists(path):
+        return None
+    relative = path.removeprefix(f"{context.workspace.rstrip('/')}/")
+    files = [entry.path for entry in islice(workspace.walk(), _MOST_FILES) if entry.kind == "file"]
+    allowed = [file for file in files if workspace.denied(file) is None]
+    return meant_path(relative, allowed, shown, for_new=tool in _MAKE_FILES)
+
+
+def _facts(gateway: Gateway, state: ReadingSlice) -> TurnFacts:
+    context, messages = state["context"], state["messages"]
+    checking = CHECKS_TOOL in gateway.specs
+    return TurnFacts(
+        request=next((message.text for message in reversed(messages) if is_request(message)), ""),
+        changed=tuple(dict.fromkeys(change.path for change in state.get("changes") or [])),
+        hindered=lambda: context.mode == "read-only" or view_turn(messages).refused,
+        met=sum(is_unfounded(attempt.errors) for attempt in state.get("healing_attempts") or []),
+        insistent=state["profile"].small,
+        checked=checking and context.evidence,
+        configured=checking and bool(context.checks),
+    )
+
+
+def _sentences(corrections: Sequence[Correction]) -> Iterator[str]:
+    for correction in corrections:
+        yield from correction.prompt.splitlines()

@@ -1,0 +1,174 @@
+"""The tool that runs what can be run to see whether the work is right."""
+
+import posixpath
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from pydantic import Field
+
+from nodes.execute_tools.environment.checks import NOTHING_RAN, Checks
+from nodes.execute_tools.environment.commands import CommandResult
+from nodes.execute_tools.environment.deadline import monotonic_s
+from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
+from nodes.execute_tools.tools.arguments import ToolArguments
+from nodes.execute_tools.tools.command_output import last_words
+from nodes.execute_tools.tools.evidence_gate import LARGEST_TEXT, is_damage
+from nodes.execute_tools.tools.example_results import ModuleRun, Status, failures, read_run
+from nodes.execute_tools.tools.examples import Example, as_request, both, docstring_examples, pieces
+from nodes.execute_tools.tools.saving import LoadedText, load_text
+from nodes.execute_tools.tools.task_examples import task_examples
+from nodes.execute_tools.tools.task_expectations import expectations, unmet
+from nodes.records import Effect, ToolError, ToolErrorCode
+
+MOST_TOLD = 5
+"""Failures that one result names."""
+LONGEST_OUTPUT = 600
+"""Characters of a failing program's output that are told."""
+MOST_TESTS = 5
+"""Test files that one call runs."""
+
+_MISSING = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
+
+
+class RunChecksArguments(ToolArguments):
+    """Which files are to be looked at; the configured checks are always run."""
+
+    paths: list[str] = Field(default=[], max_length=100, description="Files that were changed.")
+
+
+@dataclass
+class _Report:
+    """What was run by now, what failed, and why something could not be run."""
+
+    ran: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    not_run: list[str] = field(default_factory=list)
+
+    def output(self) -> ToolOutput:
+        if self.failed:
+            message = "\n".join(self.failed[:MOST_TOLD])
+            return ToolOutput.failed(ToolError(code=ToolErrorCode.CHECK_FAILED, message=message))
+        if self.not_run:
+            return ToolOutput.ok(checks="unavailable", ran=self.ran, reason=self.not_run[0])
+        return ToolOutput.ok(checks="passed" if self.ran else "none", ran=self.ran)
+
+
+@tool(effect=Effect.READ, path_fields=("paths",), cacheable=False, self_timed=True)
+def run_checks(context: ToolContext, arguments: RunChecksArguments) -> ToolOutput:
+    """Run the configured checks, and the examples and tests of the given files.
+
+    The examples of the files' docstrings, those that the task gives in its words, what it asks of names, the project's
+    test files for them, and the configured commands; nothing of it changes the workspace.
+    """
+    deadline = monotonic_s() + min(context.timeout_s, context.seconds_left)
+    texts = dict(_texts(context, arguments.paths))
+    report = _Report(failed=unmet(context.task, texts))
+    if texts and expectations(context.task) and not report.failed:
+        report.ran.append("what the task asks of names")
+    if isinstance(context.checks, ToolError):
+        report.not_run.append(context.checks.message)
+    elif context.checks is not None:
+        checks = context.checks.leased(context.lease)
+        _run_examples(context, checks, texts, report, deadline)
+        for path in _test_files(context, arguments.paths):
+            _run_tests(context, checks, path, report, deadline)
+        for command in checks.rules.commands:
+            result = checks.run_command(command, deadline - monotonic_s())
+            _note(report, command, result)
+    return report.output()
+
+
+def _texts(context: ToolContext, paths: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The Python files among them that are there, by their real names."""
+    for path in paths:
+        loaded = load_text(context, path) if path.endswith(".py") else None
+        if isinstance(loaded, LoadedText) and len(loaded.file.text) <= LARGEST_TEXT:
+            yield loaded.path, loaded.file.text
+
+
+def _run_examples(
+    context: ToolContext, checks: Checks, texts: dict[str, str], report: _Report, deadline: float
+) -> None:
+    """Those of all files in one sandbox; the task's before the docstrings'."""
+    examples = {path: found for path, text in texts.items() if (found := _examples(context.task, path, text))}
+    if not examples:
+        return
+    modules = [as_request(path, texts[path], found) for path, found in examples.items()]
+    answers = checks.run_examples(modules, deadline - monotonic_s())
+    if isinstance(answers, ToolError):
+        report.not_run.append(answers.message)
+        return
+    for (path, found), answer in zip(examples.items(), answers, strict=True):
+        run = read_run(answer, len(found))
+        told = _failed_examples(path, found, run, checks.rules.examples_timeout_s)
+        report.failed += told
+        if not told and any(each.status is Status.PASSED for each in run.results):
+            report.ran.append(f"examples of {path}")
+
+
+def _examples(task: str, path: str, text: str) -> tuple[Example, ...]:
+    names = [name for name in pieces(text) if name and "." not in name]
+    asked = task_examples(task, names, posixpath.basename(path).removesuffix(".py"))
+    return both(asked, docstring_examples(text))
+
+
+def _failed_examples(path: str, examples: Sequence[Example], run: ModuleRun, seconds: float) -> list[str]:
+    if not run.loaded:
+        return [f"{path} cannot be imported: {run.error}."] if run.own and is_damage(run.error) else []
+    return [words for _, words in failures(examples, run.results, seconds)]
+
+
+def _test_files(context: ToolContext, paths: Sequence[str]) -> list[str]:
+    """The project's test files for these files, and those among them, as far as they exist."""
+    found = dict.fromkeys(name for path in paths for name in _possible_tests(posixpath.normpath(path)))
+    return [name for name in found if context.workspace.exists(name)][:MOST_TESTS]
+
+
+def _possible_tests(path: str) -> Iterable[str]:
+    folder, file = posixpath.split(path)
+    if not file.endswith(".py") or file == "__init__.py":
+        return ()
+    if file.startswith("test_") or file.endswith("_test.py"):
+        return (path,)
+    inner = folder.removeprefix("src").lstrip("/")
+    places = (folder, posixpath.join(folder, "tests"), "tests", posixpath.join("tests", inner), "test", "")
+    return (posixpath.join(place, f"test_{file}") for place in places)
+
+
+def _run_tests(context: ToolContext, checks: Checks, path: str, report: _Report, deadline: float) -> None:
+    result = checks.run_tests(path, deadline - monotonic_s())
+    if isinstance(result, CommandResult):
+        if result.exit_code == NOTHING_RAN:
+            return
+        missing = _MISSING.search(_output(result))
+        if result.exit_code and missing and not _is_own(context, missing[1]):
+            report.not_run.append(f"{path} needs {missing[1]}, which is not installed where checks can see it.")
+            return
+    _note(report, path, result)
+
+
+def _is_own(context: ToolContext, module: str) -> bool:
+    places = (module, f"{module}.py", f"src/{module}", f"src/{module}.py")
+    return any(context.workspace.exists(place) for place in places)
+
+
+def _note(report: _Report, name: str, result: CommandResult | ToolError) -> None:
+    """Write down what a program came to: exit code 0 means passed."""
+    if isinstance(result, ToolError):
+        report.not_run.append(result.message)
+    elif result.timed_out:
+        report.failed.append(f"{name} does not end within {result.limit_s:.3g} s.")
+    elif result.exit_code:
+        report.failed.append(f"{name} fails:\n{_output(result)}" if _output(result) else f"{name} fails.")
+    else:
+        report.ran.append(name)
+
+
+def _output(result: CommandResult) -> str:
+    """The last whole lines of what it printed."""
+    text = last_words(result.stdout, result.stderr)
+    if len(text) <= LONGEST_OUTPUT:
+        return text
+    end = text[-LONGEST_OUTPUT:]
+    return end.partition("\n")[2] or end

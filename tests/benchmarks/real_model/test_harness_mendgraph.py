@@ -1,0 +1,94 @@
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from benchmarks.real_model.child import clean_environment
+from benchmarks.real_model.harness_mendgraph import SWITCHES, Request, command, context_of, end_of, name_of
+from benchmarks.real_model.record import RunEnd
+from graph.context import AgentContext
+from graph.events import Alerted, Ended, Event, HealingBegan, Rescued, Text, Traced
+from nodes.records import Outcome, OutcomeKind, StopReason
+from tests.doubles.scripted_server import Say, ScriptedServer
+
+USAGE = {"replies_asked_again": 3, "replies_rescued": 2, "total_calls": 4}
+FINISHED = Ended(
+    Outcome(kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="done", answer="It is 4.", usage=USAGE)
+)
+STOPPED = Ended(
+    Outcome(
+        kind=OutcomeKind.SYSTEM_ERROR, reason=StopReason.LOOP_PERSISTED, message="Again.", diagnostics=("read a.py",)
+    )
+)
+TRACED = Traced("tool.invoke.start", {}, "r", "1", 0)
+
+
+def test_the_context_is_the_default_within_the_limits() -> None:
+    assert context_of("w", {}) == AgentContext(
+        workspace="w", max_calls_per_turn=12, max_seconds=150.0, max_output_tokens_per_call=800, seed=1
+    )
+
+
+def test_options_are_fields_of_the_context() -> None:
+    assert context_of("w", {"protocol": "native", "seed": 2}) == context_of("w", {}).model_copy(
+        update={"protocol": "native", "seed": 2}
+    )
+    with pytest.raises(ValidationError):
+        context_of("w", {"no_such_field": 1})
+
+
+@pytest.mark.parametrize(
+    ("events", "end"),
+    [
+        (
+            [Text("a"), HealingBegan(1, ()), HealingBegan(2, ()), Rescued(()), TRACED, TRACED, FINISHED],
+            RunEnd(
+                ended="FINISHED",
+                reason="answered",
+                answer="It is 4.",
+                seconds=1.5,
+                healed=3,
+                rescued=2,
+                events={"HealingBegan": 2, "Rescued": 1, "tool.invoke.start": 2},
+            ),
+        ),
+        ([STOPPED], RunEnd(ended="SYSTEM_ERROR", reason="loop_persisted", error="Again. read a.py", seconds=1.5)),
+    ],
+)
+def test_events_come_to_an_end(events: list[Event], end: RunEnd) -> None:
+    assert end_of(events, 1.5) == end
+
+
+def test_events_are_counted_by_their_names() -> None:
+    alert = Alerted("cost", "m", 2.0, 1.0)
+    assert [name_of(each) for each in (TRACED, alert, Rescued(()))] == ["tool.invoke.start", "alert.cost", "Rescued"]
+
+
+def test_switches_have_names_of_their_own() -> None:
+    names = [name for name, _ in SWITCHES]
+    assert len(set(names)) == len(names)
+
+
+def test_as_a_program_it_asks_the_endpoint_in_the_embedded_models_way(tmp_path: Path) -> None:
+    workspace, home = tmp_path / "w", tmp_path / "home"
+    workspace.mkdir()
+    home.mkdir()
+    environment = clean_environment({}, home, {"MENDGRAPH_DATA_DIR": str(home / "runs")})
+    with ScriptedServer(then=lambda _: Say("It is 4.")) as server:
+        asked = Request(
+            request="What is 2 + 2?",
+            workspace=str(workspace),
+            base_url=server.base_url,
+            model="qwen2.5-coder-1.5b",
+            files=(),
+        )
+        done = subprocess.run(
+            command(), input=asked.model_dump_json(), env=environment, capture_output=True, text=True, check=False
+        )
+    assert done.returncode == 0, done.stderr
+    end = RunEnd.model_validate(json.loads(done.stdout.splitlines()[-1]))
+    assert (end.ended, end.answer) == ("FINISHED", "It is 4.")
+    (sent,) = server.requests
+    assert (sent["model"], sent["seed"], "tools" in sent) == ("qwen2.5-coder-1.5b", 1, False)

@@ -1,0 +1,93 @@
+"""The program as it is started, but without a sandbox."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nodes.execute_tools.environment import checks, project_tests
+from nodes.execute_tools.environment.project_tests import NOTHING_RAN
+
+PLAIN = """from app import add
+
+def test_add():
+    assert add(2, 3) == 5
+
+def test_needs(tmp_path):
+    assert False
+"""
+UNIT = """import unittest
+from app import add
+
+class Adding(unittest.TestCase):
+    def test_add(self):
+        self.assertEqual(add(2, 3), 5)
+"""
+FIXTURE = """import pytest
+from app import add
+
+@pytest.mark.parametrize('n', [5])
+def test_add(n):
+    assert add(2, 3) == n
+"""
+WITHOUT_PYTEST = """sys.modules['pytest'] = None
+import importlib.util
+find = importlib.util.find_spec
+importlib.util.find_spec = lambda name: None if name == 'pytest' else find(name)
+"""
+RIGHT, WRONG = "def add(a, b):\n    return a + b\n", "def add(a, b):\n    return a - b\n"
+
+
+def run(root: Path, app: str, tests: str, *, pytest_is_there: bool = False, folder: str = "tests") -> tuple[int, str]:
+    (root / folder).mkdir(exist_ok=True)
+    (root / "app.py").write_text(app)
+    (root / folder / "test_app.py").write_text(tests)
+    start = f"sys.argv[1:] = sys.argv[2:]\nrunpy.run_path({project_tests.__file__!r}, run_name='__main__')"
+    program = f"import sys, runpy\n{'' if pytest_is_there else WITHOUT_PYTEST}{start}"
+    name = f"{folder}/test_app.py"
+    env = {"PATH": os.environ["PATH"], "PYTEST_ADDOPTS": "-p no:cacheprovider", "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", program, "", name],
+        cwd=root,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+@pytest.mark.parametrize("tests", [PLAIN, UNIT])
+def test_without_pytest(tmp_path: Path, tests: str) -> None:
+    assert run(tmp_path, RIGHT, tests)[0] == 0
+    code, said = run(tmp_path, WRONG, tests)
+    assert (code, "test_add" in said) == (1, True)
+
+
+def test_a_failing_assertion_is_told_with_its_line(tmp_path: Path) -> None:
+    said = run(tmp_path, WRONG, PLAIN)[1]
+    assert said == "test_add failed at line 4: assert add(2, 3) == 5\nAssertionError\n"
+
+
+@pytest.mark.parametrize(
+    "tests", [FIXTURE, "import unittest\n", "def test_needs(tmp_path):\n    assert False\n", "X = 1\n"]
+)
+def test_what_cannot_be_run_without_pytest(tmp_path: Path, tests: str) -> None:
+    assert run(tmp_path, WRONG, tests)[0] == NOTHING_RAN
+
+
+@pytest.mark.parametrize(("app", "code"), [(RIGHT, 0), (WRONG, 1), ("def add(:\n", 1)])
+def test_with_pytest(tmp_path: Path, app: str, code: int) -> None:
+    found, said = run(tmp_path, app, FIXTURE, pytest_is_there=True)
+    assert found == code, said
+
+
+def test_a_file_without_tests_is_nothing_to_run_with_pytest_too(tmp_path: Path) -> None:
+    assert run(tmp_path, RIGHT, "X = 1\n", pytest_is_there=True)[0] == NOTHING_RAN
+
+
+def test_the_exit_code_is_the_one_that_checks_know() -> None:
+    assert checks.NOTHING_RAN == NOTHING_RAN

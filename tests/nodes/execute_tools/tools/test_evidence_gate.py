@@ -1,0 +1,194 @@
+from collections.abc import Sequence
+
+import pytest
+
+from nodes.execute_tools.tools.evidence_gate import LARGEST_TEXT, GatePlan, gate_verdict, is_damage, plan_gate
+from nodes.execute_tools.tools.example_results import ModuleRun, Result, Status
+
+BEFORE = '''"""Statistics."""
+
+RATE = 2
+
+
+def half(x):
+    """
+    >>> half(4)
+    2.0
+    """
+    return x / RATE
+
+
+def median(values):
+    """
+    >>> median([1, 2, 3])
+    2
+    >>> median([1, 2, 3, 4])
+    2.5
+    """
+    return sorted(values)[len(values) // 2]
+
+
+def untouched():
+    """
+    >>> untouched()
+    1
+    """
+    return 0
+'''
+MEDIAN = BEFORE.replace("// 2]", "// 3]")
+FIX, HINTS, CHANGE = "Fix median", "Add type hints to median", "Change median to use the lower of both"
+
+PASSED, DIFFERENT = Result(Status.PASSED), Result(Status.DIFFERENT, "9")
+RAISED, ENDLESS, UNKNOWN = Result(Status.RAISED, "ValueError: x"), Result(Status.ENDLESS), Result()
+DAMAGED = Result(Status.RAISED, "NameError: name 'x' is not defined")
+
+
+def planned(before: str | None, after: str, task: str, path: str = "stats.py") -> GatePlan:
+    plan = plan_gate(path, before, after, task)
+    assert plan is not None
+    return plan
+
+
+def sources(plan: GatePlan) -> list[str]:
+    return [example.source.strip() for example in plan.examples]
+
+
+def run(*results: Result) -> ModuleRun:
+    return ModuleRun(results, loaded=True, own=True)
+
+
+def gone(error: str, *, own: bool = True) -> ModuleRun:
+    return ModuleRun((), loaded=False, own=own, error=error)
+
+
+def verdict(task: str, now: Sequence[Result], then: Sequence[Result], after: str = MEDIAN) -> str | None:
+    plan = planned(BEFORE, after, task)
+    return gate_verdict(plan, run(*now), run(*then) if plan.compare else run(), 5.0)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "chosen"),
+    [
+        ("// 2]", "// 3]", ["median([1, 2, 3])", "median([1, 2, 3, 4])"]),
+        ("RATE = 2", "RATE = 3", ["half(4)"]),
+        ("x / RATE", "x * RATE", ["half(4)"]),
+        ("return 0", "return 2", ["untouched()"]),
+        (
+            "    return 0\n",
+            "    return 0\n\n\ndef new():\n    '''\n    >>> new()\n    3\n    '''\n    return 3\n",
+            ["new()"],
+        ),
+        ("def half", "def halve", []),
+        ("2.0", "7.0", None),
+        ("Statistics", "Numbers", None),
+        ("return 0", "return  0  # nothing", None),
+        ("return 0", "return (", None),
+    ],
+)
+def test_the_examples_that_an_edit_concerns(old: str, new: str, chosen: list[str] | None) -> None:
+    plan = plan_gate("stats.py", BEFORE, BEFORE.replace(old, new), "Do it")
+    assert (None if plan is None else sources(plan)) == chosen
+
+
+@pytest.mark.parametrize("path", ["notes.md", "a.pyi", "a.json"])
+def test_only_python_is_judged(path: str) -> None:
+    assert plan_gate(path, BEFORE, MEDIAN, FIX) is None
+
+
+def test_large_files_are_not_judged() -> None:
+    long = "# " + "x" * LARGEST_TEXT + "\n"
+    assert plan_gate("a.py", BEFORE, MEDIAN + long, FIX) is None
+    assert plan_gate("a.py", long, MEDIAN, FIX) is None
+
+
+def test_a_docstring_that_is_changed_as_well_hides_nothing() -> None:
+    after = MEDIAN.replace("    2.5\n", "    3\n")
+    wants = [each.want for each in planned(BEFORE, after, FIX).examples]
+    assert wants == ["2\n", "2.5\n"]
+    spoken = planned(BEFORE, after, "Correct median and its docstring")
+    assert [each.want for each in spoken.examples] == ["2\n", "3\n"]
+    assert [each.want for each in spoken.fresh] == ["3\n"]
+
+
+def test_the_examples_of_the_task_come_first_and_stand_before_a_docstrings() -> None:
+    plan = planned(BEFORE, MEDIAN, "median([1, 2, 3, 4]) gives 2, expected 2.5. median([5]) should be 5.")
+    assert sources(plan) == ["median([1, 2, 3, 4])", "median([5])", "median([1, 2, 3])"]
+    assert sources(planned(BEFORE, BEFORE.replace("return 0", "return 1"), "median([5]) should be 5")) == [
+        "untouched()"
+    ]
+
+
+def test_a_new_file_has_the_tasks_examples_and_its_own() -> None:
+    text = "def slug(t):\n    '''\n    >>> slug('A')\n    'a'\n    '''\n    return t\n"
+    plan = planned(None, text, "Create slug.py with a function slug: slug('A b') gives 'a-b'", "slug.py")
+    assert (sources(plan), plan.compare) == (["slug('A b')", "slug('A')"], False)
+    failing = gate_verdict(plan, run(PASSED, DIFFERENT), None, 5.0)
+    assert failing == "slug('A') gives 9, but must give 'a'."
+
+
+@pytest.mark.parametrize(
+    ("task", "now", "then", "refused"),
+    [
+        (FIX, [PASSED, PASSED], [], False),
+        (FIX, [PASSED, DIFFERENT], [], True),
+        (FIX, [PASSED, UNKNOWN], [], False),
+        (FIX, [ENDLESS, UNKNOWN], [], True),
+        (HINTS, [PASSED, DIFFERENT], [PASSED, DIFFERENT], False),
+        (HINTS, [DIFFERENT, PASSED], [PASSED, PASSED], True),
+        (HINTS, [RAISED, PASSED], [PASSED, PASSED], True),
+        (HINTS, [DIFFERENT, PASSED], [UNKNOWN, PASSED], False),
+        (CHANGE, [DIFFERENT, DIFFERENT], [PASSED, DIFFERENT], False),
+        (CHANGE, [RAISED, DIFFERENT], [PASSED, DIFFERENT], False),
+        (CHANGE, [DAMAGED, UNKNOWN], [PASSED, DIFFERENT], True),
+        (CHANGE, [ENDLESS, UNKNOWN], [PASSED, DIFFERENT], True),
+        ("median should do as it says", [PASSED, DIFFERENT], [PASSED, DIFFERENT], True),
+        ("median should do as it says", [PASSED, DIFFERENT], [PASSED, UNKNOWN], False),
+        ("Do it", [DIFFERENT, PASSED], [PASSED, PASSED], True),
+        ("Fix median in stats.py and report.py", [PASSED, DIFFERENT], [PASSED, DIFFERENT], False),
+        ("Fix median in stats.py and report.py", [DIFFERENT, PASSED], [PASSED, PASSED], True),
+        ("Write examples for median", [PASSED, DIFFERENT], [PASSED, DIFFERENT], False),
+    ],
+)
+def test_what_is_refused(task: str, now: list[Result], then: list[Result], refused: bool) -> None:
+    assert (verdict(task, now, then) is not None) is refused
+
+
+@pytest.mark.parametrize(
+    ("task", "refused"),
+    [
+        ("median([5]) should be 5", True),
+        ("Change median so that median([5]) returns 5", True),
+        ("Change stats.py and app.py so that median([5]) returns 5", False),
+    ],
+)
+def test_an_example_of_the_task(task: str, refused: bool) -> None:
+    plan = planned(BEFORE, MEDIAN, task)
+    told = gate_verdict(plan, run(DIFFERENT, PASSED, PASSED), run(DIFFERENT, PASSED, PASSED), 5.0)
+    assert told == ("median([5]) gives 9, but must give 5." if refused else None)
+
+
+def test_no_more_than_three_failures_are_told() -> None:
+    plan = planned(BEFORE, MEDIAN, " ".join(f"median([{n}]) should be {n}." for n in range(5)))
+    told = gate_verdict(plan, run(*[DIFFERENT] * 7), run(*[DIFFERENT] * 7), 5.0)
+    assert told == " ".join(f"median([{n}]) gives 9, but must give {n}." for n in range(3))
+
+
+@pytest.mark.parametrize(
+    ("after", "before", "told"),
+    [
+        (gone("NameError: name 'List' is not defined"), run(), True),
+        (gone("ZeroDivisionError: x"), run(), True),
+        (gone("NameError: x"), gone("NameError: x"), False),
+        (gone("ImportError: x", own=False), run(), False),
+        (gone("NameError: name 're' is not defined"), None, True),
+        (gone("IndexError: no argument"), None, False),
+    ],
+)
+def test_a_file_that_cannot_be_imported_any_more(after: ModuleRun, before: ModuleRun | None, told: bool) -> None:
+    found = gate_verdict(planned(BEFORE, MEDIAN, FIX), after, before, 5.0)
+    assert found == (f"the file cannot be imported: {after.error}." if told else None)
+
+
+def test_what_a_careless_edit_leaves_behind() -> None:
+    assert is_damage("NameError: name 'x' is not defined")
+    assert not is_damage("MyNameError: x")

@@ -1,0 +1,149 @@
+import re
+
+import pytest
+from hypothesis import given, strategies as st
+
+from nodes.execute_tools.tools.edit_file import Replacement, replace_text
+from nodes.execute_tools.tools.loose_matches import LooseMatch, Tier, find_loosely
+from nodes.execute_tools.tools.text_edits import Spot, find_spots, replace_spots
+from nodes.execute_tools.tools.text_files import to_unix
+
+CLASS = "class A:\n    def f(self):\n        return 1\n\n    def g(self):\n        return 2\n"
+BLANKS, INDENT = Tier.TRAILING_BLANKS, Tier.INDENTATION
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted", "replacement", "tier", "result"),
+    [
+        ("a\nb\nc\n", "a  \nb", "x\ny", BLANKS, "x\ny\nc\n"),
+        ("a \t\r\nb\r\nc", "a\nb\n", "x\n", BLANKS, "x\r\nc"),
+        ("f(a)\nf(b)  \ng", "(b)\ng", "(c)\ng", BLANKS, "f(a)\nf(c)\ng"),
+        ("a  \nb", "a \n", "x\n", BLANKS, "x\nb"),
+        ("a  \nb", "a\nb \n", "x\ny\n", BLANKS, "x\ny"),
+        ("a\nb", "b\n", "y\nz\n", BLANKS, "a\ny\nz"),
+        ("a\nb", "b\n", "", BLANKS, "a\n"),
+        ("f()\nfa()\n", "f()   ", "g()", BLANKS, "g()\nfa()\n"),
+        ("a\n    b\n", "a \n    ", "x\n    ", BLANKS, "x\n    b\n"),
+        (
+            CLASS,
+            "def f(self):\n    return 1\n",
+            "def f(self):\n    x = 3\n\n    return x\n",
+            INDENT,
+            CLASS.replace("return 1", "x = 3\n\n        return x"),
+        ),
+        (
+            CLASS,
+            "        def g(self):\n            return 2",
+            "        def g(self):\n            return 3",
+            INDENT,
+            CLASS.replace("return 2", "return 3"),
+        ),
+        (
+            CLASS.replace("    ", "\t").replace("\n", "\r\n"),
+            "def g(self):\n\treturn 2\n",
+            "def g(self):\n\treturn 3\n",
+            INDENT,
+            CLASS.replace("    ", "\t").replace("\n", "\r\n").replace("2", "3"),
+        ),
+        ("  a\n    b  \nc", "a \n  b", "x", INDENT, "  x\nc"),
+    ],
+)
+def test_one_place(text: str, wanted: str, replacement: str, tier: Tier, result: str) -> None:
+    assert list(find_spots(text, wanted)) == []
+    found = find_loosely(text, wanted, replacement)
+    assert found is not None
+    assert (found.tier, len(found.spots)) == (tier, 1)
+    assert replace_spots(text, found.spots, found.replacement) == result
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted", "replacement"),
+    [
+        ("a\n", "", "x"),
+        ("a\n\n", " \n", "x"),
+        ("a\n", "b \n", "x"),
+        ("ab\n", "a ", "x"),
+        (CLASS, "  def g(self):\n     return 2", "x"),
+        (CLASS, "\tdef g(self):\n\t\treturn 2", "x"),
+        ("a = [1, 2]\n", "a = [1,2]", "x"),
+        ("a\n  b\n", "   a\n     b", "  less indented"),
+        ("a\n", "\ta", "x\n\ty"),
+    ],
+)
+def test_nowhere(text: str, wanted: str, replacement: str) -> None:
+    assert find_loosely(text, wanted, replacement) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted", "found"),
+    [
+        ("a \nb\na\t\nb\n", "a\nb  ", LooseMatch(BLANKS, (Spot(0, 4, 1), Spot(5, 9, 3)), "x")),
+        ("  a\n    a\n", "      a", LooseMatch(INDENT, (Spot(0, 3, 1), Spot(4, 9, 2)), "x")),
+    ],
+)
+def test_several_places_of_one_tier_are_all_told(text: str, wanted: str, found: LooseMatch) -> None:
+    replacement = "x" if found.tier is BLANKS else "    x"
+    assert find_loosely(text, wanted, replacement) == found
+
+
+def test_a_block_that_is_repeated_very_often_is_compared_a_bounded_number_of_times() -> None:
+    text = "    f()\n" * 100_000
+    found = find_loosely(text, "f()\n" * 50_000, "x\n")
+    assert found is not None
+    assert len(found.spots) > 1
+
+
+LINES = st.lists(st.sampled_from(["a", "b", "  a", "    b", "a  ", "b\t", "", "  ", "    "]), max_size=8)
+TEXTS = st.builds(
+    lambda lines, newline, end: newline.join(lines) + end,
+    LINES,
+    st.sampled_from(["\n", "\r\n"]),
+    st.sampled_from(["", "\n"]),
+)
+WANTED = st.builds(lambda lines, end: "\n".join(lines) + end, LINES, st.sampled_from(["", "\n"]))
+NEW = st.sampled_from(["N", "  N\n    N", "N\n", "", "\n  N\n"])
+
+
+def without_blanks(text: str) -> str:
+    return re.sub(r"[ \t\r]+(?=\n|\Z)", "", text)
+
+
+@given(TEXTS, WANTED, NEW)
+def test_an_exact_text_that_is_unique_is_always_what_is_replaced(text: str, wanted: str, new: str) -> None:
+    spots = list(find_spots(text, wanted))
+    edited = replace_text(text, "a", wanted, new, replace_all=False)
+    if len(spots) == 1 and isinstance(edited, Replacement):
+        assert edited.tier is Tier.EXACT
+        assert edited.text == replace_spots(text, spots, new)
+    elif spots:
+        assert not isinstance(edited, Replacement)
+
+
+@given(TEXTS, WANTED, NEW)
+def test_nothing_is_edited_where_two_places_match_and_all_around_one_is_kept(text: str, wanted: str, new: str) -> None:
+    found = find_loosely(text, wanted, new)
+    edited = replace_text(text, "a", wanted, new, replace_all=False)
+    if not isinstance(edited, Replacement) or edited.tier is Tier.EXACT:
+        return
+    assert found is not None
+    [spot] = found.spots
+    assert edited.text.startswith(text[: spot.start])
+    assert edited.text.endswith(text[spot.end :])
+    there, sought = without_blanks(to_unix(text[spot.start : spot.end])), without_blanks(wanted)
+    if found.tier is Tier.TRAILING_BLANKS:
+        assert there.rstrip("\n") == sought.rstrip("\n")
+        assert without_blanks(to_unix(text)).count(sought.rstrip("\n")) >= 1
+    else:
+        assert [line.strip() for line in there.split("\n")][: len(sought.rstrip("\n").split("\n"))] == [
+            line.strip() for line in sought.rstrip("\n").split("\n")
+        ]
+
+
+@given(LINES, st.sampled_from([2, 4]), st.sampled_from(["", "x\n", "  x\n"]))
+def test_a_block_that_was_moved_is_found_again(lines: list[str], by: int, around: str) -> None:
+    block = "\n".join(line.rstrip() for line in lines).strip("\n") + "\n"
+    moved = "".join(f"{' ' * by}{line}\n" if line else "\n" for line in block[:-1].split("\n"))
+    text = f"{around}{moved}{around}"
+    found = find_loosely(text, block, block)
+    if block.strip() and not list(find_spots(text, block)) and found is not None and len(found.spots) == 1:
+        assert found.tier is Tier.TRAILING_BLANKS or replace_spots(text, found.spots, found.replacement) == text

@@ -1,0 +1,145 @@
+import pytest
+
+from nodes.language.placeholders import SHORTEST_ECHO, echoes, is_placeholder_content, is_placeholder_path
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/path/to/x",
+        "path/to/file.py",
+        "./path/to",
+        "C:\\path\\to\\file.py",
+        "<path>",
+        "src/<name>.py",
+        "PATH",
+        "NAME",
+        "NAME.py",
+        "FILE_PATH",
+        "your_file.py",
+        "your-project/a.py",
+        "/your/project/a.py",
+        "src/yourfile.txt",
+        "{path}",
+        "{{file}}.py",
+        "path",
+        "file_path",
+        "filename.py",
+        "file.ext",
+        "...",
+        "…",
+    ],
+)
+def test_placeholders_for_paths(path: str) -> None:
+    assert is_placeholder_path(path)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        "a.py",
+        "path.py",
+        "src/path/to_string.py",
+        "xpath/tools.py",
+        "lib/file.py",
+        "NAMES.md",
+        "README",
+        "yourself.py",
+        "my/yours/x.py",
+        "app/[id]/page.tsx",
+        "{{cookiecutter.slug}}/a.py",
+        "a < b > c.py",
+        "..",
+        ".",
+        "path/to/" + "x" * 200,
+    ],
+)
+def test_real_paths(path: str) -> None:
+    assert not is_placeholder_path(path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "whole new file",
+        "The whole new file.\n",
+        "complete file content",
+        "# full code of the file",
+        "new content here",
+        "[new content here]",
+        "# your code here\n",
+        "// new code goes here",
+        "<!-- text here -->",
+        "<action>",
+        "<new text>",
+        "<file-content>",
+        "<content>",
+        "...",
+        " ...\n",
+        "…",
+        "TEXT",
+        "NEW_TEXT",
+        "NEW CONTENT",
+    ],
+)
+def test_placeholders_for_texts(text: str) -> None:
+    assert is_placeholder_content(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "\n",
+        "..",
+        "text",
+        "value",
+        "new content",
+        "new file",
+        "{name}",
+        "[value]",
+        "<br>",
+        "<code>",
+        "<text>",
+        "<path>",
+        "SELECT",
+        "return value",
+        "here",
+        "def f(): ...",
+        "class A(Protocol):\n    def f(self) -> int: ...\n",
+        "x = [1, ..., 3]",
+        "print('your code here')",
+        "# your code here\nx = 1",
+        "The whole new file is written by save().",
+        "..." + " " * 300 + "x",
+        "x" * 100_000,
+    ],
+)
+def test_real_texts(text: str) -> None:
+    assert not is_placeholder_content(text)
+
+
+TOLD = ("The block has no closing fence.  Send it\nagain.", "Yes.", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The block has no closing fence. Send it again.", True),
+        ("Well: the block? The block has no closing fence. Send it again. Done.", True),
+        ("has no closing  fence.", True),
+        ("no closing fence", True),
+        ("no closing fenc", False),
+        ("Yes.", False),
+        ("", False),
+        ("The block is closed. Send it again.", False),
+    ],
+)
+def test_a_sentence_that_was_told_is_known_again(text: str, expected: bool) -> None:
+    assert echoes(text, TOLD) is expected
+
+
+def test_nothing_told_is_no_echo() -> None:
+    assert not echoes("x" * SHORTEST_ECHO, ())
+    assert echoes("x" * SHORTEST_ECHO, ["x" * SHORTEST_ECHO])

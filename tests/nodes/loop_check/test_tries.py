@@ -1,0 +1,223 @@
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from nodes.language.misses import MISSED as OLD_TEXT_MISSED
+from nodes.loop_check.tries import MISSES_BEFORE_STEPPING_DOWN, count_tries, stepped_down, tries_stop
+from nodes.records import (
+    CallError,
+    CallResult,
+    ChangeKind,
+    EditForm,
+    Effect,
+    ExtractionError,
+    ExtractionErrorType,
+    FileChange,
+    LoopRecord,
+    LoopVerdict,
+    Profile,
+    Protocol,
+    StopCause,
+    StopReason,
+    ToolCall,
+    ToolErrorCode,
+    ToolResult,
+    ToolSpec,
+)
+
+SPECS = {
+    name: ToolSpec(name=name, description="", parameters={}, effect=effect)
+    for name, effect in {
+        "read_file": Effect.READ,
+        "run_checks": Effect.READ,
+        "edit_file": Effect.WRITE,
+        "run_command": Effect.EXECUTE,
+        "final_answer": Effect.NONE,
+    }.items()
+}
+BLOCKS = Profile(edit_form=EditForm.BLOCKS)
+REPLACE = Profile(protocol=Protocol.NATIVE)
+MANY = 5
+CHANGE = FileChange(path="a.py", kind=ChangeKind.EDITED, sha256_before="0", sha256_after="1", diff="")
+BROKEN = ExtractionError(ExtractionErrorType.TRUNCATED_REPLY, 1, "", "cut")
+
+Done = tuple[ToolCall | CallError, CallResult]
+
+
+def done(
+    tool: str, code: ToolErrorCode | None = None, *changes: FileChange, message: str = "", **arguments: Any
+) -> Done:
+    """A call and what it came to: well, or an error of this code, whose message names the tool if nothing else."""
+    said = {"checks": "passed"} if tool == "run_checks" else {"n": 1}
+    result = (
+        ToolResult.success(**said) if code is None else ToolResult.failure(code, message or f"{tool}: {code.value}")
+    )
+    call = ToolCall(call_id="c", tool=tool, arguments=arguments, raw_arguments="")
+    return call, CallResult(call_id="c", tool=tool, result=result, changes=changes)
+
+
+def missed(path: str) -> Done:
+    return done("edit_file", ToolErrorCode.INVALID_ARGUMENT, message=f"{OLD_TEXT_MISSED} {path!r}.", path=path)
+
+
+def malformed(tool: str) -> Done:
+    result = ToolResult.failure(ToolErrorCode.INVALID_ARGUMENT, "cut")
+    call = CallError(call_id="c", tool=tool, raw_arguments="", error=BROKEN)
+    return call, CallResult(call_id="c", tool=tool, result=result)
+
+
+def after(record: LoopRecord, *step: Done, profile: Profile = BLOCKS, max_failed_tries: int = MANY) -> LoopRecord:
+    items, results = [item for item, _ in step], [result for _, result in step]
+    return count_tries(record, items, results, SPECS, profile, max_failed_tries)
+
+
+READ, READ_NOT = done("read_file"), done("read_file", ToolErrorCode.NOT_FOUND)
+EDITED, MISSED = done("edit_file", None, CHANGE), missed("a.py")
+SAME = done("edit_file", ToolErrorCode.UNCHANGED, path="a.py")
+DENIED = done("edit_file", ToolErrorCode.PERMISSION_DENIED, path="a.py")
+PASSED, FAILED = done("run_checks"), done("run_checks", ToolErrorCode.CHECK_FAILED)
+REFUSED = done("edit_file", ToolErrorCode.CHECK_FAILED, path="a.py")
+CUT, UNTAKEN = malformed("edit_file"), done("final_answer", ToolErrorCode.CANCELLED)
+
+
+@pytest.mark.parametrize(
+    ("step", "in_blocks", "otherwise"),
+    [
+        ([], 2, 2),
+        ([READ], 2, 2),
+        ([READ_NOT], 2, 2),
+        ([PASSED], 0, 0),
+        ([FAILED], 3, 3),
+        ([REFUSED], 3, 3),
+        ([EDITED, FAILED, UNTAKEN], 3, 3),
+        ([MISSED], 3, 2),
+        ([SAME, UNTAKEN], 3, 2),
+        ([DENIED], 3, 2),
+        ([CUT], 3, 2),
+        ([MISSED, CUT, READ], 3, 2),
+        ([malformed("nope"), malformed("read_file")], 2, 2),
+    ],
+)
+def test_a_check_that_fails_is_a_failed_try_and_in_blocks_an_edit_that_misses(
+    step: list[Done], in_blocks: int, otherwise: int
+) -> None:
+    before = LoopRecord(failed_tries=2)
+    assert after(before, *step, profile=BLOCKS).failed_tries == in_blocks
+    assert after(before, *step, profile=REPLACE).failed_tries == otherwise
+
+
+@pytest.mark.parametrize("step", [[EDITED], [EDITED, MISSED], [READ_NOT, EDITED, PASSED]])
+def test_an_edit_that_worked_ends_the_row(step: list[Done]) -> None:
+    assert after(LoopRecord(failed_tries=4), *step).failed_tries == 0
+
+
+def test_whatever_a_command_has_changed_counts_like_an_edit() -> None:
+    assert after(LoopRecord(failed_tries=4), done("run_command", None, CHANGE)).failed_tries == 0
+    assert after(LoopRecord(failed_tries=3), done("run_command", ToolErrorCode.TIMEOUT)).failed_tries == 4
+
+
+@pytest.mark.parametrize(
+    ("verdict", "gives_up"),
+    [
+        (LoopVerdict.FRESH, True),
+        (LoopVerdict.OVERRIDE, True),
+        (LoopVerdict.PERSISTED, False),
+        (LoopVerdict.ANSWERED, False),
+        (LoopVerdict.BROKEN, False),
+    ],
+)
+def test_used_up_tries_end_a_run_that_would_go_on(verdict: LoopVerdict, gives_up: bool) -> None:
+    record = LoopRecord(recent=(("s",),), verdict=verdict, failed_tries=4, missed=("b.py",))
+    expected = LoopVerdict.GAVE_UP if gives_up else verdict
+    assert after(record, FAILED) == record.model_copy(update={"failed_tries": 5, "verdict": expected})
+    assert after(record, FAILED, max_failed_tries=6).verdict is verdict
+
+
+def test_edits_that_miss_are_remembered_by_file() -> None:
+    invalid = done("edit_file", ToolErrorCode.INVALID_ARGUMENT, path="d.py")
+    quoted = done("read_file", ToolErrorCode.INVALID_ARGUMENT, message=f"{OLD_TEXT_MISSED} 'e.py'.", path="e.py")
+    others = [READ_NOT, DENIED, CUT, REFUSED, EDITED, SAME, invalid, quoted]
+    step = [MISSED, missed("b.py"), *others, MISSED]
+    assert after(LoopRecord(missed=("c.py",)), *step, profile=REPLACE).missed == ("c.py", "a.py", "b.py", "a.py")
+
+
+LAST = [result for _, result in (READ, REFUSED, FAILED, UNTAKEN)]
+GAVE_UP = LoopRecord(verdict=LoopVerdict.GAVE_UP, failed_tries=5)
+
+
+def test_the_run_says_what_failed_in_its_last_try() -> None:
+    assert tries_stop(GAVE_UP, LAST) == StopCause(
+        reason=StopReason.CHECKS_FAILED,
+        message="The work did not pass its checks after 5 tries.",
+        diagnostics=("edit_file: check_failed", "run_checks: check_failed"),
+    )
+    assert tries_stop(GAVE_UP, [MISSED[1], UNTAKEN[1]]) == StopCause(
+        reason=StopReason.EDITS_FAILED,
+        message="No edit could be used after 5 tries.",
+        diagnostics=(f"{OLD_TEXT_MISSED} 'a.py'.",),
+    )
+
+
+@pytest.mark.parametrize("verdict", set(LoopVerdict) - {LoopVerdict.GAVE_UP})
+def test_only_who_gave_up_has_a_cause(verdict: LoopVerdict) -> None:
+    assert tries_stop(LoopRecord(verdict=verdict, failed_tries=9), LAST) is None
+
+
+MAY_STEP_DOWN = Profile(protocol=Protocol.NATIVE, steps_down=True, family="llama")
+
+
+@pytest.mark.parametrize(
+    ("profile", "missed", "steps_down"),
+    [
+        (MAY_STEP_DOWN, (), False),
+        (MAY_STEP_DOWN, ("a.py",), False),
+        (MAY_STEP_DOWN, ("a.py", "b.py", "c.py"), False),
+        (MAY_STEP_DOWN, ("a.py", "b.py", "a.py"), True),
+        (REPLACE, ("a.py",) * 9, False),
+        (BLOCKS.model_copy(update={"steps_down": True}), ("a.py",) * 9, False),
+        (MAY_STEP_DOWN.model_copy(update={"edit_form": EditForm.PATCH}), ("a.py",) * 9, False),
+    ],
+)
+def test_who_keeps_missing_one_file_is_asked_for_whole_blocks(
+    profile: Profile, missed: tuple[str, ...], steps_down: bool
+) -> None:
+    expected = profile.model_copy(update={"edit_form": EditForm.BLOCKS}) if steps_down else None
+    assert stepped_down(profile, LoopRecord(missed=missed)) == expected
+    assert MISSES_BEFORE_STEPPING_DOWN == 2
+
+
+STEPS = st.lists(
+    st.lists(st.sampled_from([READ, READ_NOT, EDITED, MISSED, SAME, DENIED, CUT, PASSED, FAILED, REFUSED]), max_size=3),
+    max_size=20,
+)
+
+
+@given(STEPS, st.sampled_from([BLOCKS, REPLACE]), st.integers(1, 6))
+def test_the_count_is_bounded_and_says_when_it_is_full(
+    steps: list[list[Done]], profile: Profile, max_failed_tries: int
+) -> None:
+    record = LoopRecord()
+    for step in steps:
+        before = record
+        record = after(before, *step, profile=profile, max_failed_tries=max_failed_tries)
+        assert record.failed_tries in {0, before.failed_tries, before.failed_tries + 1}
+        assert (record.verdict is LoopVerdict.GAVE_UP) is (record.failed_tries >= max_failed_tries)
+        assert record.missed[: len(before.missed)] == before.missed
+        if record.verdict is LoopVerdict.GAVE_UP:
+            assert record.failed_tries == max_failed_tries
+            break
+
+
+@given(st.lists(st.sampled_from([MISSED, FAILED, READ]), min_size=1, max_size=3), st.integers(1, 6))
+def test_nothing_but_failures_comes_to_an_end(step: list[Done], max_failed_tries: int) -> None:
+    record, tries = LoopRecord(), 0
+    while record.verdict is LoopVerdict.FRESH and tries < 10:
+        record, tries = after(record, *step, max_failed_tries=max_failed_tries), tries + 1
+    assert (tries == max_failed_tries) is any(call is not READ for call in step)
+
+
+def test_outside_the_block_form_only_checks_that_pass_end_the_row() -> None:
+    """There an edit and its checks are steps apart: edits that work in between would make the row endless."""
+    before = LoopRecord(failed_tries=3)
+    assert [after(before, step, profile=REPLACE).failed_tries for step in (EDITED, READ, PASSED)] == [3, 3, 0]
