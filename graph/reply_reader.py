@@ -10,6 +10,7 @@ from typing_extensions import TypedDict
 
 from graph.context import AgentContext
 from graph.gateway import Gateway
+from graph.way_on import takes_up
 from nodes.call_model.turn_view import TurnView, view_turn
 from nodes.heal.corrective_prompt import HealingAttempt
 from nodes.heal.healing import is_unfounded
@@ -77,22 +78,26 @@ def _meant_path(
     gateway: Gateway, context: AgentContext, shown: tuple[str, ...], tool: str, path: str
 ) -> str | Candidates | None:
     """What a path means that names nothing in the workspace. A call that takes a file away means what it says."""
-    workspace = gateway.workspace(context)
-    if tool in _TAKE_AWAY or workspace.exists(path):
-        return None
-    relative = path.removeprefix(f"{context.workspace.rstrip('/')}/")
-    files = [entry.path for entry in islice(workspace.walk(), _MOST_FILES) if entry.kind == "file"]
+    try:
+        workspace = gateway.workspace(context)
+        if tool in _TAKE_AWAY or workspace.exists(path):
+            return None
+        files = [entry.path for entry in islice(workspace.walk(), _MOST_FILES) if entry.kind == "file"]
+    except OSError:
+        return None  # the workspace is gone, which the call itself will say
     allowed = [file for file in files if workspace.denied(file) is None]
+    relative = path.removeprefix(f"{context.workspace.rstrip('/')}/")
     return meant_path(relative, allowed, shown, for_new=tool in _MAKE_FILES)
 
 
 def _facts(gateway: Gateway, state: ReadingSlice) -> TurnFacts:
     context, messages = state["context"], state["messages"]
     checking = CHECKS_TOOL in gateway.specs
+    request = next((message.text for message in reversed(messages) if is_request(message)), "")
     return TurnFacts(
-        request=next((message.text for message in reversed(messages) if is_request(message)), ""),
+        request=request,
         changed=tuple(dict.fromkeys(change.path for change in state.get("changes") or [])),
-        hindered=lambda: context.mode == "read-only" or view_turn(messages).refused,
+        hindered=lambda: context.mode == "read-only" or takes_up(request) or view_turn(messages).refused,
         met=sum(is_unfounded(attempt.errors) for attempt in state.get("healing_attempts") or []),
         insistent=state["profile"].small,
         checked=checking and context.evidence,

@@ -66,6 +66,11 @@ def before_the_call(history: Iterable[Found]) -> Found | None:
     return next((snapshot for snapshot in history if snapshot.next == CALLING), None)
 
 
+def takes_up(request: str) -> bool:
+    """Whether this is such a request of a task that is half done, so that there may be nothing left to change."""
+    return request.startswith(_GO_ON)
+
+
 def go_on_with(request: str, *, undone: bool = False) -> str:
     """What the model is told in the turn that takes an unfinished task up again."""
     task = request.removeprefix(_AFRESH).removeprefix(_GO_ON)

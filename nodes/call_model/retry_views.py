@@ -11,8 +11,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from nodes.language.python_source import parse_quietly
+
 _WORD = re.compile(r"\w+")
-_FOUND = re.compile(r"^(.*?) (?:gives|raises) .*, but must give (.*)$", re.MULTILINE)
+_FOUND = re.compile(r"^(.*?) (?:gives|raises) .*, but must (give|raise) (.*)$", re.MULTILINE)
 _ELISION = "..."
 
 
@@ -46,20 +48,23 @@ def without_body(text: str, name: str) -> str | None:
     found = [node for node in _nodes(text) if node.name == name]
     if len(found) != 1:
         return None
-    body = found[0].body
-    documented = ast.get_docstring(found[0]) is not None
-    if body[0].lineno == found[0].lineno or (documented and len(body) == 1):
+    whole, body, lines = found[0], found[0].body, text.split("\n")
+    documented = ast.get_docstring(whole) is not None
+    if documented and len(body) == 1:
         return None
-    code = body[1] if documented else body[0]
-    lines = text.split("\n")
-    last = found[0].end_lineno or code.lineno
-    first = (body[0].end_lineno or 0) if documented else code.lineno - 1
-    return "\n".join([*lines[:first], " " * code.col_offset + _ELISION, *lines[last:]])
+    code = body[documented]
+    starts = min([code.lineno, *(each.lineno for each in getattr(code, "decorator_list", ()))])
+    kept, ends = (body[0].end_lineno or 0) if documented else starts - 1, whole.end_lineno or starts
+    if not whole.lineno <= kept < starts or ends > len(lines):
+        return None
+    indent = re.match(r"\s*", lines[starts - 1])
+    hidden = "\n".join([*lines[:kept], f"{indent[0] if indent else ''}{_ELISION}", *lines[ends:]])
+    return hidden if any(node.name == name for node in _nodes(hidden)) else None
 
 
 def what_must_be(found: str) -> str:
     """What examples found, without what is wrong: of code that is not shown only the right value says something."""
-    return _FOUND.sub(r"\1 must give \2", found)
+    return _FOUND.sub(r"\1 must \2 \3", found)
 
 
 def _functions(path: str, text: str) -> list[str]:
@@ -68,7 +73,7 @@ def _functions(path: str, text: str) -> list[str]:
 
 def _nodes(text: str) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
     try:
-        tree = ast.parse(text)
+        tree = parse_quietly(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
     return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]

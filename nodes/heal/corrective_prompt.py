@@ -101,7 +101,7 @@ def generate_corrective_prompt(
     if facts:
         return facts[0]
     if protocol == "blocks":
-        return "\n".join(_in_words(error) for error in errors[:MAX_ERRORS_SHOWN])
+        return "\n".join(_cut(error.details) for error in errors[:MAX_ERRORS_SHOWN])
     parts = [_OPENINGS[protocol]]
     if config.include_error_details:
         parts += [_error_line(error) for error in errors[:MAX_ERRORS_SHOWN]]
@@ -127,8 +127,9 @@ def _error_line(error: ExtractionError) -> str:
 
 def _in_words(error: ExtractionError) -> str:
     """What was wrong and, for our own kinds, what to do about it."""
-    details = error.details
-    if len(details) > MAX_DETAILS_CHARS:
-        details = details[: MAX_DETAILS_CHARS - 3] + "..."
     remedy = _REMEDIES.get(error.error_type)
-    return f"{details} {remedy}" if remedy else details
+    return f"{_cut(error.details)} {remedy}" if remedy else _cut(error.details)
+
+
+def _cut(details: str) -> str:
+    return details if len(details) <= MAX_DETAILS_CHARS else details[: MAX_DETAILS_CHARS - 3] + "..."

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from graph import cli
+from graph.context import AgentContext
 from tests.architecture.house import ROOT
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
@@ -112,33 +113,32 @@ def test_a_role_is_a_limit(run: Run, folder: Path) -> None:
     assert (run("Fix it", "--role", "editor")[0], code_of(folder)) == (0, FIXED)
 
 
-def test_programs_and_hosts_are_allowed_one_by_one(
-    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    seen: list[Any] = []
+@pytest.fixture
+def contexts(monkeypatch: pytest.MonkeyPatch) -> list[AgentContext]:
+    """The contexts of the runs that are asked for, none of which is made."""
+    seen: list[AgentContext] = []
 
     def turns(setup: Any, _: str) -> int:
         seen.append(setup.context)
         return 0
 
     monkeypatch.setattr("graph.terminal.turns.run_once", turns)
-    run(
-        "Fix it",
-        "--allow-program",
-        "make",
-        "--allow-program",
-        "git",
-        "--allow-host",
-        "*.python.org",
-        "--allow-private-host",
-        "docs.python.org",
-        "--role",
-        "operator",
-    )
+    return seen
+
+
+def test_programs_and_hosts_are_allowed_one_by_one(run: Run, contexts: list[AgentContext]) -> None:
+    words = "--allow-program make --allow-program git --allow-host *.python.org --role operator"
+    assert run("Fix it", *words.split(), "--allow-private-host", "docs.python.org") == (0, "", "")
     run("Fix it")
-    found = [(each.allowed_programs, each.allowed_hosts, each.allowed_private_hosts, each.role) for each in seen]
+    found = [(each.allowed_programs, each.allowed_hosts, each.allowed_private_hosts, each.role) for each in contexts]
     assert found == [(("make", "git"), ("*.python.org",), ("docs.python.org",), "operator"), ((), (), (), None)]
-    assert capsys.readouterr().err == ""
+
+
+def test_what_judges_the_work_is_said_in_options(run: Run, contexts: list[AgentContext]) -> None:
+    for words in (["--check", "pytest -q", "--check", "make lint"], ["--no-evidence"], ["--evidence"], []):
+        assert run("Fix it", *words) == (0, "", "")
+    checks = ("pytest -q", "make lint")
+    assert [(each.checks, each.evidence) for each in contexts] == [(checks, True), ((), False), ((), True), ((), True)]
 
 
 def test_a_program_may_have_spaces_in_its_path(run: Run, folder: Path) -> None:

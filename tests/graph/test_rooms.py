@@ -208,6 +208,64 @@ def test_the_arguments_of_a_rescued_call_are_checked_like_any_others(tmp_path: P
     assert values["outcome"].answer == "Done."
 
 
+def heard(folder: Path, *replies: Use | Say, **context: Any) -> tuple[list[tuple[str, JsonMap]], JsonMap]:
+    """What a turn says of how its replies were read, and the counts of replies that had to be mended."""
+    write_files(folder, FILES)
+    machine = build_graph(model=ScriptedModel([message_of(reply, TEXT) for reply in replies]))
+    settings = AgentContext(**{"workspace": str(folder), "protocol": "text", **context})
+    parts: list[Any] = list(
+        machine.stream(
+            {"messages": [HumanMessage("Look at a.py.")]}, context=settings, stream_mode=["custom", "values"]
+        )
+    )
+    told = [part for mode, part in parts if mode == "custom" and part.get("name", "").startswith("reply.")]
+    assert all((part["type"], part["step_id"], bool(part["run_id"])) == ("trace", "0", True) for part in told)
+    mended = {name: count for name, count in parts[-1][1]["outcome"].usage.items() if name.startswith("replies_")}
+    return [(part["name"], part["payload"]) for part in told], mended
+
+
+PRINTED = Say('```json\n{"name": "read_file", "arguments": {"path": "a.py"}}\n```')
+INVENTING = Say('tool: read_file({"path": "a.py"})\ntool_result({"ok":true,"data":{}})\nIt is 7.')
+BROKEN = Say('tool: reed({"path": "a.py"})')
+
+
+@pytest.mark.parametrize(
+    ("replies", "told", "mended"),
+    [
+        ((READ, DONE), [], {}),
+        ((PRINTED, DONE), [("reply.rescued", {"dialect": "json"})], {"replies_rescued": 1}),
+        (
+            (Say('read_file(path="a.py")'), PRINTED, DONE),
+            [("reply.rescued", {"dialect": "python_call"}), ("reply.rescued", {"dialect": "json"})],
+            {"replies_rescued": 2},
+        ),
+        ((INVENTING, DONE), [("reply.cut", {})], {"replies_cut": 1}),
+        ((BROKEN, READ, DONE), [], {"replies_asked_again": 1}),
+        (
+            (BROKEN, INVENTING, PRINTED, DONE),
+            [("reply.cut", {}), ("reply.rescued", {"dialect": "json"})],
+            {"replies_rescued": 1, "replies_asked_again": 1, "replies_cut": 1},
+        ),
+        ((BROKEN,) * 4, [], {"replies_asked_again": 3}),
+    ],
+)
+@pytest.mark.parametrize("read_ahead", [True, False])
+def test_what_had_to_be_mended_is_told_and_counted(
+    replies: tuple[Use | Say, ...],
+    told: list[tuple[str, JsonMap]],
+    mended: dict[str, int],
+    read_ahead: bool,
+    tmp_path: Path,
+) -> None:
+    assert heard(tmp_path, *replies, read_ahead=read_ahead) == (told, mended)
+
+
+def test_what_was_invented_enters_no_history(tmp_path: Path) -> None:
+    values = ended(tmp_path, INVENTING, DONE, protocol=TEXT, read_ahead=False)
+    said = [message.text for message in values["messages"] if message.type == "ai"]
+    assert said == ['tool: read_file({"path": "a.py"})', "Done."]
+
+
 # --- execute_tools
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 from langchain_core.messages import AIMessage, HumanMessage
 
-from graph.way_on import RETRIED, WayOn, before_the_call, go_on_with, way_on
+from graph.way_on import RETRIED, WayOn, before_the_call, go_on_with, takes_up, way_on
 from nodes.records import Outcome, OutcomeKind, StopReason
 
 ASKED = HumanMessage("Mend it.", id="run-1")
@@ -77,3 +77,9 @@ def test_a_new_turn_repeats_the_task_and_not_what_was_said_of_it(task: str) -> N
     afresh = go_on_with(go_on_with(task), undone=True)
     assert afresh == f"Your changes of the files were taken back since, so look at them anew. The task is: {task}"
     assert go_on_with(afresh) == go_on_with(task)
+
+
+@pytest.mark.parametrize("request_text", ["Mend add.", "", go_on_with("Mend add.", undone=True)])
+def test_only_a_task_that_is_half_done_is_taken_up(request_text: str) -> None:
+    assert takes_up(go_on_with(request_text))
+    assert not takes_up(request_text)

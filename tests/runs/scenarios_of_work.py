@@ -60,9 +60,9 @@ SCENARIOS_OF_WORK: tuple[Scenario, ...] = (
         ends=Ends(
             path=(*BEGIN, *STEP, *STEP, *ANSWER),
             verdicts=("allow", "allow"),
-            results=("invalid_argument", "ok"),
+            results=("ok", "ok"),
             files={"calc.py": MENDED},
-            told=("old_str does not occur in 'calc.py'. The nearest lines are 2-2", "    return a - b"),
+            told=("was not read yet", "    return a - b"),
         ),
     ),
     Scenario(
@@ -81,9 +81,9 @@ SCENARIOS_OF_WORK: tuple[Scenario, ...] = (
         ends=Ends(
             path=(*BEGIN, *STEP, *STEP, *ANSWER),
             verdicts=("allow", "allow", "allow"),
-            results=("conflict", "ok", "ok"),
+            results=("ok", "ok", "ok"),
             files={"calc.py": MENDED},
-            told=("exists, and was not read yet",),
+            told=("was not read yet",),
         ),
     ),
     Scenario(

@@ -178,14 +178,14 @@ def _stays(draft: MergeDraft, body: Body, new: Unit) -> bool:
 
 def _replace(draft: MergeDraft, body: Body, old: Unit, new: Unit) -> None:
     label = body.prefix + new.key if new.key else f"line {old.first}"
-    if _stays(draft, body, new) and old.kind is not UnitKind.CLASS:
+    if adds_nothing((draft.source, old), (draft.block, new)):
+        return
+    if _stays(draft, body, new) and (old.kind is not UnitKind.CLASS or is_stub(old.node)):
         draft.ignored.append(f"{label} ({NOT_NAMED})")
     elif (old.kind is UnitKind.CLASS) is not (new.kind is UnitKind.CLASS):
         draft.refusals.append(
             f"{label} is a {old.kind} in {draft.name} and a {new.kind} in the block; use edit_file for it."
         )
-    elif adds_nothing((draft.source, old), (draft.block, new)):
-        return
     elif old.kind is UnitKind.CLASS:
         _replace_class(draft, old, new, label)
     elif elision := elision_in((draft.source, old), (draft.block, new)):

@@ -9,12 +9,12 @@ from typing import Final
 LONGEST_REQUEST: Final = 20_000
 """Characters of a request that are read."""
 
-_CODE_LIKE: Final = re.compile(r"^_|[^\W_]_+[^\W_]|\d|[a-z][A-Z]")
+_CODE_LIKE: Final = re.compile(r"^_|[^\W_]_+[^\W_]|\d|[a-z][A-Z]|^[A-Z]{3,}$")
 _THING: Final = r"(?i:function|method|class|def|generator|property|coroutine)"
 _OPENS: Final = r"(?:\A\s*|[.!?:;,(]\s+|\n\s*)"
 _END: Final = r"(?=\s*(?:\Z|[.,;:!?)\n])|\s+(?i:in|from|so|that|and|but|which|to|with|because|when|where|if|for|is)\b)"
 _VERB: Final = (
-    r"(?i:fix|change|update|mend|repair|correct|document|rename|delete|remove|drop|rewrite|simplify|extend|debug"
+    r"(?i:fix|change|set|update|mend|repair|correct|document|rename|delete|remove|drop|rewrite|simplify|extend|debug"
     r"|optimi[sz]e|speed\s+up|annotate|edit|improve)"
 )
 _PREDICATE: Final = (

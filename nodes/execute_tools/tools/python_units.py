@@ -3,9 +3,7 @@
 import ast
 import io
 import re
-import threading
 import tokenize
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -13,13 +11,13 @@ from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
 from nodes.execute_tools.tools.line_edits import dedented
+from nodes.language.python_source import parse_quietly
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 DOCSTRING = "the docstring"
 MAIN_GUARD = "if __name__"
 
 _LINES = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
-_PARSING = threading.Lock()
 
 
 class UnitKind(StrEnum):
@@ -123,9 +121,7 @@ def read_python(text: str, *, indented: bool = False) -> PythonText | SyntaxProb
 def parse(text: str) -> ast.Module | SyntaxProblem:
     """The syntax tree. Warnings of the parser (such as invalid escapes) are about old lines too, and stay silent."""
     try:
-        with _PARSING, warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(text)
+        return parse_quietly(text)
     except SyntaxError as error:
         return SyntaxProblem(error.lineno or 0, error.msg)
     except (ValueError, RecursionError, MemoryError) as error:

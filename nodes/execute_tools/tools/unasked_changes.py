@@ -91,6 +91,7 @@ class _Scope:
         self.places = {*old.functions, *new.functions}
         self.words = {place: old.words(place) | new.words(place) for place in self.places}
         self.changed = {place for place in old.functions if self._changes(place)}
+        self.values = {place for place in old.values if self._changes_value(place)}
         self.classes = {name for name in old.classes if name in new.classes and self._changes_class(name)}
 
     def left_aside(self) -> frozenset[str]:
@@ -115,7 +116,7 @@ class _Scope:
         """Whether the request surely names something that the block changes, deletes or renames."""
         return (
             bool(self.gone)
-            or any(surely_named(self.task, place.last, place.home, self.module) for place in self.changed)
+            or any(surely_named(self.task, place.last, place.home, self.module) for place in self.changed | self.values)
             or any(surely_named(self.task, name, self.module) for name in self.classes)
         )
 
@@ -134,7 +135,7 @@ class _Scope:
         """The named ones, what they use at any remove, and what has to follow them."""
         named = self._named()
         kept = self._used_by(named)
-        forced = {place.last for place in self.old.values if self._changes_value(place)} | self.gone
+        forced = {place.last for place in self.values} | self.gone
         grown = True
         while grown:
             followed = named | kept & self.changed

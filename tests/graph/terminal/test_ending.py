@@ -36,6 +36,23 @@ def test_a_finished_run_says_what_changed() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("checks", "said"),
+    [
+        ("", ""),
+        ("none", ""),
+        ("passed", "; checks passed"),
+        ("failed", "; checks failed"),
+        ("unavailable", "; checks unavailable"),
+    ],
+)
+def test_a_finished_run_says_what_its_checks_came_to(checks: str, said: str) -> None:
+    done = Outcome(
+        kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="x", changed_files=("a.py",), checks=checks
+    )
+    assert list(outcome_lines(done)) == [Line(f"FINISHED (answered): 1 file changed: a.py{said}", "bold green")]
+
+
 def test_a_run_that_did_not_finish_says_why_and_how_to_go_on() -> None:
     stopped = Outcome(
         kind=OutcomeKind.SYSTEM_ERROR,

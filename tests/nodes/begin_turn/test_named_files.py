@@ -175,12 +175,12 @@ def test_outside_the_block_form_named_files_are_read_and_nothing_else(
         ("calc.py gives 3, expected 2.5", ["calc.py"], ["calc.py"]),
         ("Fix calc.py and names.md", ["calc.py", "names.md"], ["calc.py"]),
         ("Fix names.md", ["names.md"], []),
-        ("What does calc.py return?", ["calc.py"], []),
-        ("Why is calc.py wrong?", ["calc.py"], []),
+        ("What does calc.py return?", ["calc.py", "names.md"], []),
+        ("Why is calc.py wrong?", ["calc.py", "names.md"], []),
         ("Fix the bug", ["calc.py", "names.md"], ["calc.py"]),
         ("The sum is wrong.", ["calc.py", "names.md"], ["calc.py"]),
         ("Hello.", [], []),
-        ("What is here?", [], []),
+        ("What is here?", ["calc.py", "names.md"], []),
     ],
 )
 def test_in_the_block_form_what_is_to_be_changed_is_shown_and_its_code_checked(
@@ -188,6 +188,43 @@ def test_in_the_block_form_what_is_to_be_changed_is_shown_and_its_code_checked(
 ) -> None:
     assert loaded(request_text, profile, FILES_ALONE) == read_ahead(paths, profile.protocol)
     assert loaded(request_text, profile, CHECKED) == read_ahead(paths, profile.protocol, code)
+
+
+LARGE = [(f"{name}.py", 1) for name in "abcdef"]
+
+
+@IN_BLOCKS
+@pytest.mark.parametrize(
+    ("request_text", "paths", "names"),
+    [
+        ("Fix retry_delay", [], ["retry_delay"]),
+        ("In which file is retry_delay?", [], ["retry_delay"]),
+        ("Hello, `retry_delay`.", [], ["retry_delay"]),
+        ("Where are a_1, b_2, c_3 and d_4?", [], ["a_1", "b_2", "c_3"]),
+        ("Fix retry_delay in calc.py", ["calc.py"], []),
+        ("What does retry_delay in calc.py do?", ["calc.py"], []),
+        ("Fix the bug", [], []),
+        ("What is here?", [], []),
+    ],
+)
+def test_in_a_large_workspace_names_are_searched_for_where_no_file_is_named(
+    request_text: str, paths: list[str], names: list[str], profile: Profile
+) -> None:
+    assert loaded(request_text, profile, FILES_ALONE, LARGE) == read_ahead(paths, profile.protocol, names=names)
+
+
+def test_a_question_is_about_no_more_files_than_others() -> None:
+    known = [f"{number}.py" for number in range(MAX_NAMED_FILES)]
+    asked = "What do 4.py and 3.py do?"
+    reply = preload(asked, BLOCKS, FILES_ALONE, known.__contains__, lambda: [(path, 1) for path in known])
+    assert reply == read_ahead(["4.py", "3.py", "0.py", "1.py", "2.py"], Protocol.TEXT)
+
+
+def test_names_are_searched_for_as_whole_words_in_one_call() -> None:
+    text = read_ahead([], Protocol.TEXT, names=["a_1", "b_2"]).text
+    assert text == r'tool: search_files({"pattern": "\\ba_1\\b|\\bb_2\\b"})'
+    [call] = read_ahead([], Protocol.NATIVE, names=["a_1"]).calls
+    assert json.loads(call.arguments) == {"pattern": r"\ba_1\b"}
 
 
 @pytest.mark.parametrize("profile", [TEXT, NATIVE, BLOCKS])

@@ -228,7 +228,7 @@ def test_of_any_text_something_is_left_that_python_can_read(text: str) -> None:
             "a(1) gives 2, but must give 3.\nb('gives') gives 'x', but must give 'y, but must give z'.",
             "a(1) must give 3.\nb('gives') must give z'.",
         ),
-        ("f() gives 2, but must raise ValueError.", "f() gives 2, but must raise ValueError."),
+        ("f() gives 2, but must raise ValueError.", "f() must raise ValueError."),
         ("f() does not end within 5 s.", "f() does not end within 5 s."),
         ("old is still in app.py, line 3.", "old is still in app.py, line 3."),
         ("", ""),

@@ -122,7 +122,7 @@ def in_blocks(*errors: ExtractionError, config: SelfHealingConfig = DEFAULT_SELF
 def test_in_the_block_form_only_what_was_wrong_is_said() -> None:
     assert in_blocks(error(E.UNKNOWN_TOOL_NAME, "There is no tool 'x'.")) == "There is no tool 'x'."
     assert in_blocks(error(E.EMPTY_REPLY, "The reply was empty."), error(E.INVALID_JSON_SYNTAX, "No JSON.")) == (
-        "The reply was empty. Reply with a tool call or with an answer.\nNo JSON."
+        "The reply was empty.\nNo JSON."
     )
 
 

@@ -1,3 +1,5 @@
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given, strategies as st
 
@@ -233,3 +235,44 @@ def test_an_examples_text_is_no_edit(example: str) -> None:
 )
 def test_a_path_means_the_one_file_of_its_name(named: str, shown: list[str], path: str) -> None:
     assert read_blocks(f"{named}\n{BLOCK}", shown).outcomes == [edit(path)]
+
+
+# --- The prompt's examples, held against the request
+
+
+@pytest.mark.parametrize("example", sorted(EXAMPLE_EDITS))
+@pytest.mark.parametrize(
+    ("shown", "request_text", "is_edit"),
+    [
+        (SHOWN, "Fix the sum.", False),
+        ([], "Fix the sum.", False),
+        (SHOWN, "Write {}.", True),
+        (SHOWN, None, True),
+        (["calc.py", "{}"], "Fix the sum.", True),
+        (["calc.py"], "Fix the sum.", True),
+        ([], "", False),
+    ],
+)
+def test_an_examples_file_is_edited_only_where_it_is_there_or_asked_for(
+    example: str, shown: Sequence[str], request_text: str | None, is_edit: bool
+) -> None:
+    files = [path.format(example) for path in shown]
+    asked = None if request_text is None else request_text.format(example)
+    [outcome] = read_blocks(f"{example}\n{BLOCK}", files, asked).outcomes
+    details = "This block is the example's. Write the new text of what changes, or answer in words."
+    refused = ExtractionError(ExtractionErrorType.INVALID_ARGUMENTS, 2, example, details)
+    assert outcome == (edit(files[0] if len(files) == 1 else example) if is_edit else refused)
+
+
+@pytest.mark.parametrize("request_text", [None, "Fix the sum.", "Write colors.md."])
+def test_an_examples_text_is_no_edit_of_another_file_either(request_text: str | None) -> None:
+    text = render_file("calc.py", EXAMPLE_EDITS["names.py"])
+    [error] = read_blocks(text, SHOWN, request_text).outcomes
+    details = "This block is the example's. Write the new text of calc.py, or answer in words."
+    assert error == ExtractionError(ExtractionErrorType.INVALID_ARGUMENTS, 2, "calc.py", details)
+
+
+@given(PATHS, st.text("ab\n", max_size=20), st.text(max_size=30) | st.none())
+def test_what_is_asked_changes_nothing_about_other_blocks(path: str, body: str, asked: str | None) -> None:
+    text = render_file(path, body)
+    assert read_blocks(text, [path], asked) == read_blocks(text, [path])

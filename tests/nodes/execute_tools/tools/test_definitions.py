@@ -149,6 +149,30 @@ def test_merging(source: str, block: str, merged: Merged) -> None:
     assert replace_definitions(source, block) == merged
 
 
+def test_where_the_request_names_one_function_another_is_left_as_it_is() -> None:
+    block = "import math\n\n\n" + CALC.replace("add(a, b):\n    return", "add(a, b):\n    return a + b\n    return")
+    block = block.replace("def sub(a, b):\n    return a - b", "def sub(a, b):\n    return -b + a") + "\n\nX = 1\n"
+    expected = "import math\n\n\n" + CALC.replace("return", "return a + b\n    return", 1)
+    merged = replace_definitions(CALC, block, task="Fix add.")
+    assert merged == Merged(expected + "\n\nX = 1\n", ("import math", "add", "X"), ("sub (not named in the request)",))
+    both = replace_definitions(CALC, block, task="Fix add and sub.")
+    assert isinstance(both, Merged)
+    assert (both.changed, both.ignored) == (("import math", "add", "sub", "X"), ())
+
+
+def test_a_new_function_without_a_body_is_refused() -> None:
+    block = 'def mul(a, b):\n    """The product."""\n    # Your implementation here\n'
+    refusal = Refusal("The block leaves out the body of mul: send it whole.")
+    assert replace_definitions(CALC, block, task="Add a function mul to calc.py") == refusal
+    assert isinstance(replace_definitions(CALC, block, task="Add a stub of mul to calc.py"), Merged)
+    assert isinstance(replace_definitions(CALC, block, task="Add mul", path="calc.pyi"), Merged)
+    method = "class A:\n    def f(self):\n        pass\n"
+    old = "class A:\n    def g(self):\n        return 1\n"
+    assert replace_definitions(old, method, task="Add f") == Refusal(
+        "The block leaves out the body of A.f: send it whole."
+    )
+
+
 @pytest.mark.parametrize(
     ("source", "block", "reason"),
     [

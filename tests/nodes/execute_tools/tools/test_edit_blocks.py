@@ -70,6 +70,7 @@ def test_broken_python_is_replaced_as_a_whole(bench: Bench) -> None:
         ("calc.py", " \n", "content is empty: give the new text."),
         ("calc.py", "x = '\x00'", "content holds the character U+0000 in line 1"),
         ("calc.py", "def add(a, b):\n    pass\n", "The block leaves out part of add: line 1 gives add no body."),
+        ("new.py", "def add(a, b):\n    # TODO\n    pass\n", "The block leaves out the body of add: send it whole."),
         ("new.py", "def add(:\n", "The block for 'new.py' is not valid Python (line 1: invalid syntax)."),
         ("broken.py", FIXED, "The block would drop sub from 'broken.py'. Send the whole text, or use edit_file."),
         (
@@ -203,6 +204,13 @@ REPLIES = [
     ),
     ("calc.py", "Fix add", f"# calc.py\n# Before:\n{CALC[:32]}\n# After:\n{FIXED}", [SUM], {"changed": ["add"]}),
     ("calc.py", "Fix add", "    def add(a, b):\n        return a + b\n", [SUM], {"changed": ["add"]}),
+    (
+        "calc.py",
+        "Fix add in calc.py",
+        f"{FIXED}\n\ndef sub(a, b):\n    return a + -b\n",
+        [SUM],
+        {"changed": ["add"], "ignored": ["sub (not named in the request)"]},
+    ),
     ("calc.py", "Fix add", "def add(a, b):\n-    return a - b\n+    return a + b\n", [SUM], {"action": "patched"}),
     ("calc.py", "Fix add", " def add(a, b):\n-    return a - b\n+    return a + b\n", [SUM], {"action": "patched"}),
     (

@@ -127,6 +127,28 @@ def test_a_new_file_has_the_tasks_examples_and_its_own() -> None:
 
 
 @pytest.mark.parametrize(
+    ("task", "now", "told"),
+    [
+        ("Case does not matter: slug('A') == 'a'", DAMAGED, True),
+        ("slug('A') gives 'a'. It is called by app.py.", DAMAGED, True),
+        ("slug('A') gives 'a'. It is called by app.py.", DIFFERENT, False),
+        ("slug('A') gives 'a'. It is called by app.py.", PASSED, False),
+    ],
+)
+def test_the_tasks_examples_of_a_new_file(task: str, now: Result, told: bool) -> None:
+    plan = planned(None, "def slug(t):\n    return x\n", f"Put slug into slug.py. {task}", "slug.py")
+    assert (sources(plan), plan.creates) == (["slug('A')"], True)
+    words = "slug('A') raises NameError: name 'x' is not defined, but must give 'a'."
+    assert gate_verdict(plan, run(now), None, 5.0) == (words if told else None)
+
+
+def test_a_file_that_exists_is_not_new() -> None:
+    text = "def slug(t):\n    return t\n"
+    plan = planned(text, text.replace("t\n", "x\n"), "slug('A') == 'a', says app.py", "slug.py")
+    assert (plan.creates, gate_verdict(plan, run(DAMAGED), run(DIFFERENT), 5.0)) == (False, None)
+
+
+@pytest.mark.parametrize(
     ("task", "now", "then", "refused"),
     [
         (FIX, [PASSED, PASSED], [], False),

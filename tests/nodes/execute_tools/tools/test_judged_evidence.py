@@ -98,3 +98,19 @@ def test_in_the_sandbox(bench: Bench, after: str, refused: bool) -> None:
     error = judged_evidence(context(bench, checks), "calc.py", BEFORE, after)
     assert (error is not None) is refused
     assert [path.name for path in bench.root.rglob("*")] == ["calc.py"]
+
+
+def test_the_examples_of_a_new_file_are_run(bench: Bench) -> None:
+    checks = open_checks(str(bench.root.resolve()), CheckRules(), lambda _: False)
+    if isinstance(checks, ToolError):
+        pytest.skip(checks.message)
+    task = 'Write words.py with count(text). Case does not matter: count("The the") == {"the": 2}'
+    body = "    found = re.findall('[a-z]+', text.lower())\n    return {w: found.count(w) for w in found}\n"
+    text = f"def count(text):\n{body}"
+    told = judged_evidence(context(bench, checks, task=task), "words.py", None, text)
+    message = (
+        'With this edit count("The the") raises NameError: name \'re\' is not defined, but must give {"the": 2}.'
+        " So nothing was changed."
+    )
+    assert told == ToolError(code=ToolErrorCode.CHECK_FAILED, message=message)
+    assert judged_evidence(context(bench, checks, task=task), "words.py", None, f"import re\n\n\n{text}") is None

@@ -25,6 +25,7 @@ from nodes.execute_tools.tools.named_definitions import (
         "Please change total so that it rounds",
         "Round it, and update total in shop/cart.py",
         "Make total round up",
+        "Set total to 3",
         "It is broken because total returns None",
         "total should round",
         "Add a docstring to total",
@@ -58,7 +59,7 @@ def test_a_word_of_the_sentence(task: str) -> None:
     assert not surely_named(task, "total", "Cart", "cart")
 
 
-@pytest.mark.parametrize("name", ["word_count", "_load", "sha256", "parseLine", "WordCount", "__init__"])
+@pytest.mark.parametrize("name", ["word_count", "_load", "sha256", "parseLine", "WordCount", "__init__", "RATE"])
 def test_what_no_sentence_has_by_chance(name: str) -> None:
     assert surely_named(f"The {name} is slow", name)
     assert not surely_named(f"The {name}s is slow", name)
@@ -111,7 +112,9 @@ def test_requests_for_several(task: str) -> None:
     assert asks_for_several(task)
 
 
-@pytest.mark.parametrize("task", ["", "Fix load in the module io.py", "The file is not found", "Add a class", "Overall"])
+@pytest.mark.parametrize(
+    "task", ["", "Fix load in the module io.py", "The file is not found", "Add a class", "Overall"]
+)
 def test_requests_for_one(task: str) -> None:
     assert not asks_for_several(task)
 

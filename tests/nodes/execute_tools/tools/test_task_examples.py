@@ -48,6 +48,18 @@ VALUES = [
     ("add(1.5, 1) is expected to be 2.5", "add(1.5, 1)", "2.5"),
     ("add(2, 3) yields 6 rather than 5", "add(2, 3)", "5"),
     ("add(2, 3) currently returns -1 and should return 5", "add(2, 3)", "5"),
+    ('f("../a") == "../a" is not true at the moment, the result is just "a".', 'f("../a")', '"../a"'),
+    ("f(1) == 2 is false", "f(1)", "2"),
+    ("f(1) == 2 is not the case today", "f(1)", "2"),
+    (
+        'Write words.py with f(text). Case and punctuation do not matter: f("A, a.") == {"a": 2}',
+        'f("A, a.")',
+        '{"a": 2}',
+    ),
+    ('Create a function f that never fails: f("") == 0', 'f("")', "0"),
+    ('Create a function f. Blanks are not counted (f(" a") == 1).', 'f(" a")', "1"),
+    ("I need calc.py with add(a, b) -> int. add(2, 3) is 5.", "add(2, 3)", "5"),
+    ("I'd like to have a small function f: f(2) gives 4", "f(2)", "4"),
 ]
 
 OTHERS = [
@@ -67,6 +79,14 @@ NOTHING = [
     "Currently: slugify('a b') -> 'a b'",
     "slugify('a b') -> 'a b', but that is wrong",
     "Why does add(2, 3) return -1?",
+    "This must not be: f(1) == 2",
+    "This is not right: f(1) == 2",
+    "It should not happen (f(1) == 2)",
+    "f(1) == 2 is wrong",
+    "f(1) == 2 is clearly a bug",
+    "f(1) == 2 is true at the moment",
+    "f(1) == 2 is not expected",
+    "I need add(2, 3) to be quick. add(2, 3) is 5",
     "add(2, 3) should not return 5",
     "add(2, 3) should never be 5",
     "add(2, 3) is 5, not 6",
@@ -116,6 +136,30 @@ def test_several_in_one_request() -> None:
         ("add(1, 2)", "3"),
         ("add(2, 2)", "4"),
     ]
+
+
+def test_both_sides_of_a_check_that_is_still_to_be_written() -> None:
+    text = 'I need luhn.py with f(number), which must skip blanks. f("18 2") is True, f("18 3") is False.'
+    assert [(each.source, each.want) for each in task_examples(text, NAMES, "luhn")] == [
+        ('f("18 2")', "True"),
+        ('f("18 3")', "False"),
+    ]
+
+
+def test_of_what_is_new_only_the_wanted_value_can_be_told() -> None:
+    for text, want in (
+        ("Put f into calc.py; what comes before counts: f(2) gives 4", "4"),
+        ("calc.py shows squares, f(2) is 4", "4"),
+    ):
+        assert task_examples(text, NAMES, "calc") == ()
+        assert [each.want for each in task_examples(text, NAMES, "calc", ["f"])] == [want]
+    for text in (
+        "Put f into calc.py. f(2) currently gives 3",
+        "It is not so that f(2) gives 3",
+        "Move f to calc.py. f(2) gives 3",
+        "Add f to calc.py. f(2) is wrong",
+    ):
+        assert task_examples(text, NAMES, "calc", ["f"]) == ()
 
 
 def test_only_functions_that_exist() -> None:

@@ -101,6 +101,7 @@ def aside(task: str, *edits: tuple[str, str]) -> set[str]:
         ("Pool.take() must be first in, first out", [TAKE, QUEUE], set()),
         ("Make the class Pool faster", [TAKE, NAME, QUEUE], {"Queue.take", "Queue"}),
         ("Make the class Pool faster", [TAKE, ('"""Doc."""', '"""Docs."""'), ("limit = 3", "limit = 4")], set()),
+        ("Set SIZE to 5", [("SIZE = 3", "SIZE = 5"), FLATTEN, DOCUMENTED], {"flatten"}),
         ("Fix `check`", [CHECK, ('"""Doc."""', '"""Docs."""')], {"Pool"}),
     ],
 )

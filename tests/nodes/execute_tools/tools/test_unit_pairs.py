@@ -1,7 +1,7 @@
 import pytest
 
 from nodes.execute_tools.tools.python_units import PythonText, Unit, read_python
-from nodes.execute_tools.tools.unit_pairs import beyond, is_method, pair_units
+from nodes.execute_tools.tools.unit_pairs import adds_nothing, beyond, is_method, pair_units
 
 
 def units(code: str) -> tuple[Unit, ...]:
@@ -35,6 +35,25 @@ def test_pairs(old: str, new: str, pairs: list[tuple[int, int | None]], ambiguou
 
 def test_beyond_counts() -> None:
     assert [unit.first for unit in beyond(units("f()\ng()\nf()"), units("f()"))] == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "nothing"),
+    [
+        ("def f(): return 1", "def f():\n    return (1)\n", True),
+        ("def f():\n    # why\n    return 1\n", "def f(): return 1", True),
+        ("def f(): return 1", "def f():\n    # why\n    return 1\n", False),
+        ("def f(): return 1", "def f(): return 2", False),
+        ("@a\ndef f(): return 1", "def f(): return 1", True),
+        ("@a\ndef f(): return 1", "@b\ndef f(): return 1", False),
+        ("x = 1", "x=1", True),
+    ],
+)
+def test_what_adds_nothing(old: str, new: str, nothing: bool) -> None:
+    before, after = read_python(old), read_python(new)
+    assert isinstance(before, PythonText)
+    assert isinstance(after, PythonText)
+    assert adds_nothing((before, before.units[0]), (after, after.units[0])) is nothing
 
 
 @pytest.mark.parametrize(

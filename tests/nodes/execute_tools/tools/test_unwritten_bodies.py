@@ -93,7 +93,9 @@ def test_a_stub_file_has_no_bodies() -> None:
 def test_known_ones_are_left_to_others() -> None:
     known = function_names(text_of("class A:\n    class B:\n        def f(self): ...\n\n\ndef g(): ...\n"))
     assert known == {"A.B.f", "f", "g"}
-    code = "def f(): ...\n\n\ndef g(): ...\n\n\nclass A:\n    def f(self): ...\n\n    class B:\n        def f(self): ...\n"
+    code = (
+        "def f(): ...\n\n\ndef g(): ...\n\n\nclass A:\n    def f(self): ...\n\n    class B:\n        def f(self): ...\n"
+    )
     assert unwritten_bodies(text_of(code), known) == ["A.f"]
 
 

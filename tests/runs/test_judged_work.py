@@ -1,0 +1,123 @@
+"""What the work of a run is judged by before it counts as finished: from the settings to the ending."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.messages import HumanMessage
+
+from graph.context import AgentContext
+from graph.gateway import Gateway
+from graph.run import RunResult, run_task
+from graph.slices import ExecuteToolsSlice
+from nodes.call_model.ledger import Spending
+from nodes.execute_tools.environment.bubblewrap import sandbox_problem
+from nodes.execute_tools.environment.checks import Checks
+from nodes.execute_tools.trace import TraceSink
+from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
+from nodes.language.history import RESULT_MESSAGE_NAME
+from nodes.records import EditForm, JsonMap, OutcomeKind, Profile, Protocol, StopReason, ToolCall, ToolError
+from tests.doubles.replies import Say
+from tests.doubles.scripted_model import ScriptedModel
+from tests.runs.playing import write_files
+from tests.runs.scenario import Use, message_of, use
+
+PROBLEM = "nodes.execute_tools.environment.bubblewrap.sandbox_problem"
+CHECK = "grep -q right notes.txt"
+SANDBOXED = pytest.mark.skipif(sandbox_problem() is not None, reason="no sandbox for checks here")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    write_files(tmp_path / "root", {"notes.txt": "old\n"})
+    return tmp_path / "root"
+
+
+def gateway() -> Gateway:
+    return Gateway(None, DEFAULT_GUARDRAIL_RULES, {}, ())
+
+
+@pytest.mark.parametrize(
+    ("context", "problem", "found", "can_check"),
+    [
+        ({"evidence": False}, None, type(None), False),
+        ({}, None, Checks, True),
+        ({"evidence": False, "checks": ("make",)}, None, Checks, False),
+        ({}, "there is no bubblewrap", ToolError, False),
+    ],
+)
+def test_work_is_judged_where_the_run_wants_it_and_a_sandbox_starts(
+    context: JsonMap, problem: str | None, found: type, can_check: bool, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PROBLEM, lambda: problem)
+    known, settings = gateway(), AgentContext(workspace=str(root), **context)
+    assert (type(known.checks(settings)), known.can_check(settings)) == (found, can_check)
+    assert ("evidence.unavailable" in known.lacks(settings, "t")) is (problem is not None)
+    assert problem or known.checks(settings) is known.checks(settings)
+
+
+@pytest.mark.parametrize(
+    ("tools", "form", "gated"),
+    [
+        (["write_file", "read_file"], EditForm.BLOCKS, True),
+        (["write_file", "edit_blocks"], EditForm.BLOCKS, False),
+        (["read_file", "unknown"], EditForm.BLOCKS, False),
+        (["write_file"], EditForm.REPLACE, False),
+    ],
+)
+def test_one_edit_of_a_step_is_judged_by_itself(tools: list[str], form: EditForm, gated: bool, root: Path) -> None:
+    items: list[Any] = [ToolCall(call_id="c", tool=name, arguments={}, raw_arguments="") for name in tools]
+    said: list[Any] = [HumanMessage("Look."), HumanMessage("tool_result({})", name=RESULT_MESSAGE_NAME)]
+    state = ExecuteToolsSlice(items=items, messages=said, profile=Profile(edit_form=form), spending=Spending())
+    state["context"] = AgentContext(workspace=str(root), evidence=False)
+    found = gateway()._tool_context(state, "t", TraceSink())
+    assert (found.gated, found.task, found.checks) == (gated, "Look.", None)
+
+
+# --- Whole runs
+
+
+def write(text: str) -> Use:
+    return use(("write_file", {"path": "notes.txt", "content": f"{text}\n"}))
+
+
+READ, DONE = use(("read_file", {"path": "notes.txt"})), Say("The notes are right.")
+
+
+def ran(root: Path, *replies: Use | Say, protocol: Protocol, **context: Any) -> tuple[RunResult, ScriptedModel]:
+    model = ScriptedModel([message_of(reply, protocol) for reply in replies])
+    settings = AgentContext(
+        workspace=str(root), protocol=protocol.value, **{"checks": (CHECK,), "read_ahead": False, **context}
+    )
+    return run_task("Mend notes.txt.", settings, model=model), model
+
+
+@SANDBOXED
+@pytest.mark.parametrize("protocol", list(Protocol))
+def test_a_run_is_finished_when_its_checks_pass(root: Path, protocol: Protocol) -> None:
+    result, model = ran(root, READ, write("wrong"), DONE, write("right"), DONE, protocol=protocol)
+    outcome = result.outcome
+    assert (outcome.kind, outcome.checks, outcome.answer) == (OutcomeKind.FINISHED, "passed", "The notes are right.")
+    told = [CHECK in str(call.prompt.messages) for call in model.calls]
+    assert told == [False, False, False, True, True]
+
+
+@SANDBOXED
+@pytest.mark.parametrize("protocol", list(Protocol))
+@pytest.mark.parametrize("tries", [1, 3])
+def test_a_run_whose_checks_fail_is_never_finished(root: Path, protocol: Protocol, tries: int) -> None:
+    again = [DONE] * (tries + 2)
+    result, model = ran(root, READ, write("wrong"), *again, protocol=protocol, max_failed_tries=tries)
+    outcome = result.outcome
+    assert (outcome.kind, outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.CHECKS_FAILED)
+    assert (outcome.checks, outcome.changed_files, len(model.calls)) == ("failed", ("notes.txt",), 2 + tries)
+    assert any(CHECK in line for line in outcome.diagnostics)
+
+
+def test_without_a_sandbox_checks_that_must_pass_end_the_run_before_it_costs(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PROBLEM, lambda: "there is no bubblewrap")
+    result, model = ran(root, READ, protocol=Protocol.NATIVE)
+    assert (result.outcome.reason, model.calls) == (StopReason.INVALID_REQUEST, [])
+    assert "there is no bubblewrap" in result.outcome.message
