@@ -53,7 +53,7 @@ def reply_reader(gateway: Gateway, state: ReadingSlice, *, told: bool = True) ->
         shown_files=tuple(view.files),
         told=sentences if blocks else (),
         turn=_facts(gateway, state)._replace(faulty=bool(view.evidence)),
-        meant_path=partial(_meant_path, gateway, context, tuple(view.files)),
+        meant_path=partial(_meant_path, gateway, context, tuple(view.files), near=profile.small),
         only_required=_only_required(gateway),
     )
 
@@ -75,9 +75,12 @@ def _only_required(gateway: Gateway) -> dict[str, str]:
 
 
 def _meant_path(
-    gateway: Gateway, context: AgentContext, shown: tuple[str, ...], tool: str, path: str
+    gateway: Gateway, context: AgentContext, shown: tuple[str, ...], tool: str, path: str, *, near: bool
 ) -> str | Candidates | None:
-    """What a path means that names nothing in the workspace. A call that takes a file away means what it says."""
+    """What a path means that names nothing in the workspace. A call that takes a file away means what it says.
+
+    A near miss is read as the file that is meant for a small model only; others are told the names that are there.
+    """
     try:
         workspace = gateway.workspace(context)
         if tool in _TAKE_AWAY or workspace.exists(path):
@@ -87,7 +90,7 @@ def _meant_path(
         return None  # the workspace is gone, which the call itself will say
     allowed = [file for file in files if workspace.denied(file) is None]
     relative = path.removeprefix(f"{context.workspace.rstrip('/')}/")
-    return meant_path(relative, allowed, shown, for_new=tool in _MAKE_FILES)
+    return meant_path(relative, allowed, shown, for_new=not near or tool in _MAKE_FILES)
 
 
 def _facts(gateway: Gateway, state: ReadingSlice) -> TurnFacts:

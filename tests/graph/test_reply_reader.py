@@ -182,8 +182,11 @@ def folder(tmp_path: Path) -> Path:
 
 
 def meant(folder: Path, tool: str, path: str, *messages: AnyMessage) -> str | Candidates | None:
-    how = reader(profile=BLOCKS, context=AgentContext(workspace=str(folder)), messages=[TASK, *messages])
+    how = reader(profile=SMALL, context=AgentContext(workspace=str(folder)), messages=[TASK, *messages])
     return how.meant_path(tool, path.replace("ROOT", str(folder)))
+
+
+SMALL = BLOCKS.model_copy(update={"small": True})
 
 
 @pytest.mark.parametrize(
@@ -214,6 +217,12 @@ def test_a_path_that_names_no_file_may_mean_one(
     folder: Path, tool: str, path: str, expected: str | Candidates | None
 ) -> None:
     assert meant(folder, tool, path) == expected
+
+
+@pytest.mark.parametrize(("path", "expected"), [("Report.py", None), ("/path/to/calc.py", "calc.py")])
+def test_a_larger_model_is_told_of_a_near_miss(folder: Path, path: str, expected: str | None) -> None:
+    how = reader(profile=BLOCKS, context=AgentContext(workspace=str(folder)), messages=[TASK])
+    assert how.meant_path("read_file", path) == expected
 
 
 def test_of_several_files_the_one_that_was_shown_is_meant(folder: Path) -> None:

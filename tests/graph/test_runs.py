@@ -18,6 +18,9 @@ from tests.doubles.replies import Say
 from tests.graph.run_plays import DOWN, EDIT, FILES, LINES, context, cut_off, listed, played, project, tree, use
 from tests.runs.playing import write_files
 
+HELLO = (Say("Hello."),)
+"""An answer without a change, as a run gives it that may make none."""
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -111,11 +114,12 @@ def test_a_run_that_was_cut_off_goes_on_to_the_same_end(folder: Path, tmp_path: 
 
 
 def test_the_newest_run_that_can_go_on_is_meant_where_none_is_named(folder: Path) -> None:
-    old, dead, finished = cut_off(folder, 0), cut_off(folder, 0), played(folder, (Say("Hello."),)).thread_id
-    result = resume_run("", str(folder), model=HistoryModel((Say("Done."),)))
+    old, dead, finished = cut_off(folder, 0), cut_off(folder, 0), played(folder, HELLO, mode="read-only").thread_id
+    nothing = Say("Nothing is to be mended.")  # said again where it is met with the facts
+    result = resume_run("", str(folder), model=HistoryModel((nothing, nothing)))
     assert isinstance(result, RunResult)
     assert result.thread_id == dead
-    named = resume_run(old[:8], str(folder), model=HistoryModel((Say("Done."),)))
+    named = resume_run(old[:8], str(folder), model=HistoryModel((nothing, nothing)))
     assert isinstance(named, RunResult)
     assert named.thread_id == old
     assert {state for _, state in listed(folder)} == {RunState.FINISHED}
@@ -167,7 +171,7 @@ def test_who_resumes_without_being_there_rejects(folder: Path) -> None:
 
 
 def test_the_newest_runs_are_kept_and_those_that_can_go_on(folder: Path) -> None:
-    runs = [played(folder, (Say(f"{number}"),)).thread_id for number in range(4)]
+    runs = [played(folder, (Say(f"{number}"),), mode="read-only").thread_id for number in range(4)]
     dead = cut_off(folder, 0)
     stopped = played(folder, (use(("list_files", {})),) * 9, max_calls_per_turn=1).thread_id
     assert prune_runs(str(folder)) == Pruned((), 0)

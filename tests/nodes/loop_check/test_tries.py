@@ -159,7 +159,7 @@ def test_the_run_says_what_failed_in_its_last_try() -> None:
     )
 
 
-@pytest.mark.parametrize("verdict", set(LoopVerdict) - {LoopVerdict.GAVE_UP})
+@pytest.mark.parametrize("verdict", [each for each in LoopVerdict if each is not LoopVerdict.GAVE_UP])
 def test_only_who_gave_up_has_a_cause(verdict: LoopVerdict) -> None:
     assert tries_stop(LoopRecord(verdict=verdict, failed_tries=9), LAST) is None
 

@@ -15,7 +15,7 @@ def pieces(data: bytes, size: int = 1000) -> Iterator[bytes]:
 
 @given(st.binary(max_size=5000), st.integers(0, 6000), st.sampled_from(["", "gzip"]), st.integers(1, 400))
 def test_the_first_bytes_are_kept_whatever_the_pieces(data: bytes, most: int, encoding: str, size: int) -> None:
-    sent = gzip.compress(data) if encoding else data
+    sent = gzip.compress(data, mtime=0) if encoding else data
     body = read_body(pieces(sent, size), encoding, most, int)
     assert body == Body(data[:most], cut=len(data) > most)
 
@@ -46,8 +46,8 @@ def test_each_piece_may_end_it() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (gzip.compress(b"hello")[:-9], "its gzip data breaks off"),
-        (gzip.compress(b"hello")[:4], "its gzip data breaks off"),
+        (gzip.compress(b"hello", mtime=0)[:-9], "its gzip data breaks off"),
+        (gzip.compress(b"hello", mtime=0)[:4], "its gzip data breaks off"),
         (b"hello", "its gzip data is damaged"),
         (zlib.compress(b"hello"), "its gzip data is damaged"),
     ],
