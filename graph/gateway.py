@@ -56,7 +56,6 @@ from nodes.guard.verdicts import results_of_denied
 from nodes.language.closest import closest_names
 from nodes.language.history import is_request
 from nodes.records import (
-    CHANGING,
     CallError,
     CallResult,
     EditForm,
@@ -65,7 +64,6 @@ from nodes.records import (
     ToolCall,
     ToolError,
     ToolResult,
-    ToolSpec,
 )
 
 Update = dict[str, Any]
@@ -297,18 +295,13 @@ class Gateway:
             syntax_gate=context.syntax_gate,
             checks=self.checks(context),
             task=next((m.text for m in reversed(state.get("messages") or []) if is_request(m)), ""),
-            gated=state["profile"].edit_form is EditForm.BLOCKS and len(_edits(state, self.specs)) == 1,
+            gated=state["profile"].edit_form is EditForm.BLOCKS,
         )
 
 
 def _is_hidden(rules: tuple[FileGuardrailRule, ...], path: str) -> bool:
     """Whether a command may not see this file. Certificates of public authorities look like keys, and are none."""
     return not path.endswith(_PUBLIC_CERTIFICATES) and judge_path(path, for_write=False, rules=rules) is not None
-
-
-def _edits(state: ExecuteToolsSlice, specs: Mapping[str, ToolSpec]) -> list[str]:
-    """The calls of this step that change files. Of several only all together can be judged, after the last."""
-    return [item.tool for item in state["items"] if item.tool in specs and specs[item.tool].effect in CHANGING]
 
 
 def _nothing_done(state: ExecuteToolsSlice, problem: ToolError) -> Update:

@@ -55,7 +55,12 @@ def run_step(
         elif not _may_begin(context.lease, is_answer=call.tool in terminal):
             results[index] = _not_run(call, ToolErrorCode.CANCELLED, STOPPED)
         else:
-            now = replace(_context_now(context, done), idempotency_key=key_of(index, call))
+            more = any(other.tool == call.tool for place, other in waiting if place > index)
+            now = replace(
+                _context_now(context, done),
+                idempotency_key=key_of(index, call),
+                gated=context.gated and not more,  # of several edits only all together can be judged
+            )
             results[index] = _run_one(call, run, now, done)
     done.results = [results[index] for index in range(len(items))]
     return done

@@ -79,7 +79,7 @@ def read_blocks(text: str, shown_files: Sequence[str], request: str | None = Non
     outcomes: list[ToolInvocation | ExtractionError] = []
     fences, prose = _split(text, shown_files)
     for fence in fences:
-        path, body = _target(fence, shown_files)
+        path, body = _target(fence, shown_files, request or "")
         if path is None:
             continue
         foreign = path in EXAMPLE_FILES and path not in shown_files and request is not None and path not in request
@@ -137,7 +137,7 @@ def _closing(lines: list[str], start: int, fence: str) -> int:
     return len(lines)
 
 
-def _target(fence: Fence, shown_files: Sequence[str]) -> tuple[str | None, str]:
+def _target(fence: Fence, shown_files: Sequence[str], request: str) -> tuple[str | None, str]:
     """The file that a block is for, and its body without a comment that only names the file."""
     language = re.split(r"[\s:]", fence.info, maxsplit=1)[0].lower()
     body, info = fence.body, fence.info[len(language) :] or (fence.info if fence.info in shown_files else "")
@@ -152,7 +152,7 @@ def _target(fence: Fence, shown_files: Sequence[str]) -> tuple[str | None, str]:
         return (shown_files[0] if only_file else None), body
     if quoted and named not in shown_files and not named.endswith(_QUOTED_SUFFIXES):
         return None, body
-    return _nearest(named, shown_files), body
+    return (named if named in request else _nearest(named, shown_files)), body
 
 
 def _path_in(text: str, shown_files: Sequence[str]) -> str | None:

@@ -56,17 +56,9 @@ def test_work_is_judged_where_the_run_wants_it_and_a_sandbox_starts(
     assert problem or known.checks(settings) is known.checks(settings)
 
 
-@pytest.mark.parametrize(
-    ("tools", "form", "gated"),
-    [
-        (["write_file", "read_file"], EditForm.BLOCKS, True),
-        (["write_file", "edit_blocks"], EditForm.BLOCKS, False),
-        (["read_file", "unknown"], EditForm.BLOCKS, False),
-        (["write_file"], EditForm.REPLACE, False),
-    ],
-)
-def test_one_edit_of_a_step_is_judged_by_itself(tools: list[str], form: EditForm, gated: bool, root: Path) -> None:
-    items: list[Any] = [ToolCall(call_id="c", tool=name, arguments={}, raw_arguments="") for name in tools]
+@pytest.mark.parametrize(("form", "gated"), [(EditForm.BLOCKS, True), (EditForm.REPLACE, False)])
+def test_in_the_block_form_an_edit_is_judged_before_it_is_written(form: EditForm, gated: bool, root: Path) -> None:
+    items: list[Any] = [ToolCall(call_id="c", tool="edit_blocks", arguments={}, raw_arguments="")]
     said: list[Any] = [HumanMessage("Look."), HumanMessage("tool_result({})", name=RESULT_MESSAGE_NAME)]
     state = ExecuteToolsSlice(items=items, messages=said, profile=Profile(edit_form=form), spending=Spending())
     state["context"] = AgentContext(workspace=str(root), evidence=False)

@@ -28,6 +28,7 @@ LONGEST_OUTPUT = 600
 MOST_TESTS = 5
 """Test files that one call runs."""
 
+_CIRCULAR = "partially initialized module"
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 
 
@@ -90,8 +91,9 @@ def _texts(context: ToolContext, paths: Sequence[str]) -> Iterator[tuple[str, st
 def _run_examples(
     context: ToolContext, checks: Checks, texts: dict[str, str], report: _Report, deadline: float
 ) -> None:
-    """Those of all files in one sandbox; the task's before the docstrings'."""
-    examples = {path: found for path, text in texts.items() if (found := _examples(context.task, path, text))}
+    """Those of all files in one sandbox; the task's before the docstrings'. A gated run's files are at least loaded."""
+    every = {path: _examples(context.task, path, text) for path, text in texts.items()}
+    examples = {path: found for path, found in every.items() if found or context.gated}
     if not examples:
         return
     modules = [as_request(path, texts[path], found) for path, found in examples.items()]
@@ -115,7 +117,8 @@ def _examples(task: str, path: str, text: str) -> tuple[Example, ...]:
 
 def _failed_examples(path: str, examples: Sequence[Example], run: ModuleRun, seconds: float) -> list[str]:
     if not run.loaded:
-        return [f"{path} cannot be imported: {run.error}."] if run.own and is_damage(run.error) else []
+        damaged = is_damage(run.error) or _CIRCULAR in run.error
+        return [f"{path} cannot be imported: {run.error}."] if run.own and damaged else []
     return [words for _, words in failures(examples, run.results, seconds)]
 
 

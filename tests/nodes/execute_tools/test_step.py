@@ -266,3 +266,16 @@ def test_results_are_aligned_with_the_calls(places: list[tuple[str, bool]]) -> N
     terminal = {item.call_id for item in items if item.tool in TERMINAL}
     assert ran == sorted(ran, key=lambda call_id: (call_id in terminal, call_id))
     assert not (terminal & set(ran) and any(before))
+
+
+@pytest.mark.parametrize("gated", [True, False])
+def test_of_several_edits_the_last_is_judged(gated: bool) -> None:
+    seen: list[tuple[str, bool]] = []
+
+    def run(item: ToolCall, context: ToolContext) -> ToolRun:
+        seen.append((item.call_id, context.gated))
+        return ToolRun(item.call_id, item.tool, ToolOutput(OK), ms=1, attempts=1)
+
+    items = [call("edit", "a"), call("read", "b"), call("edit", "c"), call("final_answer", "d")]
+    run_step(items, [None] * 4, run, replace(CONTEXT, gated=gated), TERMINAL)
+    assert seen == [("a", False), ("b", gated), ("c", gated), ("d", gated)]

@@ -276,3 +276,13 @@ def test_an_examples_text_is_no_edit_of_another_file_either(request_text: str | 
 def test_what_is_asked_changes_nothing_about_other_blocks(path: str, body: str, asked: str | None) -> None:
     text = render_file(path, body)
     assert read_blocks(text, [path], asked) == read_blocks(text, [path])
+
+
+@pytest.mark.parametrize(
+    ("request_text", "path"), [("Write a module words.py.", "words.py"), ("Mend it.", "calc.py"), (None, "calc.py")]
+)
+def test_a_file_of_the_examples_is_meant_where_the_request_names_it(request_text: str | None, path: str) -> None:
+    reply = "words.py\n```python\ndef count(text):\n    return len(text.split())\n```"
+    (edit,) = read_blocks(reply, ["calc.py"], request_text).outcomes
+    assert isinstance(edit, ToolInvocation)
+    assert edit.args["path"] == path

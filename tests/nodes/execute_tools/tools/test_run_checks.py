@@ -128,6 +128,17 @@ def test_a_file_that_cannot_be_imported(bench: Bench, error: str, told: list[str
     assert (message(result) if told else result) == (told or ToolResult.success(checks="none", ran=[]))
 
 
+@pytest.mark.parametrize("gated", [True, False])
+def test_in_a_gated_run_a_file_without_examples_is_loaded(bench: Bench, gated: bool) -> None:
+    bench.put({"app.py": "x = 1\n"})
+    error = "ImportError: cannot import name 'x' from partially initialized module 'app'"
+    checks: Any = Scripted([{"loaded": False, "own": True, "error": error, "results": []}])
+    context = ToolContext(bench.workspace, checks=checks, gated=gated)
+    result = run_checks.s(context, paths=["app.py"]).result
+    told = [f"app.py cannot be imported: {error}."]
+    assert (message(result) if gated else result) == (told if gated else ToolResult.success(checks="none", ran=[]))
+
+
 def test_without_anything_to_run(bench: Bench) -> None:
     bench.put({"app.py": "x = 1\n"})
     for checks in (None, Scripted()):
