@@ -130,7 +130,7 @@ class AgentContext(BaseModel):
     )
     checks_timeout_s: float = Field(60.0, gt=0, le=3_600, description="Longest time for one of the checks, in seconds.")
     max_failed_tries: int = Field(
-        5, ge=1, le=100, description="Tries in a row whose edits or checks may fail before the run ends."
+        4, ge=1, le=100, description="Tries in a row whose edits or checks may fail before the run ends."
     )
     read_ahead: bool = Field(True, description="Read the files that the request names before the model is asked.")
     syntax_gate: Literal["off", "report", "refuse"] = Field(

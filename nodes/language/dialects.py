@@ -15,6 +15,7 @@ from functools import partial
 from typing import NamedTuple
 
 from nodes.language.json_dialects import (
+    is_call_of_anything,
     read_function_tags,
     read_json,
     read_python_tag,
@@ -120,7 +121,8 @@ def read_dialect(
 def looks_like_call(text: str, known_tools: frozenset[str]) -> str | None:
     """The name of the dialect that a reply is meant in, also where `read_dialect` cannot read it; None for answers.
 
-    Apart from prose, only a fenced block that begins or ends the reply counts.
+    Apart from prose, only a fenced block that begins or ends the reply counts. A reply that is one JSON call as a whole
+    is meant as such whatever tool it names.
     """
     if found := recognised(text, known_tools):
         return found.dialect
@@ -130,7 +132,8 @@ def looks_like_call(text: str, known_tools: frozenset[str]) -> str | None:
     for dialect in DIALECTS:
         if any(_is_marked(dialect, part, known_tools) for part in places):
             return dialect.name
-    return None
+    alone = len(parts) == 1 and (parts[0].info is None or parts[0].info in _DATA_FENCES)
+    return "json" if alone and is_call_of_anything(parts[0].body) else None
 
 
 def describe_dialect(name: str) -> str:

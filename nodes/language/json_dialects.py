@@ -53,6 +53,22 @@ def _form(opening: str, closing: str = "", start: str = "") -> Reader:
     return _Form(re.compile(start), json_follows, re.compile(rf"\s*+{closing}\s*+")).read
 
 
+def is_call_of_anything(body: str) -> bool:
+    """Whether a body is one call as JSON, whatever its tool is called: a model invents tools as well."""
+    value = decode_strictly(body) if body.lstrip().startswith("{") else None
+    if not isinstance(value, dict) or len(value) != len(("name", "arguments")):
+        return False
+    names, arguments = (value.keys() & keys for keys in (_NAME_KEYS, _ARGUMENT_KEYS))
+    if len(names) != 1 or len(arguments) != 1:
+        return False
+    name = value[names.pop()]
+    return isinstance(name, str) and name.isidentifier() and _is_full_object(value[arguments.pop()])
+
+
+def _is_full_object(value: object) -> bool:
+    return isinstance(value, dict) and bool(value)
+
+
 read_json = _form("")
 """Objects and lists of objects, one after the other."""
 

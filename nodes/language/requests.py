@@ -7,8 +7,8 @@ the answer is no.
 import re
 
 _VERBS = (
-    r"(?:add|adjust|change|convert|correct|create|delete|drop|edit|extend|fix|handle|implement|introduce|make|mend|modify"
-    r"|move|refactor|remove|rename|repair|replace|rewrite|set|simplify|turn|update|write)"
+    r"(?:add|adjust|append|change|convert|copy|correct|create|delete|drop|edit|extend|fix|handle|implement|increase|insert|introduce|make|mend|modify"
+    r"|move|put|raise|refactor|remove|rename|repair|replace|rewrite|set|simplify|turn|update|write)"
 )
 _CHANGE = re.compile(
     r"\b(?:add|change|correct|create|delete|edit|fix|implement|make|mend|refactor|remove|rename|repair|replace|rewrite"
@@ -53,6 +53,7 @@ _CLAIM = re.compile(
     rf"|\A\W*(?:(?:it|this|that|all|everything)(?:'s|\s+is)\s+)?(?:all\s+|now\s+)*(?:done|finished|completed?|{_DONE})\b",
     re.IGNORECASE,
 )
+_DENIAL = re.compile(r"\b(?:no|nothing|none)\b[^.\n]{0,40}?\b(?:has|have|was|were|is|are)\b[^.\n]*+", re.IGNORECASE)
 _CODE = re.compile(r"```[^`]*+(?:`{1,2}[^`]++)*+```|`[^`\n]*+`")
 _SENTENCES = re.compile(r"(?<=[.!?;:])\s+|\n+")
 
@@ -83,4 +84,4 @@ def is_question(request: str) -> bool:
 
 def claims_a_change(answer: str) -> bool:
     """Does an answer say that something was changed?"""
-    return _CLAIM.search(_CODE.sub("it", answer)) is not None
+    return _CLAIM.search(_DENIAL.sub("", _CODE.sub("it", answer))) is not None

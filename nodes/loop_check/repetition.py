@@ -26,10 +26,10 @@ LOOP_REPEAT_THRESHOLD = 3
 LOOP_OVERRIDE_MAX_RETRIES = 1
 """So many refused repeats of an overridden action end the run. Source: spec 3, MVP defaults."""
 
-MAX_FAILED_TRIES = 5
+MAX_FAILED_TRIES = 4
 """So many steps in a row whose edits or checks fail end the run.
 
-Source: measured on a 1.5B model, where nearly all that succeed do so within five tries.
+Source: measured on a 1.5B model, where nearly all that succeed do so within four tries.
 """
 
 Steps = tuple[tuple[str, ...], ...]

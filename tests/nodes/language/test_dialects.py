@@ -119,7 +119,6 @@ ANSWERS = [
     "Use `tool: read_file({})` or <tool_call> tags.",
     "Action: none is needed.",
     '{"name": "nope", "arguments": {}}',
-    '```json\n{"name": "delete", "arguments": {"path": "a"}}\n```',
     '{"name": "read_file", "version": "1.0"}',
     '{"name": "mendgraph", "dependencies": {}}',
     f"The file holds\n{FENCED}\nwhich is a call.",
@@ -255,3 +254,12 @@ def test_the_description_names_the_form_and_no_protocol() -> None:
     assert describe_dialect("json") == (
         "The reply looks like a tool call in the form 'json', which does not run. Nothing was executed."
     )
+
+
+@pytest.mark.parametrize("fence", ["", "```json\n"])
+@pytest.mark.parametrize(("arguments", "dialect"), [('{"path": "a"}', "json"), ("{}", None)])
+def test_a_reply_that_is_one_call_of_an_invented_tool_is_meant_as_a_call(
+    fence: str, arguments: str, dialect: str | None
+) -> None:
+    reply = f'{fence}{{"name": "delete", "arguments": {arguments}}}' + ("\n```" if fence else "")
+    assert (looks_like_call(reply, KNOWN), recognised(reply, KNOWN)) == (dialect, None)

@@ -183,7 +183,7 @@ def test_failed_tries_are_counted_until_the_run_gives_up() -> None:
         "loop": LoopRecord(verdict=LoopVerdict.GAVE_UP, failed_tries=LoopConfig().max_failed_tries),
         "stop": StopCause(
             reason=StopReason.CHECKS_FAILED,
-            message="The work did not pass its checks after 5 tries.",
+            message="The work did not pass its checks after 4 tries.",
             diagnostics=("add(1, 2) gives -1, but must give 3.",),
         ),
     }
