@@ -45,6 +45,7 @@ from nodes.call_model.model import Model
 from nodes.call_model.node import acall_model, call_model
 from nodes.call_model.offered_tools import offered_tools
 from nodes.execute_tools.environment.deadline import await_call, monotonic_s
+from nodes.execute_tools.environment.file_reads import OpenedFile
 from nodes.execute_tools.environment.lease import Lease
 from nodes.execute_tools.environment.sandbox import check_workspace
 from nodes.execute_tools.environment.url_rules import rule_problems
@@ -129,7 +130,8 @@ class Rooms:
         profile = self._profile(context)
         tools = self._gateway.usable(context)
         checked = profile.small and "run_checks" in tools and self._gateway.can_check(context)
-        ahead = Ahead(files=context.read_ahead and "read_file" in tools, checked=checked)
+        reads = context.read_ahead and "read_file" in tools
+        ahead = Ahead(files=reads, checked=checked, size_of=partial(_size_of, workspace))
         update = begin_turn(seen, profile, problem, exists, files, ahead, Overwrite)
         if messages is not None:
             update.setdefault("messages", Overwrite(messages))
@@ -329,6 +331,15 @@ class Rooms:
             few=context.offer == "few",
             notes=self._gateway.notes(context),
         )
+
+
+def _size_of(workspace: Workspace | None, path: str) -> int:
+    """The bytes of a file; 0 for what is none, or may not be read: the call will say so."""
+    opened = workspace.open_file(path) if workspace else None
+    if not isinstance(opened, OpenedFile):
+        return 0
+    with opened:
+        return opened.size
 
 
 _UNNAMED = StopCause(reason=StopReason.CANCELLED, message="The run was stopped.")

@@ -19,6 +19,9 @@ MAX_NAMED_FILES = 5
 MAX_FEW_BYTES = 6_000
 """About 2,000 tokens, a quarter of a small model's window."""
 
+MAX_SMALL_BYTES, MAX_BYTES = 12_000, 60_000
+"""Of all files that are read ahead, for a small model (half of its window, about 4,000 tokens) and for others."""
+
 MAX_NAMES = 3
 """Names in code that are searched for; each may have many hits."""
 
@@ -39,11 +42,19 @@ def few_files(files: Iterable[tuple[str, int]]) -> list[str]:
     return [path for path, _ in seen] if small else []
 
 
+def _unknown(_path: str) -> int:
+    return 0
+
+
 class Ahead(NamedTuple):
-    """What a turn does before the model is asked: `files` are read, and their code is `checked`."""
+    """What a turn does before the model is asked: `files` are read, and their code is `checked`.
+
+    `size_of` gives the bytes of a file.
+    """
 
     files: bool = True
     checked: bool = False
+    size_of: Callable[[str], int] = _unknown
 
 
 def preload(
@@ -60,7 +71,7 @@ def preload(
     """
     if not ahead.files:
         return None
-    shown = named_files(request, exists)
+    shown = _within(named_files(request, exists), ahead.size_of, MAX_SMALL_BYTES if profile.small else MAX_BYTES)
     if profile.edit_form is not EditForm.BLOCKS:
         return read_ahead(shown, profile.protocol) if shown else None
     wanted = not is_question(request)
@@ -70,6 +81,17 @@ def preload(
     code = [path for path in shown if path.endswith((".py", ".pyi"))]
     names = [] if shown else named_identifiers(request)[:MAX_NAMES]
     return read_ahead(shown, profile.protocol, code if ahead.checked and wanted else [], names)
+
+
+def _within(paths: Sequence[str], size_of: Callable[[str], int], most: int) -> list[str]:
+    """Those of these files that fit together into so many bytes, the first ones first; the model may ask for others."""
+    kept: list[str] = []
+    for path in paths:
+        size = size_of(path)
+        if size <= most:
+            most -= size
+            kept.append(path)
+    return kept
 
 
 def read_ahead(

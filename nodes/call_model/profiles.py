@@ -32,9 +32,7 @@ class ModelProfile(Record):
     """What to start from with one model.
 
     `small` is below about 8 billion parameters. `window_tokens` is the smallest window of the family, input and output
-    together, None where it is not known; a server may be set to less. `stop` is for the protocol that is given here:
-    native calls need none, and some endpoints refuse it. `body_blocks` says whether the text form tells the model that
-    an argument may stand in a fenced block.
+    together, None where it is not known; a server may be set to less.
     """
 
     family: str = ""
@@ -42,8 +40,6 @@ class ModelProfile(Record):
     window_tokens: int | None = None
     protocol: Protocol = Protocol.NATIVE
     edit_form: EditForm = EditForm.REPLACE
-    stop: tuple[str, ...] = ()
-    body_blocks: bool = False
 
 
 class Family(NamedTuple):
@@ -153,8 +149,6 @@ def find_profile(model: str) -> ModelProfile:
         window_tokens=family.window_tokens,
         protocol=Protocol.NATIVE if native else Protocol.TEXT,
         edit_form=EditForm.BLOCKS if small else EditForm.REPLACE,
-        stop=() if native else SMALL_STOP if small else TOOL_RESULT_STOP,
-        body_blocks=not native,
     )
 
 

@@ -14,6 +14,7 @@ from nodes.call_model.block_prompt import block_request, retry_temperature
 from nodes.call_model.constrained import calls_schema, meant_tools
 from nodes.call_model.profiles import SMALL_STOP, TOOL_RESULT_STOP
 from nodes.call_model.wire import describe_tool, message_of, native_tool, on_the_wire
+from nodes.language.body_blocks import BODY_BLOCK_RULE
 from nodes.records import Correction, EditForm, JsonMap, Profile, Protocol, Record, ToolSpec
 
 NATIVE_SYSTEM = """\
@@ -77,11 +78,12 @@ def build_prompt(
     if profile.edit_form is EditForm.BLOCKS:
         messages, tools, failures = block_request(specs, history, corrections, native=native, asked=asked_again)
         hotter = retry_temperature(temperature, failures)
-        stop = () if native else SMALL_STOP if profile.small else TOOL_RESULT_STOP
         return Prompt(
-            messages=tuple(messages), tools=tuple(tools), stop=stop, temperature=hotter, failed_tries=failures
+            messages=tuple(messages), tools=tuple(tools), stop=_stop(profile), temperature=hotter, failed_tries=failures
         )
     system = NATIVE_SYSTEM if native else TEXT_SYSTEM.format(tools="\n".join(map(describe_tool, specs)))
+    if profile.small and not native:
+        system = f"{system}\n{BODY_BLOCK_RULE}"
     messages = [message_of("system", system), *(on_the_wire(m, native=native) for m in history)]
     for correction in corrections:
         messages += [message_of("assistant", correction.reply or "(empty)"), message_of("user", correction.prompt)]
@@ -91,6 +93,13 @@ def build_prompt(
         messages=tuple(messages),
         response_schema=calls_schema(meant_tools(specs, corrections[-1].reply)) if constrained else None,
         tools=tuple(map(native_tool, specs)) if native else (),
-        stop=() if native else SMALL_STOP if profile.small else TOOL_RESULT_STOP,
+        stop=_stop(profile),
         temperature=temperature,
     )
+
+
+def _stop(profile: Profile) -> tuple[str, ...]:
+    """Where a reply in text is cut; native calls need no such words, and some endpoints refuse them."""
+    if profile.protocol is Protocol.NATIVE:
+        return ()
+    return SMALL_STOP if profile.small else TOOL_RESULT_STOP

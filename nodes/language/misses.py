@@ -1,9 +1,8 @@
 """Edits whose old text is not in the file: how they are recognised, and what is said of those that miss again."""
 
-from collections.abc import Iterable
 from typing import Final
 
-from nodes.records import CallResult, ToolError, ToolErrorCode
+from nodes.records import ToolError, ToolErrorCode
 
 MISSED: Final = "old_str does not occur in"
 """How the error of such an edit begins, after what multi_edit says of the edits before."""
@@ -14,11 +13,6 @@ WHOLE_FORM_AFTER: Final = 2
 def is_miss(error: ToolError | None) -> bool:
     """Whether an edit failed because its old text is not in the file."""
     return error is not None and error.code is ToolErrorCode.INVALID_ARGUMENT and MISSED in error.message
-
-
-def misses_on(path: str, steps: Iterable[tuple[str, CallResult]]) -> int:
-    """How often edits of this file have missed; `steps` are the turn's calls as (path of the file, result)."""
-    return sum(named == path and is_miss(result.result.error) for named, result in steps)
 
 
 def miss_advice(path: str, misses: int) -> str:

@@ -1,9 +1,9 @@
-"""Words of a prompt that come back as if they were meant: placeholders for paths and texts, and whole sentences.
+"""Words of a prompt that come back as if they were meant: placeholders for texts, and whole sentences.
 
-A small model copies what it was shown. A path or a text that only stands for one must reach no file. Source: 53 of 551
+A small model copies what it was shown. A text that only stands for one must reach no file. Source: 53 of 551
 logged replies of a 1.5B model.
 
-Nothing here is certain without its place: ask about a path that names no file, and about a text that is to be written.
+Nothing here is certain without its place: ask about a text that is to be written. Paths are `meant_paths`'.
 """
 
 import re
@@ -14,21 +14,8 @@ SHORTEST_ECHO: Final = 16
 """Characters of a text that repeats a sentence of ours; a shorter one ("2") may stand in it by chance."""
 
 _LONGEST = 200
-"""Characters of a path or a text that may be a placeholder."""
+"""Characters of a text that may be a placeholder."""
 
-_PLACE = r"(?:dir|directory|file|file[ _-]?name|file[ _-]?path|folder|module|name|path|project|repo|workspace)"
-_PATH = re.compile(
-    rf"""
-      (?:.*/)?path/to(?:/.*)?                              # /path/to/report.py
-    | (?:.*/)?your(?:/.*|[_-]?{_PLACE}s?(?:\.\w+)?(?:/.*)?)   # your_file.py, /your/project/a.py
-    | .*<[A-Za-z][\w .-]*>.*                               # <path>, src/<name>.py
-    | \{{{{1,2}}{_PLACE}\}}{{1,2}}(?:\.\w+)?                 # {{path}}
-    | path | file[_-]?(?:name|path)(?:\.(?:ext|py|txt))? | file\.ext
-    | (?-i:DIR|DIRECTORY|FILE|FILE_?NAME|FILE_?PATH|FOLDER|NAME|PATH)(?:\.\w+)?
-    | \.{{3,}} | …
-    """,
-    re.IGNORECASE | re.VERBOSE,
-)
 _KIND = r"(?:a|actual|complete|entire|exact|file|full|modified|new|old|original|replacement|the|updated|whole|your)"
 _THING = r"(?:code|contents?|file|function|implementation|lines?|string|text|value)"
 _PHRASE = re.compile(
@@ -42,11 +29,6 @@ _TAG = re.compile(
 """Without the names that are elements of HTML or SVG as well, such as `<text>` and `<code>`."""
 _CAPITALS = frozenset({"CODE", "CONTENT", "NEW CODE", "NEW CONTENT", "NEW TEXT", "OLD TEXT", "TEXT"})
 _ELLIPSIS = re.compile(r"\.{3,}|…+")
-
-
-def is_placeholder_path(path: str) -> bool:
-    """Whether a path only stands for one: `/path/to/x`, `<path>`, `your_file.py`, `PATH`."""
-    return len(path) <= _LONGEST and _PATH.fullmatch(path.strip().replace("\\", "/")) is not None
 
 
 def is_placeholder_content(text: str) -> bool:

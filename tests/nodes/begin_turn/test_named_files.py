@@ -7,6 +7,7 @@ from hypothesis import given, strategies as st
 from nodes.begin_turn.named_files import (
     MAX_FEW_BYTES,
     MAX_NAMED_FILES,
+    MAX_SMALL_BYTES,
     Ahead,
     few_files,
     named_files,
@@ -258,3 +259,10 @@ def test_what_is_done_ahead_calls_only_what_reads(request_text: str, profile: Pr
         assert (reply.preloaded, len(tools)) == (True, len(outcomes))
         assert set(tools) <= KNOWN
         assert len(tools) <= MAX_NAMED_FILES + 1
+
+
+@pytest.mark.parametrize(("small", "shown"), [(True, ["names.md"]), (False, ["calc.py", "names.md"])])
+def test_what_would_fill_the_window_is_left_for_the_model_to_ask_for(small: bool, shown: list[str]) -> None:
+    ahead = Ahead(size_of={"calc.py": MAX_SMALL_BYTES + 1, "names.md": MAX_SMALL_BYTES}.__getitem__)
+    profile = TEXT.model_copy(update={"small": small})
+    assert loaded("calc.py is wrong, see names.md", profile, ahead) == read_ahead(shown, Protocol.TEXT)

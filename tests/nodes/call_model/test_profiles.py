@@ -1,7 +1,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.call_model.profiles import FAMILIES, SMALL_STOP, TOOL_RESULT_STOP, ModelProfile, find_profile
+from nodes.call_model.profiles import FAMILIES, SMALL_STOP, ModelProfile, find_profile
 from nodes.call_model.weights import embedded_weights
 from nodes.records import EditForm, Protocol
 
@@ -120,15 +120,11 @@ def test_three_ways_of_talking() -> None:
         window_tokens=32_768,
         protocol=Protocol.TEXT,
         edit_form=EditForm.BLOCKS,
-        stop=SMALL_STOP,
-        body_blocks=True,
     )
     assert find_profile("phi-4") == ModelProfile(
         family="phi-4",
         window_tokens=16_384,
         protocol=Protocol.TEXT,
-        stop=TOOL_RESULT_STOP,
-        body_blocks=True,
     )
     assert find_profile("gpt-5-mini") == ModelProfile(family="gpt-5", window_tokens=400_000)
     assert find_profile("mystery") == ModelProfile()
@@ -155,7 +151,6 @@ def test_any_text_has_a_profile_that_holds_together(name: str) -> None:
     profile = find_profile(name)
     native = profile.protocol is Protocol.NATIVE
     assert (profile.edit_form is EditForm.BLOCKS) == profile.small
-    assert (profile.stop == (), profile.body_blocks) == (native, not native)
     assert not (profile.small and native)
 
 

@@ -6,9 +6,11 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemM
 
 from nodes.call_model.constrained import calls_schema
 from nodes.call_model.ledger import estimate_tokens
+from nodes.call_model.profiles import SMALL_STOP, TOOL_RESULT_STOP
 from nodes.call_model.prompt import FREE_RETRIES, NATIVE_SYSTEM, TEXT_SYSTEM, Prompt, build_prompt
 from nodes.call_model.wire import describe_tool
 from nodes.language.blocks import read_blocks
+from nodes.language.body_blocks import BODY_BLOCK_RULE
 from nodes.language.text_protocol import extract_tool_invocations_with_errors
 from nodes.records import (
     Correction,
@@ -197,3 +199,13 @@ def test_the_schema_of_the_reply_counts_as_sent() -> None:
     schema = {"type": "object", "anyOf": [{"type": "object"}]}
     bound = free.model_copy(update={"response_schema": schema})
     assert (free.response_schema, bound.characters() - free.characters()) == (None, len(json.dumps(schema)))
+
+
+@pytest.mark.parametrize("small", [True, False])
+def test_a_small_model_is_told_that_a_text_may_follow_in_a_block(small: bool) -> None:
+    """Once, at the end of a prompt that is stable; natively there are no lines that a block could follow."""
+    profile = TEXT.model_copy(update={"small": small})
+    text, native = (built(each, [TASK]) for each in (profile, NATIVE.model_copy(update={"small": small})))
+    assert str(text.messages[0]["content"]).count(BODY_BLOCK_RULE) == small
+    assert BODY_BLOCK_RULE not in str(native.messages)
+    assert (text.stop, native.stop) == (SMALL_STOP if small else TOOL_RESULT_STOP, ())

@@ -1,25 +1,16 @@
 import pytest
 
-from nodes.language.misses import MISSED, is_miss, miss_advice, misses_on
-from nodes.records import CallResult, ToolErrorCode, ToolResult
+from nodes.language.misses import MISSED, is_miss, miss_advice
+from nodes.records import ToolErrorCode, ToolResult
 
 MISS = ToolResult.failure(ToolErrorCode.INVALID_ARGUMENT, f"Edit 2 of 2 failed, so none was made: {MISSED} 'a.py'.")
 OTHER = ToolResult.failure(ToolErrorCode.INVALID_ARGUMENT, "old_str occurs 2 times in 'a.py', at lines 1, 2.")
 CONFLICT = ToolResult.failure(ToolErrorCode.CONFLICT, f"{MISSED} 'a.py'")
 
 
-def call(result: ToolResult) -> CallResult:
-    return CallResult(call_id="c", tool="edit_file", result=result)
-
-
 def test_what_is_a_miss() -> None:
     results = (MISS, OTHER, CONFLICT, ToolResult(ok=True, data={"path": "a.py"}))
     assert [is_miss(result.error) for result in results] == [True, False, False, False]
-
-
-def test_misses_are_counted_by_file() -> None:
-    steps = [("a.py", call(MISS)), ("b.py", call(MISS)), ("a.py", call(OTHER)), ("a.py", call(MISS))]
-    assert [misses_on(path, steps) for path in ("a.py", "b.py", "c.py")] == [2, 1, 0]
 
 
 @pytest.mark.parametrize(

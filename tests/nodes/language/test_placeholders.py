@@ -1,62 +1,6 @@
 import pytest
 
-from nodes.language.placeholders import SHORTEST_ECHO, echoes, is_placeholder_content, is_placeholder_path
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/path/to/x",
-        "path/to/file.py",
-        "./path/to",
-        "C:\\path\\to\\file.py",
-        "<path>",
-        "src/<name>.py",
-        "PATH",
-        "NAME",
-        "NAME.py",
-        "FILE_PATH",
-        "your_file.py",
-        "your-project/a.py",
-        "/your/project/a.py",
-        "src/yourfile.txt",
-        "{path}",
-        "{{file}}.py",
-        "path",
-        "file_path",
-        "filename.py",
-        "file.ext",
-        "...",
-        "…",
-    ],
-)
-def test_placeholders_for_paths(path: str) -> None:
-    assert is_placeholder_path(path)
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "",
-        "a.py",
-        "path.py",
-        "src/path/to_string.py",
-        "xpath/tools.py",
-        "lib/file.py",
-        "NAMES.md",
-        "README",
-        "yourself.py",
-        "my/yours/x.py",
-        "app/[id]/page.tsx",
-        "{{cookiecutter.slug}}/a.py",
-        "a < b > c.py",
-        "..",
-        ".",
-        "path/to/" + "x" * 200,
-    ],
-)
-def test_real_paths(path: str) -> None:
-    assert not is_placeholder_path(path)
+from nodes.language.placeholders import SHORTEST_ECHO, echoes, is_placeholder_content
 
 
 @pytest.mark.parametrize(
