@@ -279,3 +279,10 @@ def test_of_several_edits_the_last_is_judged(gated: bool) -> None:
     items = [call("edit", "a"), call("read", "b"), call("edit", "c"), call("final_answer", "d")]
     run_step(items, [None] * 4, run, replace(CONTEXT, gated=gated), TERMINAL)
     assert seen == [("a", False), ("b", gated), ("c", gated), ("d", gated)]
+
+
+@pytest.mark.parametrize(("changed", "taken"), [(False, False), (["f"], True), ([], True)])
+def test_an_edit_that_only_showed_its_file_stands_in_the_way_of_the_answer(changed: Any, taken: bool) -> None:
+    engine = Engine(edit=ToolOutput.ok(path="a.py", changed=changed), final_answer=ToolOutput(OK))
+    done = run_step([call("edit"), call("final_answer")], [None, None], engine.run, CONTEXT, TERMINAL)
+    assert [result.result.ok for result in done.results] == [True, taken]

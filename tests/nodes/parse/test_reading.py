@@ -391,3 +391,8 @@ def test_any_reply_can_be_read(reply: ModelReply, how: Reader, turn: TurnFacts) 
         assert [item.raw_arguments for item in native] == [call.arguments for call in reply.calls]
     if reply.finish_reason in (FinishReason.LENGTH, FinishReason.REFUSAL, FinishReason.CONTENT_FILTER):
         assert (found.reading, found.items) == (Reading.MALFORMED, [])
+
+
+def test_a_call_in_another_form_under_the_name_of_a_file_is_no_text_of_it() -> None:
+    said = 'I will read `calc.py`:\n```json\n{"name": "read_file", "arguments": {"path": "calc.py"}}\n```'
+    assert [error.error_type for error in read(BLOCKS, said).errors] == [Kind.MISSING_TOOL_PREFIX]
