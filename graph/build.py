@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph import StateGraph
 from langgraph.graph.state import CompiledStateGraph
@@ -21,6 +20,7 @@ from graph.rooms import Rooms
 from graph.slices import CallModelSlice, ExecuteToolsSlice
 from graph.state import AgentInput, AgentOutput, AgentState
 from graph.stop_request import StopRequest
+from graph.two_ways import TwoWays
 from nodes.call_model.model import Model
 from nodes.execute_tools.registry import Tool
 from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
@@ -31,7 +31,7 @@ Machine = CompiledStateGraph[AgentState, AgentContext, AgentInput, AgentOutput]
 
 NO_ROLES: Mapping[str, Collection[str]] = MappingProxyType({})
 
-_ROUTERS: dict[str, Callable[[AgentState], str]] = {
+_ROUTERS: dict[str, Callable[[routes.Routed], str]] = {
     "begin_turn": routes.after_begin_turn,
     "call_model": routes.after_call_model,
     "parse": routes.after_parse,
@@ -82,14 +82,12 @@ def build_machine(
         AgentState, context_schema=AgentContext, input_schema=AgentInput, output_schema=AgentOutput
     )
     builder.add_node("begin_turn", rooms.begin_turn)
-    calling: RunnableLambda[Any, Any] = RunnableLambda(rooms.call_model, afunc=rooms.acall_model, name="call_model")
+    calling = TwoWays("call_model", rooms.call_model, rooms.acall_model)
     builder.add_node("call_model", calling, input_schema=CallModelSlice)
     builder.add_node("parse", rooms.parse)
     builder.add_node("heal", rooms.heal)
     builder.add_node("guard", rooms.guard)
-    executing: RunnableLambda[Any, Any] = RunnableLambda(
-        rooms.execute_tools, afunc=rooms.aexecute_tools, name="execute_tools"
-    )
+    executing = TwoWays("execute_tools", rooms.execute_tools, rooms.aexecute_tools)
     builder.add_node("execute_tools", executing, input_schema=ExecuteToolsSlice)
     builder.add_node("loop_check", rooms.loop_check)
     builder.add_node(OutcomeKind.FINISHED.value, rooms.finish)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from graph.terminal import model_commands, options as opt, run_commands
+from graph.terminal import model_commands, options as opt, run_commands, usage_command
 from graph.terminal.exit_codes import ExitCode, exit_code_table
 from graph.terminal.plain_text import one_line
 from graph.terminal.run_words import KeptRun
@@ -36,6 +36,7 @@ Examples:
   mendgraph runs                  what was done in this folder
   mendgraph resume                go on where the last run was cut off
   mendgraph undo 3f2a9c01         restore the files as they were before a run
+  mendgraph usage                 what model calls have used, day by day
 """
 EPILOG = f"\b\nExit codes:\n{exit_code_table()}"
 
@@ -71,6 +72,12 @@ def options(  # noqa: PLR0913, PLR0917 - typer reads the options from the signat
     max_calls: opt.MaxCalls = None,
     max_steps: opt.MaxSteps = None,
     max_seconds: opt.MaxSeconds = None,
+    max_cost_usd: opt.MaxCostUsd = None,
+    max_cost_usd_per_day: opt.MaxCostUsdPerDay = None,
+    max_tokens_per_day: opt.MaxTokensPerDay = None,
+    wrap_up: opt.WrapUp = None,
+    fallback: opt.Fallback = None,
+    window_tokens: opt.WindowTokens = None,
     temperature: opt.Temperature = None,
     seed: opt.Seed = None,
     role: opt.Role = None,
@@ -88,6 +95,7 @@ def options(  # noqa: PLR0913, PLR0917 - typer reads the options from the signat
 ) -> None:
     """Keep the options for the command that follows."""
     _check_permissions(root, allow_program or (), allow_host or (), allow_private_host or ())
+    _check_fallbacks(model, base_url, fallback or ())
     settings = opt.settings_of(
         max_calls,
         mode=mode,
@@ -96,6 +104,12 @@ def options(  # noqa: PLR0913, PLR0917 - typer reads the options from the signat
         protocol=protocol,
         max_steps=max_steps,
         max_seconds=max_seconds,
+        max_cost_usd=max_cost_usd,
+        max_cost_usd_per_day=max_cost_usd_per_day,
+        max_tokens_per_day=max_tokens_per_day,
+        wrap_up=wrap_up,
+        fallback_models=tuple(fallback) if fallback else None,
+        window_tokens=window_tokens,
         temperature=temperature,
         seed=seed,
         role=role,
@@ -125,7 +139,10 @@ def run(context: typer.Context, task: opt.Task = None) -> int:
 
 @app.command()
 def chat(context: typer.Context, run: opt.RunToTalkOf = None) -> int:
-    """Talk with the agent, turn by turn, until the input ends."""
+    """Talk with the agent, turn by turn, until the input ends.
+
+    A line that is only /usage shows what the session has used.
+    """
     _check_folder(context)
 
     def work(setup: "Setup") -> int:
@@ -157,6 +174,7 @@ def resume(context: typer.Context, run: opt.RunToResume = "") -> int:
 app.add_typer(run_commands.app, name="runs")
 app.command()(run_commands.undo)
 app.command()(run_commands.fork)
+app.command()(usage_command.usage)
 app.add_typer(model_commands.app, name="model")
 
 
@@ -295,6 +313,12 @@ def _check_permissions(root: Path, programs: Sequence[str], hosts: Sequence[str]
     if unreachable:
         problem = f"{unreachable!r} is not allowed yet: name it with --allow-host as well"
         raise typer.BadParameter(problem, param_hint="'--allow-private-host'")
+
+
+def _check_fallbacks(model: str | None, base_url: str | None, fallbacks: Sequence[str]) -> None:
+    problem = opt.fallback_problem(model, base_url, fallbacks) if fallbacks else None
+    if problem:
+        raise typer.BadParameter(problem, param_hint="'--fallback'")
 
 
 # --- How it ends without an outcome ----------------------------------------------------------------------------

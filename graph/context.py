@@ -19,7 +19,9 @@ from pydantic import (
 )
 
 from nodes.call_model.budget import APILimits
+from nodes.call_model.fallbacks import FallbackProblem, models_in_order
 from nodes.call_model.ledger import RunLimits
+from nodes.call_model.prices import Price
 from nodes.call_model.profiles import find_profile
 from nodes.execute_tools.environment.url_rules import NetworkRules
 from nodes.execute_tools.policy.call_policy import CallRules
@@ -65,7 +67,16 @@ class AgentContext(BaseModel):
     temperature: float = Field(0.0, ge=0.0, le=2.0, description="Sampling temperature of the first try.")
     seed: int | None = Field(None, ge=0, le=2**31 - 1, description="Sampling seed, where the endpoint honours one.")
     request_timeout_s: float = Field(300.0, gt=0, le=3_600, description="Longest time for one model call, in seconds.")
+    idle_timeout_s: float = Field(
+        120.0, gt=0, le=3_600, description="Longest silence in the middle of a reply that has begun, in seconds."
+    )
     provider_retries: int = Field(2, ge=0, le=10, description="Further tries after a transient endpoint failure.")
+    fallback_models: tuple[str, ...] = Field(
+        (), description="Models to ask in turn where the model fails: 'name', 'local' or 'name @ https://host/v1'."
+    )
+    window_tokens: int | None = Field(
+        None, ge=1_024, le=MOST, description="The model's window, input and output together. Empty: by its name."
+    )
 
     max_calls_per_session: int = Field(100, ge=1, le=MOST, description="Model calls in one thread.")
     max_calls_per_turn: int = Field(10, ge=1, le=MAX_CALLS_PER_TURN_LIMIT, description="Model calls in one turn.")
@@ -81,9 +92,25 @@ class AgentContext(BaseModel):
     max_steps: int | None = Field(None, ge=1, le=MOST, description="Rounds of tool calls in one turn. Empty: no limit.")
     max_steps_soft: bool = Field(False, description="Only report when max_steps is passed, instead of stopping.")
     max_seconds: float | None = Field(None, gt=0, description="Seconds in model calls and tools in one turn.")
-    max_cost_usd: float | None = Field(None, gt=0, description="USD in one thread; needs both prices below.")
-    usd_per_million_input: float | None = Field(None, ge=0, description="Price of a million input tokens, in USD.")
-    usd_per_million_output: float | None = Field(None, ge=0, description="Price of a million output tokens, in USD.")
+    max_cost_usd: float | None = Field(None, gt=0, description="USD in one thread; needs a price, see below.")
+    max_tokens_per_day: int | None = Field(
+        None, ge=1, le=MOST, description="Input and output tokens in one UTC day, in all workspaces. Empty: no limit."
+    )
+    max_cost_usd_per_day: float | None = Field(
+        None, gt=0, description="USD in one UTC day, in all workspaces. Empty: no limit."
+    )
+    usd_per_million_input: float | None = Field(
+        None, ge=0, description="Price of a million input tokens, in USD. Empty: as the price list has it."
+    )
+    usd_per_million_output: float | None = Field(
+        None, ge=0, description="Price of a million output tokens, in USD. Empty: as the price list has it."
+    )
+    usd_per_million_cached_input: float | None = Field(
+        None, ge=0, description="Price of a million input tokens from the endpoint's cache. Empty: like other input."
+    )
+    wrap_up: bool = Field(
+        True, description="Hold one call back, in which a large model tells what is done and left when a limit ends it."
+    )
 
     max_healing_attempts: int = Field(3, ge=0, le=20, description="Corrections in a row for malformed calls.")
     max_schema_repairs: int = Field(2, ge=0, le=20, description="Corrections in a row for arguments that do not fit.")
@@ -159,11 +186,30 @@ class AgentContext(BaseModel):
         return kinds
 
     @model_validator(mode="after")
-    def _prices_for_a_cost_limit(self) -> Self:
-        prices = (self.usd_per_million_input, self.usd_per_million_output)
-        if self.max_cost_usd is not None and None in prices:
-            raise ValueError("max_cost_usd needs usd_per_million_input and usd_per_million_output as well")
+    def _both_prices(self) -> Self:
+        if (self.usd_per_million_input is None) != (self.usd_per_million_output is None):
+            raise ValueError("usd_per_million_input and usd_per_million_output are given together")
+        if self.usd_per_million_cached_input is not None and self.usd_per_million_input is None:
+            raise ValueError("usd_per_million_cached_input needs usd_per_million_input as well")
         return self
+
+    @field_validator("fallback_models")
+    @classmethod
+    def _usable_fallbacks(cls, fallbacks: tuple[str, ...]) -> tuple[str, ...]:
+        found = models_in_order(None, None, fallbacks)
+        if isinstance(found, FallbackProblem):
+            raise ValueError(found.message)  # noqa: TRY004 - what pydantic tells of a field
+        return fallbacks
+
+    def price(self) -> Price | None:
+        """The price that this context gives to every model, None where it gives none."""
+        if self.usd_per_million_input is None or self.usd_per_million_output is None:
+            return None
+        return Price(
+            input=self.usd_per_million_input,
+            output=self.usd_per_million_output,
+            cached_input=self.usd_per_million_cached_input,
+        )
 
     def profile(self, embedded: bool, model: str) -> Profile:
         """How a turn talks to its model: as the shipped profile of its family says, but for what is set here."""
@@ -180,8 +226,8 @@ class AgentContext(BaseModel):
             steps_down=loose and form is EditForm.REPLACE,
         )
 
-    def limits(self) -> RunLimits:
-        """The run's limits, as the ledger wants them."""
+    def limits(self, profile: Profile | None = None) -> RunLimits:
+        """The run's limits, as the ledger wants them. A small model's account of itself is worth no call."""
         return RunLimits(
             api=APILimits(
                 max_calls_per_session=self.max_calls_per_session,
@@ -189,7 +235,8 @@ class AgentContext(BaseModel):
                 max_input_tokens_per_session=self.max_input_tokens_per_session,
                 max_output_tokens_per_session=self.max_output_tokens_per_session,
             ),
-            **{name: getattr(self, name) for name in RunLimits.model_fields if name != "api"},
+            wrap_up=self.wrap_up and not (profile and profile.small),
+            **{name: getattr(self, name) for name in RunLimits.model_fields if name not in {"api", "wrap_up"}},
         )
 
     def healing(self, profile: Profile) -> SelfHealingConfig:

@@ -10,7 +10,7 @@ from itertools import count
 from typing import Annotated, Any, TypeVar
 from uuid import UUID, uuid5
 
-from langchain_core.messages import AnyMessage, BaseMessage, convert_to_messages
+from langchain_core.messages import AnyMessage, BaseMessage, BaseMessageChunk, RemoveMessage, convert_to_messages
 from langgraph.channels import DeltaChannel
 from langgraph.graph.message import add_messages
 
@@ -52,9 +52,19 @@ def fold_messages(messages: list[Any], writes: Sequence[Any]) -> list[Any]:
 
     Messages that came without an id (as texts, pairs or maps) get one that is the same at every reading.
     """
-    held: Any = _named(messages, ())
+    held: Any = messages
+    known = _ids(messages)
+    if known is None:
+        held = _named(messages, ())
     for write in writes:
-        held = add_messages(held, _named(write, held))  # type: ignore[arg-type]
+        named = _named(write, held)
+        ids = [each.id for each in named]
+        known = _ids(held) if known is None else known
+        if known is None or not known.isdisjoint(ids) or len({*ids}) < len(ids) or any(map(_is_special, named)):
+            held, known = add_messages(held, named), None  # type: ignore[arg-type]
+        else:  # what takes nobody's place comes after all that is there
+            held = [*held, *named]
+            known.update(ids)
     return list(held)
 
 
@@ -76,6 +86,20 @@ Changes = Annotated[list[FileChange], GrowingChannel(append, snapshot_frequency=
 
 FilesRead = Annotated[dict[str, str], GrowingChannel(merge, snapshot_frequency=FEWEST_WRITES)]
 """The hash that a thread last saw of each file."""
+
+
+def _ids(messages: Sequence[Any]) -> set[str | None] | None:
+    """The ids of messages, or None where some have none, or are no messages yet."""
+    try:
+        ids = {message.id for message in messages}
+    except AttributeError:
+        return None
+    return None if None in ids else ids
+
+
+def _is_special(message: BaseMessage) -> bool:
+    """Whether `add_messages` makes something else of it."""
+    return isinstance(message, RemoveMessage | BaseMessageChunk)
 
 
 def _named(write: Any, before: Sequence[Any]) -> list[BaseMessage]:

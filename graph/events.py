@@ -3,9 +3,9 @@
 Pure: takes the parts of `stream(stream_mode=["custom", "updates"])` and gives events.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from nodes.records import (
     CallError,
@@ -34,6 +34,45 @@ class Waiting:
 
     seconds: float
     reason: str
+
+
+@dataclass(frozen=True)
+class FellBack:
+    """`model` could not answer, for this reason, and `following` is asked from here on."""
+
+    model: str
+    following: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Paid:
+    """One try of a model call is settled, whatever came of it. `step` counts model calls of the thread from 1.
+
+    `purpose` is `reply`, `summary` or `wrap_up`; `cost_usd` is None where the model's price is not known.
+    """
+
+    step: int
+    purpose: str
+    model: str
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int
+    cost_usd: float | None
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Compacted:
+    """What the model is shown was made smaller: the tokens of the next request, before and after, estimated.
+
+    `kind` is `cleared` (old results), `summarised` or `slid` (the beginning is gone from view).
+    """
+
+    step: int
+    kind: str
+    tokens_before: int
+    tokens_after: int
 
 
 @dataclass(frozen=True)
@@ -126,6 +165,9 @@ class Ended:
 Event = (
     Text
     | Waiting
+    | FellBack
+    | Paid
+    | Compacted
     | CallsRead
     | HealingBegan
     | Rescued
@@ -138,6 +180,27 @@ Event = (
     | Alerted
     | Ended
 )
+
+
+def _fell_back(_: str, payload: Mapping[str, Any]) -> FellBack:
+    return FellBack(str(payload["model"]), str(payload["following"]), str(payload["reason"]))
+
+
+def _paid(step: str, payload: Mapping[str, Any]) -> Paid:
+    return Paid(int(step), **{name: payload[name] for name in _PAID})
+
+
+def _compacted(step: str, payload: Mapping[str, Any]) -> Compacted:
+    return Compacted(int(step), str(payload["kind"]), payload["tokens_before"], payload["tokens_after"])
+
+
+_PAID: Final = ("purpose", "model", "input_tokens", "output_tokens", "cached_tokens", "cost_usd", "seconds")
+_OF_MODEL_CALLS: Final[Mapping[str, Callable[[str, Mapping[str, Any]], Event]]] = {
+    "model.fallback": _fell_back,
+    "model.usage": _paid,
+    "context.compacted": _compacted,
+}
+"""Events of the trace that are also typed ones, which come before them."""
 
 
 @dataclass
@@ -178,6 +241,8 @@ class EventReader:
             name, payload = part["name"], part["payload"]
             if name == "tool.invoke.start":
                 yield from self._started(str(payload.get("tool_name", "")))
+            elif name in _OF_MODEL_CALLS:
+                yield _OF_MODEL_CALLS[name](part["step_id"], payload)
             yield Traced(name, payload, part["run_id"], part["step_id"], part["ms"])
 
     def _started(self, tool: str) -> Iterator[Event]:

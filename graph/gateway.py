@@ -4,18 +4,19 @@ A run's own permissions come from the context that is stored in its state. What 
 kept here, by name or by run.
 """
 
-import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
-from functools import lru_cache, partial
+from functools import partial
 from hashlib import sha256
 from math import inf
-from os.path import join, realpath, relpath
-from pathlib import Path, PurePosixPath
+from os.path import join
 from typing import Any
 
+from langchain_core.messages import AnyMessage
+
 from graph.context import AgentContext
+from graph.current_redactor import CurrentRedactor
+from graph.record_rules import RecordRules
 from graph.run_log import RunLog
 from graph.slices import ExecuteToolsSlice
 from graph.tool_step import Execution, ToolStep, calls_made, changes_something
@@ -32,25 +33,19 @@ from nodes.execute_tools.environment.journal import Journal
 from nodes.execute_tools.environment.kept_results import KeptResults
 from nodes.execute_tools.environment.lease import Lease
 from nodes.execute_tools.environment.network import Network
-from nodes.execute_tools.environment.run_folder import (
-    run_folder,
-    run_folder_path,
-    workspace_folder,
-    workspace_folder_path,
-)
+from nodes.execute_tools.environment.run_folder import run_folder, workspace_folder
 from nodes.execute_tools.environment.sandbox import check_workspace
 from nodes.execute_tools.environment.workspace import Workspace
 from nodes.execute_tools.node import execute_tools
 from nodes.execute_tools.policy.call_policy import CallPolicy, PolicyMemory
 from nodes.execute_tools.policy.idempotency import idempotency_key
 from nodes.execute_tools.policy.roles import allowed_tools
-from nodes.execute_tools.redact import Redactor, known_values
+from nodes.execute_tools.redact import Redactor
 from nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext
 from nodes.execute_tools.tool_run import ToolRun
 from nodes.execute_tools.tools import default_tools
 from nodes.execute_tools.trace import TraceEvent, TraceSink
 from nodes.guard.file_rules import FileGuardrailRule
-from nodes.guard.paths import folded_parts
 from nodes.guard.policy import judge_path
 from nodes.guard.verdicts import results_of_denied
 from nodes.language.closest import closest_names
@@ -74,6 +69,8 @@ _COMMAND_TOOL, _NETWORK_TOOL = "run_command", "http_get"
 _NO_PATH = "\0"
 """Named instead of paths that nobody knows: no file can have this name, so guard denies the call."""
 _PUBLIC_CERTIFICATES = "site-packages/certifi/cacert.pem"
+_ANSWERS = frozenset({"ai", "tool"})
+"""Types of messages that no person has written."""
 _MOST_COMMANDS = 64
 """Workspaces whose sandboxes are remembered."""
 
@@ -92,8 +89,8 @@ class Gateway:
         self.registry = ActionRegistry(default_tools() if tools is None else tools)
         self.specs = {spec.name: spec for spec in self.registry.specs()}
         self._terminal = frozenset(spec.name for spec in self.specs.values() if spec.terminal)
-        self._rules = rules
-        self._roles, self._secrets = dict(roles), tuple(secrets)
+        self._rules, self._record_rules = rules, RecordRules()
+        self._roles, self._redactor = dict(roles), CurrentRedactor(secrets)
         self.records = WorkspaceRecords()
         self._memory = PolicyMemory(monotonic_s)
         self._commands: dict[tuple[str, CommandRules], Commands] = {}
@@ -101,7 +98,7 @@ class Gateway:
 
     def redactor(self) -> Redactor:
         """What takes out secrets: the given values and those of the environment first, then shapes and names."""
-        return _redactor((*self._secrets, *known_values(os.environ)))
+        return self._redactor.now()
 
     def allowed(self, context: AgentContext) -> frozenset[str] | ToolError:
         """The names of the tools that this run's role may use."""
@@ -193,7 +190,7 @@ class Gateway:
             return _nothing_done(state, gone)
         wanted = changes_something(state, self.registry)
         with self.records.journal(context.workspace, run_id, sink, wanted=wanted) as journal:
-            return self._run(state, execution, sink, journal, lease)
+            return self._run(state, execution, sink, journal, lease, redactor)
 
     def _run(
         self,
@@ -202,9 +199,10 @@ class Gateway:
         sink: TraceSink,
         journal: Journal | ToolError | None,
         lease: Lease | None,
+        redactor: Redactor,
     ) -> Update:
         context, spending, run_id = state["context"], state["spending"], execution.run_id
-        redactor = self.redactor()
+        folder = run_folder(run_id)
         used = dict(state.get("tool_counts", {}))
         allowed = self.allowed(context)
         rules = context.calls(frozenset() if isinstance(allowed, ToolError) else allowed)
@@ -220,8 +218,9 @@ class Gateway:
         if isinstance(journal, Journal):
             with suppress(StoreError):
                 journal.forget_outcomes(run_id, execution.step)
-        step = ToolStep(state, execution, engine, self.registry, self.log(context, run_id), journal)
-        tool_context = replace(self._tool_context(state, run_id, sink), lease=lease)
+        log = _log(folder if context.audit else None, redactor, run_id)
+        step = ToolStep(state, execution, engine, self.registry, log, journal)
+        tool_context = self._tool_context(state, folder, sink, lease)
         key_of = partial(_key_of, run_id, execution.step)
         update = execute_tools(state, step.run, tool_context, self._terminal, results_of_denied, key_of)
         step.note_the_rest(update["results"])
@@ -240,8 +239,7 @@ class Gateway:
 
     def log(self, context: AgentContext, run_id: str) -> RunLog:
         """Where the run is written down."""
-        folder = run_folder(run_id) if context.audit else None
-        return RunLog(AuditLog(folder) if isinstance(folder, str) else None, self.redactor(), run_id)
+        return _log(run_folder(run_id) if context.audit else None, self.redactor(), run_id)
 
     def lacks(self, context: AgentContext, run_id: str) -> JsonMap:
         """What a run has to do without, and why, by the name of the event that says so."""
@@ -265,22 +263,14 @@ class Gateway:
 
     def rules(self, context: AgentContext) -> tuple[FileGuardrailRule, ...]:
         """The file rules of the run: where its own records lie inside the workspace, they are denied as well."""
-        paths = (run_folder_path(""), workspace_folder_path(""))
-        records = [realpath(path).rpartition("/")[0] for path in paths]
-        inside = [path for path in records if path.startswith(join(context.workspace, ""))]
-        if not inside:
-            return self._rules
-        folders = [folded_parts(PurePosixPath(relpath(path, context.workspace))) for path in inside]
+        records = self._record_rules.rule(context.workspace)
+        return self._rules if records is None else (*self._rules, records)
 
-        def is_record(path: Path) -> bool:
-            parts = folded_parts(path)
-            return any(parts[: len(folder)] == folder for folder in folders)
-
-        return (*self._rules, FileGuardrailRule("run_records", "The agent's own records of its runs", is_record))
-
-    def _tool_context(self, state: ExecuteToolsSlice, run_id: str, sink: TraceSink) -> ToolContext:
+    def _tool_context(
+        self, state: ExecuteToolsSlice, folder: str | ToolError, sink: TraceSink, lease: Lease | None
+    ) -> ToolContext:
         context, spending = state["context"], state["spending"]
-        limit, folder = context.limits().max_seconds, run_folder(run_id)
+        limit = context.max_seconds
         # A thread may go on in another workspace; what it has kept stays with the one that it was found in.
         kept = f"results-{sha256(context.workspace.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
         return ToolContext(
@@ -292,9 +282,10 @@ class Gateway:
             kept=KeptResults(join(folder, kept)) if isinstance(folder, str) else None,
             commands=self.commands(context),
             network=Network(context.network()) if context.allowed_hosts else None,
+            lease=lease,
             syntax_gate=context.syntax_gate,
             checks=self.checks(context),
-            task=next((m.text for m in reversed(state.get("messages") or []) if is_request(m)), ""),
+            task=_last_request(state.get("messages") or []),
             gated=state["profile"].edit_form is EditForm.BLOCKS,
         )
 
@@ -318,10 +309,14 @@ def _key_of(run_id: str, step: int, index: int, call: ToolCall) -> str:
     return idempotency_key(run_id, step, index, call.tool, call.arguments)
 
 
-@lru_cache(maxsize=8)
-def _redactor(values: tuple[str, ...]) -> Redactor:
-    return Redactor(values)
+def _log(folder: str | ToolError | None, redactor: Redactor, run_id: str) -> RunLog:
+    return RunLog(AuditLog(folder) if isinstance(folder, str) else None, redactor, run_id)
+
+
+def _last_request(messages: Sequence[AnyMessage]) -> str:
+    """What the person asked for last. A long turn has hundreds of messages after it, which their type tells apart."""
+    return next((each.text for each in reversed(messages) if each.type not in _ANSWERS and is_request(each)), "")
 
 
 def _forward(write: Write, event: TraceEvent) -> None:
-    write({"type": "trace", **asdict(event)})
+    write({"type": "trace", **vars(event)})

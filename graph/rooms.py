@@ -4,7 +4,6 @@ Each method is one node: it takes the node's slice of the state with the turn's 
 """
 
 import asyncio
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -15,6 +14,7 @@ from langgraph.config import get_config, get_stream_writer
 from langgraph.runtime import Runtime, get_runtime
 from langgraph.types import Overwrite
 
+from graph.calling import Calling
 from graph.context import AgentContext
 from graph.gateway import Gateway
 from graph.reply_reader import reply_reader, rescue
@@ -37,22 +37,16 @@ from nodes.begin_turn.named_files import Ahead
 from nodes.begin_turn.node import begin_turn
 from nodes.begin_turn.scrubbed_messages import scrubbed
 from nodes.call_model import ledger
-from nodes.call_model.client import Connections
-from nodes.call_model.driver import NEVER, OnText, OnWait
-from nodes.call_model.exchange import CallSettings
-from nodes.call_model.guarded_model import GuardedModel, Scrubber
+from nodes.call_model.driver import Hands
 from nodes.call_model.model import Model
 from nodes.call_model.node import acall_model, call_model
-from nodes.call_model.offered_tools import offered_tools
-from nodes.execute_tools.environment.deadline import await_call, monotonic_s
+from nodes.execute_tools.environment.deadline import await_call
 from nodes.execute_tools.environment.file_reads import OpenedFile
 from nodes.execute_tools.environment.lease import Lease
 from nodes.execute_tools.environment.sandbox import check_workspace
 from nodes.execute_tools.environment.url_rules import rule_problems
 from nodes.execute_tools.environment.workspace import Workspace
 from nodes.execute_tools.policy.alerts import Alert, Vitals, observe_cost, observe_reply, observe_tool
-from nodes.execute_tools.policy.circuit_breaker import BreakerConfig, Breakers
-from nodes.execute_tools.secrets.redacted_stream import RedactedStream
 from nodes.guard.file_rules import FileGuardrailRule
 from nodes.guard.node import judge_step
 from nodes.guard.policy import GuardConfig
@@ -60,6 +54,7 @@ from nodes.heal.node import heal
 from nodes.loop_check.node import check
 from nodes.loop_check.signature import signature_of
 from nodes.parse.answer_schema import schema_problem
+from nodes.parse.cutting import was_cut
 from nodes.parse.node import parse
 from nodes.parse.reading import foreign_calls
 from nodes.records import (
@@ -67,14 +62,14 @@ from nodes.records import (
     JsonMap,
     ModelReply,
     OutcomeKind,
-    Profile,
-    ProviderFailure,
     StopCause,
     StopReason,
     ToolError,
-    ToolSpec,
 )
 from nodes.stop.node import finish, give_up
+
+FIRST_REQUEST_ID = "request-1"
+"""The id of the message that begins a thread of the workspace's own store, the same whenever it is sent again."""
 
 
 class Rooms:
@@ -93,9 +88,7 @@ class Rooms:
         self._specs = gateway.specs
         self._writing = frozenset(spec.name for spec in self._specs.values() if spec.effect in CHANGING)
         self._rules = rules
-        self._model = model
-        self._connections = Connections(lambda: os.environ)
-        self._breakers = Breakers(BreakerConfig(), monotonic_s)
+        self._calling = Calling(model, gateway, stop)
 
     @property
     def records(self) -> WorkspaceRecords:
@@ -104,11 +97,15 @@ class Rooms:
 
     def close(self) -> None:
         """Close the connections that the nodes opened for sync calls."""
-        self._connections.close()
+        self._calling.close()
 
     async def aclose(self) -> None:
         """Close the connections of this event loop, and those for sync calls."""
-        await self._connections.aclose()
+        await self._calling.aclose()
+
+    def begin_thread(self, context: AgentContext, run_id: str) -> None:
+        """Mark that a thread begins whose name the store gave away: see `FIRST_REQUEST_ID`."""
+        self._calling.begin(context, run_id)
 
     def scrub(self, text: str) -> str:
         """A person's words without secrets."""
@@ -117,7 +114,6 @@ class Rooms:
     def begin_turn(self, state: BeginTurnSlice, runtime: Runtime[AgentContext]) -> Update:
         """Store the turn's context, start its counters, and check what can be checked before anything is spent."""
         context = runtime.context or state.get("context") or AgentContext()
-        spending = ledger.begin_turn(state.get("spending") or ledger.Spending())
         root = check_workspace(context.workspace)
         problem = root.message if isinstance(root, ToolError) else self._context_problem(context)
         context = context if isinstance(root, ToolError) else context.model_copy(update={"workspace": root})
@@ -125,9 +121,10 @@ class Rooms:
         exists = workspace.exists if workspace else lambda _: False
         files = partial(_readable_files, workspace)
         run_id = _thread(runtime) or state.get("run_id") or uuid4().hex
+        spent = state.get("spending") or self._fresh_spending(state, context, run_id)
         messages, files_read = self._closed_history(state, None if problem else context, run_id)
         seen = state if messages is None else BeginTurnSlice({**state, "messages": messages})
-        profile = self._profile(context)
+        profile = self._calling.profile(context)
         tools = self._gateway.usable(context)
         checked = profile.small and "run_checks" in tools and self._gateway.can_check(context)
         reads = context.read_ahead and "read_file" in tools
@@ -139,26 +136,24 @@ class Rooms:
             update["files_read"] = files_read
         for name, reason in ({} if problem else self._gateway.lacks(context, run_id)).items():
             _tell(run_id, name, {"reason": reason})
-        return {**update, "context": context, "spending": spending, "run_id": run_id, "tool_counts": {}}
+        return {**update, "context": context, "spending": ledger.begin_turn(spent), "run_id": run_id, "tool_counts": {}}
 
     def call_model(self, state: CallModelSlice) -> Update:
         """Make the next model call."""
-        settings, specs = self._call_settings(state), self._tool_specs(state)
-        update = call_model(state, settings, specs, self._connect, *_listeners(), self._stop or NEVER)
-        return self._costed(state, update)
+        settings, specs = self._calling.settings(state), self._calling.tools(state)
+        return self._costed(state, call_model(state, settings, specs, self._hands(state)))
 
     async def acall_model(self, state: CallModelSlice) -> Update:
         """Make the next model call without blocking the event loop."""
-        settings, specs = self._call_settings(state), await asyncio.to_thread(self._tool_specs, state)
-        update = await acall_model(state, settings, specs, self._connect, *_listeners(), self._stop or NEVER)
-        return self._costed(state, update)
+        settings, specs = self._calling.settings(state), await asyncio.to_thread(self._calling.tools, state)
+        return self._costed(state, await acall_model(state, settings, specs, self._hands(state)))
 
     def parse(self, state: ParseSlice) -> Update:
         """Read the reply."""
         update = parse(state, reply_reader(self._gateway, state))
         if (state.get("reply") or ModelReply()).preloaded:
             return update
-        if "reply" in update:
+        if "reply" in update and was_cut(state.get("reply") or ModelReply(), update["reply"]):
             _tell(state["run_id"], "reply.cut", {})
             update["spending"] = ledger.count_mending(state["spending"], cut=1)
         valid = not update["errors"]
@@ -246,6 +241,11 @@ class Rooms:
         files_read = {path: sha256 for run in made.values() for path, sha256 in run.output.files_read.items()}
         return close_step(messages if clean is None else clean, state, results), files_read
 
+    def _fresh_spending(self, state: BeginTurnSlice, context: AgentContext, run_id: str) -> ledger.Spending:
+        messages = state.get("messages") or []
+        marked = bool(messages) and messages[-1].id == FIRST_REQUEST_ID
+        return self._calling.fresh_spending(context, run_id, marked=marked)
+
     @contextmanager
     def _lease(self) -> Iterator[Lease]:
         """The right of one step, which is closed when somebody wants the run to stop."""
@@ -253,22 +253,12 @@ class Rooms:
         with self._stop.told(lease.close) if self._stop else nullcontext():
             yield lease
 
-    def _profile(self, context: AgentContext) -> Profile:
-        if self._model is not None:
-            return context.profile(embedded=False, model=context.model or "")
-        embedded = self._connections.is_embedded(context.model, context.base_url)
-        return context.profile(embedded, self._connections.model_name(context.model, context.base_url))
-
-    def _connect(self, model: str | None, base_url: str | None) -> Model | ProviderFailure:
-        connected = self._model or self._connections.connect(model, base_url)
-        if isinstance(connected, ProviderFailure):
-            return connected
-        redactor = self._gateway.redactor()
-        # A literal that the model itself calls a password is no secret of ours; it may be the fixture of a test.
-        scrubber = Scrubber(redactor.unnamed, partial(RedactedStream, redactor))
-        return GuardedModel(connected, self._breakers.of(f"{base_url or ''} {model or ''}"), scrubber)
+    def _hands(self, state: CallModelSlice) -> Hands:
+        return self._calling.hands(state, partial(_tell, state["run_id"], step=state.get("step", 0) + 1))
 
     def _costed(self, state: CallModelSlice, update: Update) -> Update:
+        if trouble := self._calling.unbooked():
+            _tell(state["run_id"], "spending.unbooked", {"reason": trouble})
         reply, stop = update.get("reply"), update.get("stop")
         if stop is not None:  # also what no endpoint said: an exception of a user's own model, an address with a login
             return {**update, "stop": stop.model_copy(update={"message": self.scrub(stop.message)})}
@@ -303,34 +293,11 @@ class Rooms:
         checks = self._gateway.checks(context) if context.checks else None
         if isinstance(checks, ToolError):
             return f"The checks of this run cannot be run. {checks.message}"
-        for problem in (*rule_problems(context.network()), self._gateway.unknown_tools(context)):
+        unpriced = self._calling.problem(context)
+        for problem in (*rule_problems(context.network()), self._gateway.unknown_tools(context), unpriced):
             if problem:
                 return problem
         return schema_problem(context.answer_schema or {})
-
-    def _call_settings(self, state: CallModelSlice) -> CallSettings:
-        context = state["context"]
-        return CallSettings(
-            limits=context.limits(),
-            temperature=context.temperature,
-            seed=context.seed,
-            timeout_s=context.request_timeout_s,
-            retries=context.provider_retries,
-            model=context.model,
-            base_url=context.base_url,
-        )
-
-    def _tool_specs(self, state: CallModelSlice) -> list[ToolSpec]:
-        context = state["context"]
-        return offered_tools(
-            self._specs.values(),
-            state["profile"].edit_form,
-            read_only=context.mode == "read-only",
-            answer_schema=context.answer_schema,
-            usable=self._gateway.usable(context),
-            few=context.offer == "few",
-            notes=self._gateway.notes(context),
-        )
 
 
 def _size_of(workspace: Workspace | None, path: str) -> int:
@@ -352,18 +319,9 @@ def _readable_files(workspace: Workspace | None) -> Iterator[tuple[str, int]]:
             yield entry.path, entry.size
 
 
-def _listeners() -> tuple[OnText, OnWait]:
-    """Pass text and waits on as they come, to whoever streams the run with mode "custom"."""
-    write = get_stream_writer()
-    return (
-        lambda text: write({"type": "text", "text": text}),
-        lambda wait: write({"type": "waiting", "seconds": wait.seconds, "reason": wait.reason}),
-    )
-
-
-def _tell(run_id: str, name: str, payload: JsonMap) -> None:
-    """Say what the run has to do without, or how a reply was read, to whoever listens."""
-    event = {"name": name, "payload": payload, "run_id": run_id, "step_id": "0", "ms": 0}
+def _tell(run_id: str, name: str, payload: JsonMap, step: int = 0) -> None:
+    """Say what the run has to do without, what a call cost, or how a reply was read, to whoever listens."""
+    event = {"name": name, "payload": payload, "run_id": run_id, "step_id": str(step), "ms": 0}
     get_stream_writer()({"type": "trace", **event})
 
 
@@ -379,4 +337,4 @@ def _task() -> str:
 
 
 def _usage(state: StopSlice) -> JsonMap:
-    return ledger.usage_report(state["spending"], state["context"].limits())
+    return ledger.usage_report(state["spending"])

@@ -11,9 +11,24 @@ and `execute_tools` is reached from `guard` alone.
 
 from typing import Literal, NamedTuple
 
-from graph.state import AgentState
-from nodes.call_model.ledger import exhausted_limit
-from nodes.records import LoopVerdict, Reading, StopReason, VerdictKind
+from typing_extensions import TypedDict
+
+from graph.context import AgentContext
+from nodes.call_model.ledger import Spending, exhausted_limit
+from nodes.call_model.wrap_up import may_wrap_up
+from nodes.records import LoopRecord, LoopVerdict, Profile, Reading, StopCause, StopReason, Verdict, VerdictKind
+
+
+class Routed(TypedDict, total=False):
+    """What the routers look at. They are read anew at each edge, so the history is not among them."""
+
+    context: AgentContext
+    profile: Profile
+    spending: Spending
+    reading: Reading | None
+    verdicts: list[Verdict]
+    loop: LoopRecord
+    stop: StopCause | None
 
 
 class Transition(NamedTuple):
@@ -76,17 +91,18 @@ BUDGET_REASONS = frozenset(
         StopReason.MAX_STEPS,
         StopReason.WALL_CLOCK,
         StopReason.MAX_COST,
+        StopReason.DAY_LIMIT,
         StopReason.CANCELLED,
     }
 )
 
 
-def after_begin_turn(state: AgentState) -> Literal["call_model", "SYSTEM_ERROR"]:
+def after_begin_turn(state: Routed) -> Literal["call_model", "SYSTEM_ERROR"]:
     """A request that cannot be worked on ends here, before anything is spent."""
     return "SYSTEM_ERROR" if state.get("stop") else "call_model"
 
 
-def after_call_model(state: AgentState) -> Literal["parse", "BUDGET_STOP", "SYSTEM_ERROR"]:
+def after_call_model(state: Routed) -> Literal["parse", "BUDGET_STOP", "SYSTEM_ERROR"]:
     """A reply, a budget that the call did not fit into, or an endpoint that failed for good."""
     cause = state.get("stop")
     if cause is None:
@@ -94,7 +110,7 @@ def after_call_model(state: AgentState) -> Literal["parse", "BUDGET_STOP", "SYST
     return "BUDGET_STOP" if cause.reason in BUDGET_REASONS else "SYSTEM_ERROR"
 
 
-def after_parse(state: AgentState) -> Literal["guard", "heal", "FINISHED"]:
+def after_parse(state: Routed) -> Literal["guard", "heal", "FINISHED"]:
     """Calls go to guard even when some of the reply is malformed; heal is for replies with nothing to run."""
     reading = state["reading"]
     if reading is Reading.CALLS:
@@ -102,14 +118,14 @@ def after_parse(state: AgentState) -> Literal["guard", "heal", "FINISHED"]:
     return "FINISHED" if reading is Reading.ANSWER else "heal"
 
 
-def after_heal(state: AgentState) -> Literal["call_model", "guard", "BUDGET_STOP", "SYSTEM_ERROR"]:
+def after_heal(state: Routed) -> Literal["call_model", "guard", "BUDGET_STOP", "SYSTEM_ERROR"]:
     """Repaired without a call, asked again within the budget, or given up."""
     if state.get("stop"):
         return "SYSTEM_ERROR"
     return "guard" if state["reading"] is Reading.CALLS else _call_again(state)
 
 
-def after_guard(state: AgentState) -> Literal["execute_tools", "loop_check", "BUDGET_STOP"]:
+def after_guard(state: Routed) -> Literal["execute_tools", "loop_check", "BUDGET_STOP"]:
     """Something may run, nothing may, or the person who was asked wants the run to end."""
     if state.get("stop"):
         return "BUDGET_STOP"
@@ -117,7 +133,7 @@ def after_guard(state: AgentState) -> Literal["execute_tools", "loop_check", "BU
     return "execute_tools" if allowed else "loop_check"
 
 
-def after_loop_check(state: AgentState) -> Literal["call_model", "FINISHED", "BUDGET_STOP", "SYSTEM_ERROR"]:
+def after_loop_check(state: Routed) -> Literal["call_model", "FINISHED", "BUDGET_STOP", "SYSTEM_ERROR"]:
     """Go on while there is progress and budget; a loop after its override, used-up tries and a full disk end it."""
     verdict = state["loop"].verdict
     if verdict in {LoopVerdict.PERSISTED, LoopVerdict.BROKEN, LoopVerdict.GAVE_UP}:
@@ -125,8 +141,11 @@ def after_loop_check(state: AgentState) -> Literal["call_model", "FINISHED", "BU
     return "FINISHED" if verdict is LoopVerdict.ANSWERED else _call_again(state)
 
 
-def _call_again(state: AgentState) -> Literal["call_model", "BUDGET_STOP"]:
-    return "BUDGET_STOP" if exhausted_limit(state["spending"], state["context"].limits()) else "call_model"
+def _call_again(state: Routed) -> Literal["call_model", "BUDGET_STOP"]:
+    """Within the limits; of a limit on steps the call that wraps up may still be made, and then the run ends there."""
+    spending, limits = state["spending"], state["context"].limits(state.get("profile"))
+    cause = exhausted_limit(spending, limits)
+    return "call_model" if cause is None or may_wrap_up(spending, limits, cause) else "BUDGET_STOP"
 
 
 def mermaid() -> str:

@@ -5,6 +5,7 @@ that belongs to its context, and closes what it opened.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from langgraph.types import Command
 from graph.build import NO_ROLES, build_machine
 from graph.context import AgentContext
 from graph.events import Asked, Ended, Event, EventReader
+from graph.rooms import FIRST_REQUEST_ID
 from graph.routes import recursion_limit
 from graph.run_keeper import AT_WORK, RunKeeper, store_failed
 from graph.stop_request import StopRequest
@@ -89,6 +91,7 @@ class Session:
         self.context = self._keeper.context
         self._failed: Outcome | None = None
         self._result: RunResult | None = None
+        self._values: Mapping[str, Any] = {}
         self._stop = StopRequest()
         self._machine, self._rooms = build_machine(
             self._keeper.saver, model=model, tools=tools, rules=rules, roles=roles, secrets=secrets, stop=self._stop
@@ -108,6 +111,15 @@ class Session:
         """Work on one request; the last event is `Ended`, or `Asked` when a person has to decide."""
         self._clear_stop()
         yield from self._stream(partial(self._begin, self.scrub(request)))
+
+    def work(self, request: str) -> Event:
+        """Work on one request that nobody watches: its last event alone, `Ended` or `Asked`, at a lower cost."""
+        self._clear_stop()
+        return self._last(partial(self._begin, self.scrub(request)))
+
+    def work_on(self, decisions: Mapping[str, Any] | str) -> Event:
+        """Go on after `Asked`, as `answer` does, while nobody watches."""
+        return self._last(partial(self._answered, decisions))
 
     def answer(self, decisions: Mapping[str, Any] | str) -> Iterator[Event]:
         """Go on after `Asked`, with "approve", "reject", "stop", or decisions call by call."""
@@ -154,7 +166,7 @@ class Session:
     def usage(self) -> JsonMap:
         """What the thread has used so far, a turn that was cut off included; the keys are those of an outcome."""
         spending = self._machine.get_state(self._config()).values.get("spending") or Spending()
-        return usage_report(spending, self.context.limits())
+        return usage_report(spending)
 
     def close(self) -> None:
         """Close the connections of sync calls, and the store."""
@@ -173,6 +185,8 @@ class Session:
         if isinstance(begun, StopCause):
             return begun
         self._reader = EventReader()
+        if begun.request_id == FIRST_REQUEST_ID:
+            self._rooms.begin_thread(self.context, self.thread_id)
         return TurnStart(request_message(begun))
 
     def _clear_stop(self) -> None:
@@ -229,7 +243,7 @@ class Session:
         """The way that this turn takes, or its end, where there is nothing to do or nothing can be done."""
         if self._keeper.at_work:
             return Ended(self._stopped(AT_WORK))
-        self._failed = self._result = None
+        self._failed, self._result, self._values = None, None, {}
         try:
             way = begin()
         except StoreError as error:
@@ -242,7 +256,11 @@ class Session:
             return Ended(way.ended)
         return way
 
-    def _stream(self, begin: Callable[[], TurnStart | StopCause]) -> Iterator[Event]:
+    def _last(self, begin: Callable[[], TurnStart | StopCause]) -> Event:
+        """The last event of a turn. Where no other is wanted, LangGraph runs the nodes in this thread."""
+        return deque(self._stream(begin, watched=False), maxlen=1)[0]
+
+    def _stream(self, begin: Callable[[], TurnStart | StopCause], *, watched: bool = True) -> Iterator[Event]:
         way = self._opened(begin)
         if isinstance(way, Ended):
             yield way
@@ -250,8 +268,9 @@ class Session:
         last: Event | None = None
         over = False
         try:
-            for mode, part in self._machine.stream(way.request, way.config or self._config(), **self._settings()):
-                for last in self._reader.read(mode, part):
+            settings = self._settings(watched)
+            for mode, part in self._machine.stream(way.request, way.config or self._config(), **settings):
+                for last in self._read(mode, part):
                     if not isinstance(last, Ended):  # which is told once it is on the disk
                         yield last
             over = True
@@ -271,9 +290,9 @@ class Session:
         last: Event | None = None
         over = False
         try:
-            parts = self._machine.astream(way.request, way.config or self._config(), **self._settings())
+            parts = self._machine.astream(way.request, way.config or self._config(), **self._settings(watched=True))
             async for mode, part in parts:
-                for last in self._reader.read(mode, part):
+                for last in self._read(mode, part):
                     if not isinstance(last, Ended):
                         yield last
             over = True
@@ -284,6 +303,13 @@ class Session:
         if isinstance(last, Ended):
             await asyncio.to_thread(self._finish, last.outcome)
             yield last
+
+    def _read(self, mode: str, part: Any) -> Iterator[Event]:
+        """The events of one part; a thread's own words are kept, so that nobody reads them back from the disk."""
+        if mode == "values":
+            self._values = part
+        else:
+            yield from self._reader.read(mode, part)
 
     async def _aopened(self, begin: Callable[[], TurnStart | StopCause]) -> TurnStart | Ended:
         """The same in a thread. It is waited for even where nobody waits for the turn: what it has locked is freed."""
@@ -306,7 +332,9 @@ class Session:
         """Write down how the turn ended, keep what came of it, and leave the workspace."""
         self._keeper.end(outcome)
         with suppress(StoreError):
-            self._result = self._read_result()
+            ended = self._failed is None and self._values.get("outcome") == outcome
+            self._result = _result(self._values, self.thread_id) if ended else self._read_result()
+        self._values = {}
 
     def _gives_up(self, cause: StopCause) -> Ended:
         """The end of a turn that the machine could not work on, or not to its end."""
@@ -314,7 +342,7 @@ class Session:
         return Ended(self._failed)
 
     def _stopped(self, cause: StopCause) -> Outcome:
-        usage = usage_report(Spending(), self.context.limits())
+        usage = usage_report(Spending())
         return stopped(OutcomeKind.SYSTEM_ERROR, cause, Plan(), self._reader.changes, usage)
 
     def _read_result(self) -> RunResult:
@@ -322,8 +350,9 @@ class Session:
             return RunResult(self._failed, (), self._reader.changes, Plan(), self.thread_id)
         return _result(self._machine.get_state(self._config()).values, self.thread_id)
 
-    def _settings(self) -> dict[str, Any]:
-        return {"context": self.context, "stream_mode": ["custom", "updates"], "durability": self._durability}
+    def _settings(self, watched: bool) -> dict[str, Any]:
+        modes = ["custom", "updates", "values"] if watched else ["updates", "values"]
+        return {"context": self.context, "stream_mode": modes, "durability": self._durability}
 
     def _config(self) -> RunnableConfig:
         limit = recursion_limit(self.context.max_calls_per_turn)
@@ -336,9 +365,9 @@ def run_task(task: str, context: AgentContext | None = None, **options: Any) -> 
     A task that needs a person's approval is answered with "reject": ask for approvals through a `Session`.
     """
     with Session(context, **options) as session:
-        events = list(session.stream(task))
-        while isinstance(events[-1], Asked):
-            events = list(session.answer("reject"))
+        last = session.work(task)
+        while isinstance(last, Asked):
+            last = session.work_on("reject")
         return session.result()
 
 

@@ -132,6 +132,9 @@ class RunKeeper:
     def release(self) -> None:
         """Leave the workspace to others."""
         self.at_work = False
+        if self._store is not None:
+            with suppress(StoreError):  # a step that is not stored is done once more
+                self._store.saver.flush()
         if self._records is not None and self._root is not None:
             self._records.release(self._root)
         while self._locks:

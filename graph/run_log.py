@@ -12,6 +12,9 @@ from nodes.records import CallError, CallResult, JsonMap, ToolCall, Verdict
 LONGEST_TARGET = 200
 """Characters of the program or the host that a line names."""
 
+_OWN = frozenset({"time", "event", "step", "verdict", "arguments_sha256", "ok", "error_type", "ms", "attempts"})
+"""What no model, person or workspace has a say in: words of ours, numbers and hashes."""
+
 
 class RunLog:
     """Writes the lines of one run, without secrets. Where there is no log it writes nothing."""
@@ -42,8 +45,9 @@ class RunLog:
     def _write(self, event: str, record: JsonMap) -> None:
         if self._log is not None:
             time = datetime.now(UTC).isoformat(timespec="milliseconds")
-            line = self._redactor.value({"time": time, "event": event, "run_id": self._run_id, **record})
-            self._log.write(line if isinstance(line, dict) else {"event": event})
+            line = {"time": time, "event": event, "run_id": self._run_id, **record}
+            safe = self._redactor.value({name: value for name, value in line.items() if name not in _OWN})
+            self._log.write({**line, **safe} if isinstance(safe, dict) else {"event": event})
 
 
 def _asked(step: int, item: ToolCall | CallError, verdict: Verdict) -> JsonMap:

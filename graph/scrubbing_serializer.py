@@ -7,10 +7,12 @@ or not at all: LangGraph itself would build one from fields that do not fit.
 
 import zlib
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Final, NoReturn
 
 import ormsgpack
 from langchain_core.messages import HumanMessage
+from langgraph.checkpoint.base import Checkpoint
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.types import Overwrite
@@ -24,6 +26,21 @@ COMPRESSED: Final = "+zlib"
 
 _DEEPEST = 32
 """How deep a person's words may lie in what is stored: a checkpoint holds channels, one of which holds the input."""
+
+_BOOKKEEPING = frozenset(Checkpoint.__annotations__) - {"channel_values"}
+"""Fields of a checkpoint that are LangGraph's own: numbers, times, and names of nodes."""
+
+_SOMETIMES = frozenset({"updated_channels", "pending_sends"})
+"""Fields that not every checkpoint has."""
+
+_WORTH_IT = 100
+"""Bytes from which on compression is tried: fewer are mostly names that differ."""
+
+_SHORT, _SHORT_TEXTS = 100, 1_000
+"""Characters of texts that come again at each step, such as paths and hashes, and how many of them are remembered."""
+
+_LEVEL = 3
+"""Of zlib: with our dictionary a checkpoint takes 956 bytes, against 948 with its own 6, in two thirds of the time."""
 
 _OURS = ("graph.", "nodes.")
 """How the modules of our own types begin."""
@@ -40,6 +57,7 @@ class ScrubbingSerializer(JsonPlusSerializer):
         super().__init__(allowed_msgpack_modules=types)
         self._types = {(each.__module__, each.__qualname__): each for each in types}
         self._redactor, self._dictionary = redactor, dictionary
+        self._short = lru_cache(_SHORT_TEXTS)(redactor.text)
         self._known = tuple(form.encode("utf-8", "surrogatepass") for form in redactor.forms)
 
     def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
@@ -49,7 +67,7 @@ class ScrubbingSerializer(JsonPlusSerializer):
             StoreError: the value has no stored form, such as an integer beyond 64 bits.
         """
         try:
-            kind, data = super().dumps_typed(self._without_secrets(obj, _DEEPEST))
+            kind, data = super().dumps_typed(self._scrubbed(obj))
         except (TypeError, ValueError) as error:
             message = (
                 f"A value cannot be stored with the run ({error}): it may hold integers of 64 bits, and text without"
@@ -59,8 +77,8 @@ class ScrubbingSerializer(JsonPlusSerializer):
         for form in self._known:
             if form in data:
                 data = data.replace(form, b"*" * len(form))
-        if self._dictionary:
-            packer = zlib.compressobj(zdict=self._dictionary)
+        if self._dictionary and len(data) >= _WORTH_IT:
+            packer = zlib.compressobj(_LEVEL, zdict=self._dictionary)
             packed = packer.compress(data) + packer.flush()
             if len(packed) < len(data):
                 return kind + COMPRESSED, packed
@@ -113,13 +131,21 @@ class ScrubbingSerializer(JsonPlusSerializer):
         except (TypeError, ValueError) as error:
             _refuse(name, str(error))
 
+    def _scrubbed(self, obj: Any) -> Any:
+        """Of a checkpoint, and nothing that could be anybody's words, the names and versions are left alone."""
+        if type(obj) is not dict or obj.keys() | _SOMETIMES != _BOOKKEEPING | _SOMETIMES | {"channel_values"}:
+            return self._without_secrets(obj, _DEEPEST)
+        return {
+            key: value if key in _BOOKKEEPING else self._without_secrets(value, _DEEPEST) for key, value in obj.items()
+        }
+
     def _without_secrets(self, value: Any, depth: int) -> Any:
         """A person's words come as messages, or as the maps, pairs and texts that LangGraph takes for messages."""
         if isinstance(value, HumanMessage):
             clean = scrubbed([value], self._redactor.text)
             return value if clean is None else clean[0]
         if isinstance(value, str):
-            return self._redactor.text(value)
+            return self._redactor.text(value) if len(value) > _SHORT else self._short(value)
         if depth and type(value) in {list, tuple}:  # a named tuple is a record of ours
             return type(value)(self._without_secrets(each, depth - 1) for each in value)
         if depth and isinstance(value, dict):

@@ -17,7 +17,9 @@ from graph.delta_channels import Changes, FilesRead, Messages
 from graph.scrubbing_serializer import ScrubbingSerializer
 from nodes import records
 from nodes.call_model.budget import APILimits, APIUsageStats
+from nodes.call_model.estimates import Gauge
 from nodes.call_model.ledger import Mending, RunLimits, Spending
+from nodes.call_model.window import Window
 from nodes.execute_tools.policy.alerts import Vitals
 from nodes.execute_tools.redact import Redactor, known_values
 from nodes.heal.corrective_prompt import HealingAttempt
@@ -46,6 +48,7 @@ class AgentState(AgentOutput, total=False):
     step: int
     run_id: str
     vitals: Vitals
+    window: Window
 
     context: AgentContext
     profile: records.Profile
@@ -69,11 +72,13 @@ CHECKPOINT_TYPES: tuple[type, ...] = (
     AgentContext,
     APILimits,
     APIUsageStats,
+    Gauge,
     HealingAttempt,
     Mending,
     RunLimits,
     Spending,
     Vitals,
+    Window,
     *(
         word
         for word in vars(records).values()

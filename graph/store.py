@@ -34,6 +34,9 @@ _FORGET = (
 _FORGET_BACKUPS = "DELETE FROM backups WHERE sha256 NOT IN (SELECT sha256_before FROM effects)"
 """Bytes that no change of any run has replaced."""
 
+_QUICK = ("guard", "loop_check")
+"""Nodes whose turn need not be on the disk: a kill meanwhile loses no reply and no effect. `parse` may run examples."""
+
 _SIZE = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
 
 _BEGIN_TURN = """
@@ -94,7 +97,7 @@ class Store:
         except BaseException:
             database.close()
             raise
-        self.saver = WorkspaceSaver(database, path, serializer(secrets, dictionary))
+        self.saver = WorkspaceSaver(database, path, serializer(secrets, dictionary), _QUICK)
 
     def close(self) -> None:
         """Close the database."""

@@ -1,14 +1,16 @@
 """LangGraph's checkpoints in a workspace's database.
 
-A checkpoint, or the writes of a task, is stored whole or not at all, and is on the disk when the call returns. Async
-calls run in threads; one that is cancelled ends first, so that nothing is written behind the back of whoever goes on.
+A checkpoint is stored whole or not at all, together with the writes that led to it, and is on the disk when the call
+returns. Only where what comes next is a quick node, which anybody would run again to the same end, the disk hears of it
+together with the next checkpoint: flushing a disk costs more than such a node. Async calls run in threads; one that is
+cancelled ends first, so that nothing is written behind the back of whoever goes on.
 """
 
 import asyncio
+import json
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from copy import copy
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, nullcontext
 from typing import Any, TypeVar
 
 from langchain_core.runnables import RunnableConfig
@@ -18,42 +20,118 @@ from langgraph.checkpoint.base import (
     CheckpointMetadata,
     CheckpointTuple,
     DeltaChannelHistory,
+    get_checkpoint_metadata,
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.sqlite import SqliteSaver
 
+from graph.delta_history import delta_history
+from graph.pending_rows import PendingRows, Place, is_urgent
 from graph.remembering_serializer import RememberingSerializer
 from nodes.execute_tools.environment import database
 from nodes.execute_tools.environment.database import store_errors
 
 Result = TypeVar("Result")
 
+_PUT = """
+INSERT OR REPLACE INTO checkpoints
+    (thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata)
+VALUES (?, ?, ?, ?, ?, ?, ?)
+"""
+_BRANCH = "branch:to:"
+"""How LangGraph names the channel that makes a node run."""
+
 
 class WorkspaceSaver(SqliteSaver):
     """A saver for sync and async graphs. Whatever the database or the disk refuses is a `StoreError`."""
 
-    def __init__(self, connection: sqlite3.Connection, path: str, serde: SerializerProtocol) -> None:
-        """`connection` is that of `open_database`, `path` what its errors name. `close` closes it."""
+    def __init__(
+        self, connection: sqlite3.Connection, path: str, serde: SerializerProtocol, quick: Collection[str] = ()
+    ) -> None:
+        """`connection` is that of `open_database`, `path` what its errors name. `close` closes it.
+
+        `quick` are nodes without effects that take no time to speak of.
+        """
         super().__init__(connection, serde=serde)
-        self._path = path
+        self._path, self._quick = path, frozenset(f"{_BRANCH}{node}" for node in quick)
         self._memory = RememberingSerializer(serde)
+        self._pending = PendingRows(serde)
 
     def close(self) -> None:
-        """Close the connection, after what is being written has been written."""
-        with self.lock:
-            self.conn.close()
+        """Close the connection, after all has been written.
+
+        Raises:
+            StoreError: something could not be written; the connection is closed nevertheless.
+        """
+        try:
+            self.flush()
+        finally:
+            with self.lock:
+                self.conn.close()
+
+    def flush(self) -> None:
+        """Write what waits for the next checkpoint: whoever goes on elsewhere has to see it.
+
+        Raises:
+            StoreError: it cannot be written. Nobody tries it again: a step that is not stored is done once more.
+        """
+        if self._pending:
+            with self.cursor(transaction=False):
+                pass
 
     @contextmanager
     def cursor(self, transaction: bool = True) -> Iterator[sqlite3.Cursor]:
-        """A cursor for one thread at a time; what is written with it is written whole, or not at all."""
+        """A cursor for one thread at a time; what is written with it is written whole, or not at all.
+
+        What waited is written before.
+        """
         with store_errors(self._path), self.lock:
+            statements = self._pending.take()
             self.setup()
             cursor = self.conn.cursor()
             try:
+                if statements:
+                    with database.transaction(self.conn):
+                        for statement, rows in statements:
+                            cursor.executemany(statement, rows)
                 with database.transaction(self.conn) if transaction else nullcontext():
                     yield cursor
             finally:
                 cursor.close()
+
+    def put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,  # noqa: ARG002 - LangGraph's signature
+    ) -> RunnableConfig:
+        """Store a checkpoint, and the writes that led to it as far as it does not hold what they wrote itself."""
+        parent = _place(config)
+        kind, data = self.serde.dumps_typed(checkpoint)
+        told = json.dumps(get_checkpoint_metadata(config, metadata), ensure_ascii=False).encode("utf-8", "ignore")
+        own = parent._replace(checkpoint=checkpoint["id"])
+        row = (*own, parent.checkpoint or None, kind, data, told)
+        self._pending.add_checkpoint(parent, checkpoint["channel_values"], (_PUT, [row]))
+        if not self._may_wait(checkpoint, metadata):
+            self.flush()
+        return RunnableConfig(
+            configurable={"thread_id": own.thread, "checkpoint_ns": own.namespace, "checkpoint_id": own.checkpoint}
+        )
+
+    def put_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
+    ) -> None:
+        """Store what a task wrote together with the checkpoint to which it leads; an error or a question, at once."""
+        with store_errors(self._path):
+            _ = self.conn.total_changes  # refused once it is closed
+        self._pending.add_writes(_place(config), task_id, task_path, writes)
+        if is_urgent(writes):
+            self.flush()
+
+    def _may_wait(self, checkpoint: Checkpoint, metadata: CheckpointMetadata) -> bool:
+        begun = {name for name in checkpoint.get("updated_channels") or () if name.startswith(_BRANCH)}
+        return metadata.get("source") == "loop" and bool(begun) and begun <= self._quick
 
     def list(
         self,
@@ -70,9 +148,14 @@ class WorkspaceSaver(SqliteSaver):
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
         """What the values of delta channels are made of, read with a memory: each checkpoint is one of many's past."""
-        reader = copy(self)
-        reader.serde = self._memory
-        return SqliteSaver.get_delta_channel_history(reader, config=config, channels=channels)
+        place = _place(config)
+        if not place.checkpoint:
+            newest = self.get_tuple(config)
+            if newest is None:
+                return {channel: {"writes": []} for channel in channels}
+            place = _place(newest.config)
+        with self.cursor(transaction=False) as walk, closing(self.conn.cursor()) as look:
+            return delta_history(walk, look, place, channels, self._memory)
 
     def get_next_version(self, current: str | None, channel: None) -> str:  # noqa: ARG002 - LangGraph's signature
         """The next version of a channel: a number, in few digits, as each row holds one for each channel."""
@@ -119,6 +202,11 @@ class WorkspaceSaver(SqliteSaver):
     ) -> Mapping[str, DeltaChannelHistory]:
         """As `get_delta_channel_history`."""
         return await _in_thread(lambda: self.get_delta_channel_history(config=config, channels=channels))
+
+
+def _place(config: RunnableConfig) -> Place:
+    where = config["configurable"]
+    return Place(str(where["thread_id"]), str(where.get("checkpoint_ns", "")), str(where.get("checkpoint_id") or ""))
 
 
 async def _in_thread(work: Callable[[], Result]) -> Result:

@@ -26,8 +26,7 @@ class Record(BaseModel):
 class FinishReason(StrEnum):
     """Why the model ended its reply, in the endpoint's own words reduced to what we act on."""
 
-    STOP, TOOL_CALLS, LENGTH = "stop", "tool_calls", "length"
-    CONTENT_FILTER, REFUSAL = "content_filter", "refusal"
+    STOP, TOOL_CALLS, LENGTH, CONTENT_FILTER, REFUSAL = "stop", "tool_calls", "length", "content_filter", "refusal"
 
 
 class RawCall(Record):
@@ -39,12 +38,13 @@ class RawCall(Record):
 
 
 class ModelReply(Record):
-    """One complete reply. `preloaded` marks one that the machine wrote itself (no model call was made)."""
+    """One complete reply. `preloaded` marks one that the machine wrote itself; `reasoning` is never sent back."""
 
     text: str = ""
     calls: tuple[RawCall, ...] = ()
     finish_reason: FinishReason = FinishReason.STOP
     refusal: str = ""
+    reasoning: str = ""
     model: str = ""
     input_tokens: int = 0
     output_tokens: int = 0
@@ -54,22 +54,22 @@ class ModelReply(Record):
 
 
 class ProviderErrorKind(StrEnum):
-    """What went wrong between us and the endpoint. Only the first four are worth a retry."""
+    """What went wrong between us and the endpoint. The first five may pass."""
 
-    RATE_LIMITED, TIMEOUT = "rate_limited", "timeout"
-    CONNECTION, SERVER_ERROR = "connection", "server_error"
-    INCOMPLETE_STREAM = "incomplete_stream"
+    RATE_LIMITED, TIMEOUT, CONNECTION = "rate_limited", "timeout", "connection"
+    SERVER_ERROR, INCOMPLETE_STREAM = "server_error", "incomplete_stream"
     AUTHENTICATION, BAD_REQUEST = "authentication", "bad_request"
     CONTEXT_OVERFLOW, MODEL_UNAVAILABLE = "context_overflow", "model_unavailable"
 
 
 class ProviderFailure(Record):
-    """The endpoint gave no usable reply. `retry_after_s` is its own wish, in seconds."""
+    """The endpoint gave no usable reply, or was not asked (`sent`). `retry_after_s` is its own wish, in seconds."""
 
     kind: ProviderErrorKind
     message: str
     retry_after_s: float | None = None
     received_characters: int = 0
+    sent: bool = True
 
 
 class Protocol(StrEnum):
@@ -107,10 +107,9 @@ class ExtractionErrorType(Enum):
     MISSING_TOOL_PREFIX = auto()
     MISSING_OPENING_PAREN, MISSING_CLOSING_PAREN = auto(), auto()
     INVALID_JSON_SYNTAX = auto()
-    EMPTY_TOOL_NAME, UNKNOWN_TOOL_NAME = auto(), auto()
-    INVALID_ARGUMENTS, OVERSIZED_ARGUMENTS = auto(), auto()
+    EMPTY_TOOL_NAME, UNKNOWN_TOOL_NAME, INVALID_ARGUMENTS, OVERSIZED_ARGUMENTS = auto(), auto(), auto(), auto()
     INVALID_ANSWER, EMPTY_REPLY, TRUNCATED_REPLY = auto(), auto(), auto()
-    REFUSED_REPLY, FILTERED_REPLY, UNFOUNDED_CLAIM = auto(), auto(), auto()
+    REFUSED_REPLY, FILTERED_REPLY, UNFOUNDED_CLAIM, THOUGHT_ONLY_REPLY = auto(), auto(), auto(), auto()
 
 
 SCHEMA_ERRORS = frozenset({ExtractionErrorType.INVALID_ARGUMENTS, ExtractionErrorType.INVALID_ANSWER})
@@ -186,12 +185,10 @@ class Answer(Record):
 class ToolErrorCode(StrEnum):
     """Why a call has no result. The first four are spec 2's."""
 
-    NOT_FOUND, INVALID_ARGUMENT = "not_found", "invalid_argument"
-    PERMISSION_DENIED, IO_ERROR = "permission_denied", "io_error"
-    UNKNOWN_TOOL, UNAVAILABLE, RATE_LIMITED = "unknown_tool", "unavailable", "rate_limited"
+    NOT_FOUND, INVALID_ARGUMENT, PERMISSION_DENIED = "not_found", "invalid_argument", "permission_denied"
+    IO_ERROR, UNKNOWN_TOOL, UNAVAILABLE, RATE_LIMITED = "io_error", "unknown_tool", "unavailable", "rate_limited"
     CONFLICT, UNCHANGED, OUTCOME_UNKNOWN = "conflict", "unchanged", "outcome_unknown"
-    TIMEOUT, CANCELLED, LOOP_OVERRIDE = "timeout", "cancelled", "loop_override"
-    CHECK_FAILED = "check_failed"
+    TIMEOUT, CANCELLED, LOOP_OVERRIDE, CHECK_FAILED = "timeout", "cancelled", "loop_override", "check_failed"
 
 
 class ToolError(Record):
@@ -333,8 +330,8 @@ class OverrideConstraint(Record):
 class LoopVerdict(StrEnum):
     """Is this progress?"""
 
-    FRESH, OVERRIDE, PERSISTED, ANSWERED, BROKEN = "fresh", "override", "persisted", "answered", "broken"
-    GAVE_UP = "gave_up"
+    FRESH, OVERRIDE, PERSISTED = "fresh", "override", "persisted"
+    ANSWERED, BROKEN, GAVE_UP = "answered", "broken", "gave_up"
 
 
 class LoopRecord(Record):
@@ -369,23 +366,25 @@ class StopReason(StrEnum):
     LOOP_PERSISTED, PROVIDER_FAILED = "loop_persisted", "provider_failed"
     CONTEXT_OVERFLOW, EMPTY_REPLY = "context_overflow", "empty_reply"
     REFUSED, CANCELLED, INVALID_REQUEST = "refused", "cancelled", "invalid_request"
-    WORKSPACE_FAILED, WORKSPACE_CHANGED = "workspace_failed", "workspace_changed"
-    WORKSPACE_BUSY, STORE_FAILED = "workspace_busy", "store_failed"
+    WORKSPACE_FAILED, WORKSPACE_CHANGED, WORKSPACE_BUSY = "workspace_failed", "workspace_changed", "workspace_busy"
     CHECKS_FAILED, EDITS_FAILED, NOTHING_CHANGED = "checks_failed", "edits_failed", "nothing_changed"
+    STORE_FAILED, DAY_LIMIT = "store_failed", "day_limit"
 
 
 class StopCause(Record):
-    """Why a node sends the run to a terminal: the reason, one human sentence, and the evidence."""
+    """Why a node sends the run to a terminal: the reason, a human sentence, the evidence, the model's own account."""
 
     reason: StopReason
     message: str
     diagnostics: tuple[str, ...] = ()
+    account: str = ""
 
 
 class Outcome(Record):
     """How a run ended; set exactly once in a turn, by `stop/`. `answer` is "" and `value` None unless FINISHED.
 
-    `checks` are passed, failed, none (nothing could be run) or unavailable; "" where no file was changed.
+    `checks` are passed, failed, none (nothing could be run) or unavailable; "" where no file was changed. `account` is
+    the model's own report of a run that ended early, "" where none was made.
     """
 
     kind: OutcomeKind
@@ -396,5 +395,6 @@ class Outcome(Record):
     value: Any = None
     changed_files: tuple[str, ...] = ()
     checks: str = ""
+    account: str = ""
     usage: JsonMap = Field(default_factory=dict)
     how_to_go_on: str = ""

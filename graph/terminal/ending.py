@@ -1,4 +1,4 @@
-"""How the end of a run is told: its diffs, its outcome and its usage, as lines for a person or as one JSON object.
+"""How the end of a run is told: its diffs and its outcome, as lines for a person or as one JSON object.
 
 Pure.
 """
@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from graph.terminal.call_words import count_of
-from nodes.call_model.budget import APILimits
 from nodes.records import FileChange, JsonMap, Outcome, OutcomeKind, Plan
 
 
@@ -35,7 +34,7 @@ def diff_lines(diffs: Iterable[str]) -> Iterator[Line]:
 
 
 def outcome_lines(outcome: Outcome) -> Iterator[Line]:
-    """The outcome in one line; for a run that did not finish also its evidence and how to go on."""
+    """The outcome in one line; for a run that did not finish also its evidence, its own account, and how to go on."""
     style = OUTCOME_STYLES[outcome.kind]
     head = f"{outcome.kind.value} ({outcome.reason.value}): "
     if outcome.kind is OutcomeKind.FINISHED:
@@ -48,22 +47,10 @@ def outcome_lines(outcome: Outcome) -> Iterator[Line]:
     yield from (Line(f"  - {' '.join(line.split())}", "dim") for line in outcome.diagnostics)
     if outcome.changed_files:
         yield Line(_changed(outcome.changed_files))
+    if outcome.account:
+        yield Line("The model's own account:")
+        yield from (Line(f"  {line}".rstrip()) for line in outcome.account.splitlines())
     yield Line(f"How to go on: {outcome.how_to_go_on}")
-
-
-def usage_lines(usage: JsonMap, limits: APILimits) -> Iterator[Line]:
-    """What the turn used, against its limit on calls; nothing where no model was called."""
-    if not usage.get("calls_in_current_turn"):
-        return
-    words = [
-        f"{usage['calls_in_current_turn']}/{limits.max_calls_per_turn} calls",
-        f"{usage.get('input_tokens_in_current_turn', 0):,} tokens in",
-        f"{usage.get('output_tokens_in_current_turn', 0):,} out",
-        f"{usage.get('seconds_in_current_turn', 0):.1f} s",
-    ]
-    if usage.get("cost_usd") is not None:
-        words.append(f"{usage['cost_usd']:.4f} USD in all")
-    yield Line(f"usage: {', '.join(words)}", "dim")
 
 
 def result_as_json(
@@ -71,13 +58,14 @@ def result_as_json(
     changes: Sequence[FileChange],
     plan: Plan,
     thread_id: str,
+    account: JsonMap,
     log: str | None,
     resume: str | None = None,
 ) -> str:
     """The one object of `--json`, in ASCII on one line.
 
-    `log` is the path of the run's log, None where it has none; `resume` is the command that goes on with a run that
-    can go on, and left out for others.
+    `account` are the turn's model calls and compactions (`usage_words.Account`). `log` is the path of the run's log,
+    None where it has none; `resume` is the command that goes on with a run that can go on, and left out for others.
     """
     return as_json(
         {
@@ -85,6 +73,7 @@ def result_as_json(
             "changes": [change.model_dump(mode="json") for change in changes],
             "plan": plan.model_dump(mode="json"),
             "usage": outcome.usage,
+            **account,
             "thread_id": thread_id,
             "log": log,
             **({"resume": resume} if resume else {}),

@@ -13,6 +13,12 @@ from graph.terminal.plain_text import one_line
 MIN_CALLS_PER_SESSION = 100
 """A higher --max-calls raises the session's limit as well. Source: spec 1 section 4."""
 
+KEPT_DAYS = 62
+"""For how long the spending book remembers a call."""
+
+LEAST_COST_USD = 0.0001
+"""No model answers for less."""
+
 _ONE_PROGRAM = re.compile(r"(?!-)[^\s*?\"'`$&;|<>()~]*[^\s*?\"'`$&;|<>()~/]")
 """A name or a path alone: without arguments, and without what only a shell understands."""
 
@@ -45,6 +51,14 @@ def unreachable_host(private: Sequence[str], hosts: Sequence[str]) -> str | None
         if pattern and not any(meets(pattern, each) for each in allowed):
             return entry
     return None
+
+
+def fallback_problem(model: str | None, base_url: str | None, fallbacks: Sequence[str]) -> str | None:
+    """What is wrong with the fallback models, None where nothing is."""
+    from nodes.call_model.fallbacks import FallbackProblem, models_in_order
+
+    found = models_in_order(model, base_url, fallbacks)
+    return found.message if isinstance(found, FallbackProblem) else None
 
 
 def _hosts(entries: list[str] | None) -> list[str] | None:
@@ -82,6 +96,37 @@ MaxCalls: TypeAlias = Annotated[
 MaxSteps: TypeAlias = Annotated[int | None, typer.Option(min=1, metavar="N", help="Rounds of tool calls in one turn.")]
 MaxSeconds: TypeAlias = Annotated[
     float | None, typer.Option(min=0.1, metavar="S", help="Seconds in model calls and tools in one turn.")
+]
+MaxCostUsd: TypeAlias = Annotated[
+    float | None,
+    typer.Option(min=LEAST_COST_USD, metavar="USD", help="Cost of one session; the model needs a known price."),
+]
+MaxCostUsdPerDay: TypeAlias = Annotated[
+    float | None,
+    typer.Option(min=LEAST_COST_USD, metavar="USD", help="Cost of one day (UTC), all your runs together."),
+]
+MaxTokensPerDay: TypeAlias = Annotated[
+    int | None,
+    typer.Option(min=1, max=2**53, metavar="N", help="Tokens of one day (UTC), in and out, all your runs together."),
+]
+WrapUp: TypeAlias = Annotated[
+    bool | None,
+    typer.Option(
+        "--wrap-up/--no-wrap-up",
+        help="Keep one call for a large model's account of what is done and left when a limit ends it (default: do).",
+    ),
+]
+Fallback: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--fallback",
+        metavar="MODEL",
+        help="A model to ask where the one before fails: a name, `local` or 'name @ https://host/v1'; may be repeated.",
+    ),
+]
+WindowTokens: TypeAlias = Annotated[
+    int | None,
+    typer.Option(min=1_024, max=2**53, metavar="N", help="The model's window, in and out (default: by its name)."),
 ]
 Temperature: TypeAlias = Annotated[
     float | None, typer.Option(min=0, max=2, metavar="T", help="Sampling temperature (default: 0).")
@@ -168,6 +213,9 @@ OlderThan: TypeAlias = Annotated[
 ]
 Unfinished: TypeAlias = Annotated[
     bool, typer.Option("--unfinished", help="Remove runs as well that can go on; without it they are kept.")
+]
+Days: TypeAlias = Annotated[
+    int, typer.Option(min=1, max=KEPT_DAYS, metavar="N", help="How many days back, today included.")
 ]
 Port: TypeAlias = Annotated[
     int, typer.Option(min=0, max=65_535, metavar="N", help="Port on 127.0.0.1; 0 takes a free one.")

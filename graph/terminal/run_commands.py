@@ -38,9 +38,9 @@ def runs(context: typer.Context) -> int:
     if isinstance(found, ToolError):
         return refused(chosen, found)
     if chosen.as_json:
-        return _tell_object([run_object(each) for each in found])
+        return tell_object([run_object(each) for each in found])
     lines = run_lines(found, _width(), datetime.now(UTC)) if found else [Line("There are no runs of this folder yet.")]
-    return _tell(lines)
+    return tell(lines)
 
 
 @app.command()
@@ -56,8 +56,8 @@ def show(context: typer.Context, run: opt.Run) -> int:
     if isinstance(steps, ToolError):
         return refused(chosen, steps)
     if chosen.as_json:
-        return _tell_object({**run_object(found), "steps": [step_object(each) for each in steps]})
-    return _tell(run_details(found, steps, datetime.now(UTC)))
+        return tell_object({**run_object(found), "steps": [step_object(each) for each in steps]})
+    return tell(run_details(found, steps, datetime.now(UTC)))
 
 
 @app.command()
@@ -83,10 +83,10 @@ def prune(
     if isinstance(done, ToolError):
         return refused(chosen, done)
     if chosen.as_json:
-        return _tell_object({"removed": list(done.run_ids), "freed_bytes": done.freed_bytes})
+        return tell_object({"removed": list(done.run_ids), "freed_bytes": done.freed_bytes})
     names = ", ".join(map(short_id, done.run_ids))
     number = count_of(len(done.run_ids), "run")
-    return _tell([Line(f"removed {number}, {bytes_words(done.freed_bytes)}" + (f": {names}" if names else ""))])
+    return tell([Line(f"removed {number}, {bytes_words(done.freed_bytes)}" + (f": {names}" if names else ""))])
 
 
 def undo(
@@ -104,9 +104,9 @@ def undo(
     if isinstance(done, ToolError):
         return refused(chosen, done)
     if chosen.as_json:
-        return _tell_object(_restored_object(done))
+        return tell_object(_restored_object(done))
     lines = _restored_lines(done)
-    return _tell(lines or [Line("nothing to undo: it changed no file, or all of that has been taken back")])
+    return tell(lines or [Line("nothing to undo: it changed no file, or all of that has been taken back")])
 
 
 def fork(context: typer.Context, run: opt.Run, at: opt.AtStep, skip_changed: opt.SkipChanged = False) -> int:
@@ -124,9 +124,9 @@ def fork(context: typer.Context, run: opt.Run, at: opt.AtStep, skip_changed: opt
     new = KeptRun(done.run_id, can_go_on=True, root=str(chosen.root))
     if chosen.as_json:
         words = {"run_id": done.run_id, "parent": done.parent, "at": at, "resume": new.resume}
-        return _tell_object({**words, **_restored_object(done.restored)})
+        return tell_object({**words, **_restored_object(done.restored)})
     begun = f"run {short_id(done.run_id)} begins where run {short_id(done.parent)} was after step {at}"
-    return _tell([*_restored_lines(done.restored), Line(f"{begun}; go on with: {new.resume}")])
+    return tell([*_restored_lines(done.restored), Line(f"{begun}; go on with: {new.resume}")])
 
 
 # --- What the commands for runs have in common
@@ -186,7 +186,8 @@ def _restored_object(restored: "Restored") -> dict[str, Any]:
     }
 
 
-def _tell(lines: "list[Line]") -> int:
+def tell(lines: "list[Line]") -> int:
+    """Show these lines on standard output."""
     from rich.console import Console
 
     from graph.terminal.screen import Screen
@@ -197,7 +198,8 @@ def _tell(lines: "list[Line]") -> int:
     return ExitCode.FINISHED
 
 
-def _tell_object(value: Any) -> int:
+def tell_object(value: Any) -> int:
+    """Show this value as JSON, on one line of standard output."""
     from graph.terminal.ending import as_json
 
     typer.echo(as_json(value))

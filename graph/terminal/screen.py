@@ -13,10 +13,13 @@ from rich.style import Style
 from graph.events import (
     Alerted,
     CallsRead,
+    Compacted,
     Denied,
     Event,
+    FellBack,
     HealingBegan,
     LoopOverridden,
+    Paid,
     Rescued,
     StepDone,
     Text,
@@ -27,6 +30,7 @@ from graph.events import (
 from graph.terminal.call_words import error_words, result_words, target_of
 from graph.terminal.ending import Line, as_json
 from graph.terminal.plain_text import one_line, plain
+from graph.terminal.usage_words import Account, compaction_words
 from graph.terminal.visible_text import VisibleText
 from nodes.execute_tools.redact import redact
 from nodes.records import CallError, CallResult, FileChange, JsonMap, ToolCall, ToolErrorCode
@@ -67,7 +71,11 @@ class Screen:
             self.write("\n")
 
 
-_UNAVAILABLE = {"commands.unavailable": "no commands", "audit.unavailable": "no log of this run"}
+_UNAVAILABLE = {
+    "commands.unavailable": "no commands",
+    "audit.unavailable": "no log of this run",
+    "spending.unbooked": "not in the spending book",
+}
 """What a run has to do without, by the event that says so."""
 
 
@@ -87,18 +95,20 @@ class Display:
 
 
 class RunView:
-    """Shows the events of one session's turns. `changes` are those of the turn so far."""
+    """Shows the events of one session's turns. `changes` are those of the turn so far, `account` what it has used."""
 
     def __init__(self, display: Display, visible: VisibleText, root: str) -> None:
         self.display = display
         self._visible = visible
         self._root = root
         self._warned: set[str] = set()
+        self.account = Account()
         self.begin()
 
     def begin(self) -> None:
         """Begin a turn."""
         self.changes: tuple[FileChange, ...] = ()
+        self.account.begin()
         self._calls: dict[str, ToolCall | CallError] = {}
         self._said = ""  # all that was seen of the model's text in this turn
         self._gap = ""  # line ends that are shown only if more text follows
@@ -106,6 +116,7 @@ class RunView:
 
     def show(self, event: Event) -> None:
         """Show one event."""
+        self.account.note(event)
         if isinstance(event, Text):
             self._say(self._visible.feed(event.text))
         elif isinstance(event, Traced):
@@ -113,7 +124,7 @@ class RunView:
                 self._debug(event.name, dict(event.payload))
             elif event.name in _UNAVAILABLE:
                 self._warn(f"{_UNAVAILABLE[event.name]}: {event.payload.get('reason', '')}")
-        elif not isinstance(event, ToolStarted):
+        elif not isinstance(event, ToolStarted | Paid):
             self.end_reply()
             self._tell(event)
 
@@ -158,7 +169,11 @@ class RunView:
     def _tell(self, event: Event) -> None:
         match event:
             case Waiting(seconds, reason):
-                self._note(f"… {one_line(reason)} Trying again in {seconds:g} s", "dim")
+                self._note(f"… {one_line(reason)} Trying again in {round(seconds, 1):g} s", "dim")
+            case FellBack(model, following, reason):
+                self._note(f"… {one_line(reason)} Asking {one_line(following)} instead of {one_line(model)}", "yellow")
+            case Compacted():
+                self._note(f"… {compaction_words(event)}", "dim")
             case CallsRead(calls):
                 self._take(calls)
             case Rescued(calls):

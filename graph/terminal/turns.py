@@ -20,19 +20,19 @@ from graph.terminal.approval import ReadLine, ask_person
 from graph.terminal.combined_diff import combined_diffs
 from graph.terminal.ending import (
     Line,
+    as_json,
     diff_lines,
     error_as_json,
     interruption,
     outcome_lines,
     result_as_json,
-    usage_lines,
 )
 from graph.terminal.exit_codes import ExitCode, exit_code_of
 from graph.terminal.run_words import KeptRun
 from graph.terminal.screen import Display, RunView
 from graph.terminal.signals import Signals
+from graph.terminal.usage_words import session_line, usage_block, usage_lines
 from graph.terminal.visible_text import VisibleText
-from nodes.call_model.budget import APIUsageStats, format_usage_stats
 from nodes.call_model.endpoint import Endpoint, find_endpoint
 from nodes.call_model.weights import embedded_weights
 from nodes.execute_tools.environment.workspace import FileContent, Workspace
@@ -43,6 +43,8 @@ from nodes.records import EditForm
 
 TOOL_THREAD: Final = "tool"
 """What the threads of calls are called (`environment.worker`)."""
+
+USAGE_COMMAND: Final = "/usage"
 
 TIDY_UP_S: Final = 0.5
 """How long a call may take to notice that it is over, and to end. Commands look every 50 ms."""
@@ -82,7 +84,7 @@ def resume_once(setup: Setup) -> ExitCode:
 def chat(setup: Setup) -> ExitCode:
     """Take requests until the input ends, Ctrl-C at the prompt, or SIGTERM; then show the usage.
 
-    Source: spec 1 section 6.
+    The request `/usage` is none: it shows the usage at once. Source: spec 1 section 6.
     """
     prompt = "" if setup.display.as_json else "You: "
     with Turns(setup) as turns:
@@ -91,11 +93,13 @@ def chat(setup: Setup) -> ExitCode:
                 request = setup.next_line(prompt)
             except (EOFError, KeyboardInterrupt):
                 break
-            if request.strip():
+            if request.strip() == USAGE_COMMAND:
+                turns.show_usage()
+            elif request.strip():
                 turns.take(request)
             if turns.terminated:
                 break
-        turns.show_usage()
+        turns.show_usage(at_end=True)
         turns.show_chat()
         return ExitCode.TERMINATED if turns.terminated else ExitCode.FINISHED
 
@@ -105,7 +109,7 @@ class Turns:
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
-        self._display = setup.display
+        self._display, self._api = setup.display, setup.context.limits().api
         tools = frozenset(tool.name for tool in default_tools())
         visible = VisibleText(tools, blocks=edits_in_blocks(setup))
         self._view = RunView(setup.display, visible, setup.context.workspace)
@@ -160,17 +164,23 @@ class Turns:
         self._show_log()
         return exit_code_of(result.outcome.kind)
 
-    def show_usage(self) -> None:
-        """What the session has used."""
+    def show_usage(self, *, at_end: bool = False) -> None:
+        """What the session has used; as JSON only where somebody asks for it."""
+        used = self._session.usage()
         if not self._display.as_json:
-            used = self._session.usage()
-            usage = APIUsageStats(*(used[name] for name in APIUsageStats._fields))
-            self._view.lines(Line(""), Line(format_usage_stats(usage, self._setup.context.limits().api)))
+            self._view.lines(Line(""), *usage_block(used, self._api), session_line(used, self._api, self._view.account))
+        elif not at_end:
+            self._view.lines(Line(as_json({"usage": used})))
 
     def show_run(self, code: ExitCode) -> ExitCode:
-        """Which run it was, and how it goes on; a task that was ended at once has said so already."""
+        """What it has used, which run it was, and how it goes on; a task that was ended at once has said so already."""
+        if self._display.as_json or code in {ExitCode.INTERRUPTED, ExitCode.TERMINATED}:
+            return code
+        usage = self._session.result().outcome.usage
+        if usage.get("calls_in_current_turn"):
+            self._view.lines(*usage_block(usage, self._api))
         kept = self._kept()
-        if kept is not None and not self._display.as_json and code not in {ExitCode.INTERRUPTED, ExitCode.TERMINATED}:
+        if kept is not None:
             self._display.err.line(f"mendgraph: {kept.after_a_task()}")
         return code
 
@@ -215,13 +225,14 @@ class Turns:
         if self._display.as_json:
             kept = self._kept()
             resume = kept.resume if kept else None
-            shown = result_as_json(outcome, result.changes, result.plan, result.thread_id, self._log(), resume)
+            used = self._view.account.as_map()
+            shown = result_as_json(outcome, result.changes, result.plan, result.thread_id, used, self._log(), resume)
             self._view.lines(Line(shown))
             return
         self._view.answer(outcome.answer)
         diffs = [self._session.scrub(diff) for diff in combined_diffs(result.changes, self._read_file)]
         self._view.lines(*[Line("")] * bool(diffs), *diff_lines(diffs))
-        self._view.lines(*outcome_lines(outcome), *usage_lines(outcome.usage, self._setup.context.limits().api))
+        self._view.lines(*outcome_lines(outcome), *usage_lines(outcome.usage, self._api, self._view.account))
 
     def _log(self) -> str | None:
         return self._setup.find_log(self._session.thread_id) if self._setup.context.audit else None

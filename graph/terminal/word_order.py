@@ -24,7 +24,11 @@ class TaskGroup(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Hand the words on in the order that the parser expects."""
-        general = {name: not getattr(each, "is_flag", True) for each in self.params for name in each.opts}
+        general = {
+            name: not getattr(each, "is_flag", True)
+            for each in self.params
+            for name in (*each.opts, *each.secondary_opts)  # a switch's second name, such as --no-evidence
+        }
         return super().parse_args(ctx, in_order(args, set(self.commands), general))
 
 

@@ -52,12 +52,17 @@ class ReplyAssembly:
     cached_tokens: int = 0
     begun: bool = False
     _text: list[str] = field(default_factory=list)
+    _reasoning: list[str] = field(default_factory=list)
     _calls: list[_GrowingCall] = field(default_factory=list)
     _open: dict[int, _GrowingCall] = field(default_factory=dict)
 
     def add_text(self, text: str) -> None:
         """Append what the model says."""
         self._text.append(text)
+
+    def add_reasoning(self, text: str) -> None:
+        """Append what the model thinks before it speaks."""
+        self._reasoning.append(text)
 
     def add_call_part(self, index: int | None, call_id: str | None, tool: str | None, arguments: str | None) -> None:
         """Append a part of a call; a part without an index belongs to the latest call unless it begins another."""
@@ -72,16 +77,34 @@ class ReplyAssembly:
         growing.tool = growing.tool or tool or ""
         growing.arguments.append(arguments or "")
 
-    def add_usage(self, usage: Mapping[str, Any]) -> None:
-        """Take over the endpoint's own count of tokens; a negative one would give budget back, so it counts as none."""
-        self.input_tokens = _count(usage.get("input_tokens"))
-        self.output_tokens = _count(usage.get("output_tokens"))
-        self.cached_tokens = _count((usage.get("input_token_details") or {}).get("cache_read"))
+    def add_usage(self, usage: Mapping[str, Any], timings: Mapping[str, Any]) -> None:
+        """Take over the endpoint's own count of tokens; the last word counts.
+
+        A negative count would give budget back, and one that is no number says nothing: both count as none. Cached
+        tokens stand in another place at each kind of endpoint, with llama.cpp in `timings`.
+        """
+        if usage:
+            self.input_tokens = _count(usage.get("prompt_tokens") or usage.get("input_tokens"))
+            self.output_tokens = _count(usage.get("completion_tokens") or usage.get("output_tokens"))
+        details = usage.get("prompt_tokens_details")
+        told = (
+            details.get("cached_tokens") if isinstance(details, dict) else None,
+            usage.get("cache_read_input_tokens"),
+            usage.get("prompt_cache_hit_tokens"),
+            timings.get("cache_n"),
+        )
+        self.cached_tokens = next((count for count in map(_count, told) if count), self.cached_tokens)
+
+    @property
+    def spoken(self) -> bool:
+        """Has a part of the reply itself come, and not only its frame?"""
+        return bool(self._text or self._reasoning or self._calls or self.refusal)
 
     @property
     def characters(self) -> int:
         """How much has come so far."""
-        return sum(map(len, self._text)) + sum(len(part) for call in self._calls for part in call.arguments)
+        calls = sum(len(part) for call in self._calls for part in call.arguments)
+        return sum(map(len, self._text)) + sum(map(len, self._reasoning)) + calls
 
     def reply(self, seconds: float) -> ModelReply | None:
         """The whole reply, or None when the stream ended before the endpoint said that it was complete."""
@@ -101,13 +124,17 @@ class ReplyAssembly:
             ),
             finish_reason=finish,
             refusal=storable(self.refusal),
+            reasoning=storable("".join(self._reasoning)),
             model=storable(self.model),
             input_tokens=self.input_tokens,
             output_tokens=self.output_tokens,
-            cached_tokens=self.cached_tokens,
+            cached_tokens=min(self.cached_tokens, self.input_tokens),
             seconds=seconds,
         )
 
 
 def _count(tokens: Any) -> int:
-    return min(max(int(tokens or 0), 0), MOST_TOKENS)
+    """A count as it can be kept; comparisons with what is no number are false."""
+    if not isinstance(tokens, int | float) or not tokens > 0:
+        return 0
+    return int(min(tokens, MOST_TOKENS))

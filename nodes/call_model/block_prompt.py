@@ -6,10 +6,12 @@ Source: 551 logged replies of a 1.5B model.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from langchain_core.messages import AIMessage, AnyMessage
 
+from nodes.call_model.bounded_blocks import TOKENS_PER_MESSAGE, bounded_request, estimated_tokens, latest_turns
 from nodes.call_model.offered_tools import owes_a_value
 from nodes.call_model.retry_views import Focus, find_focus, what_must_be, without_body
 from nodes.call_model.turn_view import TurnView, view_turn
@@ -142,10 +144,12 @@ def block_request(
     *,
     native: bool,
     asked: int = 0,
+    most_tokens: int | None = None,
 ) -> BlockRequest:
     """Make the request anew from the turn's history: earlier turns as they were said, this one as facts.
 
-    `asked` counts the corrections of the whole turn, of which some may be settled.
+    `asked` counts the corrections of the whole turn, of which some may be settled. Where the request would be larger
+    than `most_tokens`, earlier turns are dropped, oldest first, then files and what was found.
     """
     own = [spec for spec in specs if spec.name not in UNTOLD_TOOLS or owes_a_value(spec)]
     view = view_turn(history)
@@ -157,11 +161,17 @@ def block_request(
         for message in (message_of("user", f"{task}\n\n{file}"), message_of("assistant", reply))
     ]
     failures = view.failed_steps + max(asked, len(corrections))
-    request = message_of("user", _told(history[start].text, view, corrections, failures))
-    system = NATIVE_BLOCKS_SYSTEM if native else _system(own)
-    messages = [message_of("system", system), *examples, *earlier, request]
+    system = message_of("system", NATIVE_BLOCKS_SYSTEM if native else _system(own))
     reading = [spec for spec in specs if spec.name in NATIVE_TOOLS]
     tools = [native_tool(spec) for spec in (*reading, *own)] if native else []
+    told = partial(_told, history[start].text, corrections=corrections, failures=failures)
+    if most_tokens is None:
+        request = told(view)
+    else:
+        left = most_tokens - estimated_tokens([system, *examples], tools)
+        request = bounded_request(history[start].text, view, told, left - TOKENS_PER_MESSAGE)
+        earlier = latest_turns(earlier, left - estimated_tokens([message_of("user", request)]))
+    messages = [system, *examples, *earlier, message_of("user", request)]
     return BlockRequest(messages, tools, failures)
 
 
@@ -181,9 +191,14 @@ def _is_answer(message: AnyMessage) -> bool:
     return isinstance(message, AIMessage) and not message.tool_calls and not message.text.startswith("tool:")
 
 
-def _told(task: str, view: TurnView, corrections: Sequence[Correction], failures: int) -> str:
-    """The task, the files as they are now, what was found, and what failed: in words, never as failed text."""
-    missing = _missing(task, view)
+def _told(
+    task: str, view: TurnView, left_out: Sequence[str] = (), *, corrections: Sequence[Correction], failures: int
+) -> str:
+    """The task, the files as they are now, what was found, and what failed: in words, never as failed text.
+
+    Files that are `left_out` are not in the view any more, for want of room.
+    """
+    missing = [path for path in _missing(task, view) if path not in left_out]
     told = [failure for failure in view.failures[-2:] if not any(f"'{path}'" in failure for path in missing)]
     failed = [*told, *(correction.prompt for correction in corrections[-1:])]
     focus = find_focus([*view.evidence, task], view.files)
@@ -193,8 +208,10 @@ def _told(task: str, view: TurnView, corrections: Sequence[Correction], failures
     elif failures % 2 and focus and view.evidence and (hidden := without_body(files[focus.path], focus.name)):
         files[focus.path], ending = hidden, "\n".join([*map(what_must_be, view.evidence), f"Write {focus.name} anew."])
     elif failures:
-        ending = f"{ending}\n{_how_to_answer(task, view, focus)}".strip()
+        ending = f"{ending}\n{_how_to_answer(task, view, missing, focus)}".strip()
     parts = [task.strip(), *(render_file(path, content) for path, content in files.items())]
+    if left_out:
+        parts.append(f"Not shown, for want of room: {', '.join(left_out)}.")
     if view.found:
         parts.append("\n".join(view.found))
     if missing:
@@ -212,11 +229,11 @@ def _missing(task: str, view: TurnView) -> list[str]:
     return [path for path in named_paths(task) if path not in known and path.rpartition(".")[2] in TEXT_SUFFIXES]
 
 
-def _how_to_answer(task: str, view: TurnView, focus: Focus | None) -> str:
+def _how_to_answer(task: str, view: TurnView, missing: Sequence[str], focus: Focus | None) -> str:
     """The last line of a request after a failure: what is said last is followed first."""
     if not (asks_for_a_change(task) or reports_a_problem(task) or view.evidence):
         return "Answer in words."
-    if missing := _missing(task, view):
+    if missing:
         return f"Answer with {missing[0]} and its whole text."
     if focus:
         return f"Answer with {focus.path} and the new text of {focus.name}."

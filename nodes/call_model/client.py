@@ -1,69 +1,51 @@
 """The only file that talks to a model: one streamed call, sync or async, whose failures are values.
 
-`WireChatOpenAI` hands messages and tools over in `extra_body`, already converted: the openai SDK would otherwise walk
-the whole history against every message type at every call, which is nine tenths of a step's CPU.
+A request is sent as bytes that are known for all but the end of its history, and its answer is read as it comes. The
+chat model of langchain-openai stands beside it for whoever listens to LangChain's callbacks; the openai SDK under it
+would walk the whole history at every call, which was nine tenths of a step's CPU.
 Source: measured on openai 3.51, 23 of 30 ms a step at 200 steps.
 """
 
 import asyncio
+import os
 import ssl
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import aclosing, closing
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import httpx2
-import openai
-from langchain_core.messages import AIMessageChunk, BaseMessage, HumanMessage
-from langchain_core.outputs import ChatGenerationChunk
-from langchain_openai import ChatOpenAI
+from langchain_core.callbacks import CallbackManager
+from langchain_core.messages import BaseMessage, HumanMessage
+from langchain_core.runnables.config import ensure_config
 
+from nodes.call_model import request as wire
 from nodes.call_model.assembly import ReplyAssembly
 from nodes.call_model.endpoint import Endpoint, choose_served_model, find_endpoint
-from nodes.call_model.failures import TotalTimeoutError, describe_failure
+from nodes.call_model.failures import BrokenConnectionError, EndpointError, ReplyTimeoutError, describe_failure
 from nodes.call_model.local_model import shared_local_server
 from nodes.call_model.model import Call
-from nodes.call_model.schema_probe import SchemaProbe, response_format
+from nodes.call_model.prompt import Prompt
+from nodes.call_model.reply_clock import Clock, bind_reads, timed_by
+from nodes.call_model.reply_stream import CONNECT_TIMEOUT_S, ReplyStream, refusal
+from nodes.call_model.schema_probe import SchemaProbe
+from nodes.call_model.token_count import acount_tokens, count_tokens
 from nodes.call_model.weights import embedded_weights
-from nodes.language.storable_text import storable
-from nodes.records import ModelReply, ProviderErrorKind, ProviderFailure
+from nodes.records import JsonMap, ModelReply, ProviderErrorKind, ProviderFailure
 
-OPENAI_HOST = "api.openai.com"
+if TYPE_CHECKING:
+    from nodes.call_model.wire_chat import WireChatOpenAI
+
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
-CONNECT_TIMEOUT_S = 10.0
+POOL = httpx2.Limits(max_connections=None, max_keepalive_connections=100)
+"""Nobody waits for a connection: how many runs there are is decided elsewhere."""
 
 _BAD_DOCUMENT = (ValueError, TypeError, AttributeError, LookupError, RecursionError)
-"""What the libraries between raise where an endpoint sends something else than chat completions."""
+"""What reading raises where an endpoint sends something else than chat completions."""
 
-_FAILURES = (openai.OpenAIError, httpx2.HTTPError, TotalTimeoutError, *_BAD_DOCUMENT)
-
-
-class WireChatOpenAI(ChatOpenAI):
-    """`ChatOpenAI` that sends ready-made messages, and keeps a streamed refusal that it would drop."""
-
-    def _get_request_payload(
-        self,
-        input_: Any,  # noqa: ARG002 - the name is the base class's; the messages come in `wire`
-        *,
-        stop: list[str] | None = None,
-        **kwargs: Any,
-    ) -> dict[str, Any]:
-        wire = kwargs.pop("wire")
-        payload = super()._get_request_payload([], stop=stop, **kwargs)
-        payload["messages"] = []
-        payload["extra_body"] = {**(payload.get("extra_body") or {}), **wire}
-        return payload
-
-    def _convert_chunk_to_generation_chunk(
-        self, chunk: dict[str, Any], default_chunk_class: type, base_generation_info: dict[str, Any] | None
-    ) -> ChatGenerationChunk | None:
-        converted = super()._convert_chunk_to_generation_chunk(chunk, default_chunk_class, base_generation_info)
-        delta = (chunk.get("choices") or [{}])[0].get("delta") or {}
-        if converted is not None and delta.get("refusal"):
-            converted.message.additional_kwargs["refusal"] = delta["refusal"]
-        return converted
+_FAILURES = (ReplyTimeoutError, BrokenConnectionError, EndpointError, httpx2.HTTPError, *_BAD_DOCUMENT)
 
 
 class OpenAIModel:
@@ -76,14 +58,18 @@ class OpenAIModel:
         self._verify: ssl.SSLContext | bool = False if plain else ssl.create_default_context()
         # A proxy that the environment names must not come between us and a server on this machine.
         self._trust_env = httpx2.URL(endpoint.base_url).host not in LOOPBACK_HOSTS
+        self._headers = wire.headers(endpoint, os.environ)
+        self._url = wire.address(endpoint, "/chat/completions")
         self._sync_client = httpx2.Client(
             verify=self._verify,
             trust_env=self._trust_env,
+            limits=POOL,
+            headers=self._headers,
             transport=transport() if transport else None,
-            event_hooks={"response": [_bound_by_deadline]},
         )
-        self._chat = self._build(http_client=self._sync_client)
-        self._per_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, WireChatOpenAI] = WeakKeyDictionary()
+        bind_reads(self._sync_client)
+        self._per_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, httpx2.AsyncClient] = WeakKeyDictionary()
+        self._chat: WireChatOpenAI | None = None
         self._probe = SchemaProbe()
 
     def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
@@ -106,36 +92,56 @@ class OpenAIModel:
         return self._probe.learned(await self._acomplete(again, on_text)) if again else result
 
     def _complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
-        started = time.monotonic()
-        assembly = ReplyAssembly()
+        reply = self._reply_of(call, on_text)
         try:
-            for chunk in self._stream(call):
-                _take(chunk, assembly, on_text)
-                _check_total_time(started, call.timeout_s)
+            with timed_by(reply.clock):
+                request = self._request(self._sync_client, call, call.timeout_s)
+                with closing(reply.read(self._sync_client, request)) as events:
+                    if _is_listened_to():
+                        self._tell(call, events)
+                    for _ in events:
+                        pass
         except _FAILURES as error:
-            return self._failed(_as_deadline(error, call), assembly)
-        return _finish(assembly, time.monotonic() - started)
+            return self._ended(error, reply)
+        return _finish(reply)
 
     async def _acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
-        started = time.monotonic()
-        assembly = ReplyAssembly()
+        reply, client, loop = self._reply_of(call, on_text), self._async_client(), asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(call.timeout_s), aclosing(self._astream(call)) as chunks:
-                async for chunk in chunks:
-                    _take(chunk, assembly, on_text)
-                    _check_total_time(started, call.timeout_s)
+            async with asyncio.timeout_at(loop.time() + reply.clock.left()) as bound:
+                request = self._request(client, call, None)
+                async with aclosing(_bounded(reply, bound, reply.aread(client, request))) as events:
+                    if _is_listened_to():
+                        await self._atell(call, events)
+                    async for _ in events:
+                        pass
         except TimeoutError:
-            return self._failed(TotalTimeoutError(call.timeout_s), assembly)
+            return self._ended(reply.clock.overdue(), reply)
         except _FAILURES as error:
-            return self._failed(_as_deadline(error, call), assembly)
-        return _finish(assembly, time.monotonic() - started)
+            return self._ended(error, reply)
+        return _finish(reply)
 
     def served_models(self) -> list[str] | ProviderFailure:
         """Ask the endpoint which models it serves."""
         try:
-            return [model.id for model in self._chat.root_client.models.list(timeout=CONNECT_TIMEOUT_S)]
+            with timed_by(Clock(time.monotonic, CONNECT_TIMEOUT_S, None)):
+                url = wire.address(self._endpoint, "/models")
+                response = self._sync_client.get(url, timeout=CONNECT_TIMEOUT_S)
+            if not response.is_success:
+                raise refusal(response, response.content, time.time())
+            return [str(served["id"]) for served in response.json()["data"]]
         except _FAILURES as error:
             return describe_failure(error, self._endpoint)
+
+    def count_tokens(self, prompt: Prompt) -> int | None:
+        """The prompt's tokens as the embedded model reads them; None at other endpoints and where it cannot tell."""
+        return count_tokens(self._sync_client, self._endpoint.base_url, prompt) if self._endpoint.embedded else None
+
+    async def acount_tokens(self, prompt: Prompt) -> int | None:
+        """Count without blocking the event loop."""
+        if not self._endpoint.embedded:
+            return None
+        return await acount_tokens(self._async_client(), self._endpoint.base_url, prompt)
 
     def close(self) -> None:
         """Close the connections for sync calls."""
@@ -143,64 +149,58 @@ class OpenAIModel:
 
     async def aclose(self) -> None:
         """Close the connections of this event loop, and those for sync calls."""
-        chat = self._per_loop.pop(asyncio.get_running_loop(), None)
-        if chat is not None and chat.http_async_client is not None:
-            await chat.http_async_client.aclose()
+        client = self._per_loop.pop(asyncio.get_running_loop(), None)
+        if client is not None:
+            await client.aclose()
         self.close()
+
+    def _ended(self, error: Exception, reply: ReplyStream) -> ModelReply | ProviderFailure:
+        """The reply all the same, where it was whole before its connection broke or fell silent: it was paid for."""
+        if isinstance(error, BrokenConnectionError | ReplyTimeoutError) and reply.assembly.finish_reason:
+            return _finish(reply)
+        return self._failed(error, reply.assembly)
 
     def _failed(self, error: Exception, assembly: ReplyAssembly) -> ProviderFailure:
         failure = describe_failure(error, self._endpoint, begun=assembly.begun)
         return failure.model_copy(update={"received_characters": assembly.characters})
 
-    def _stream(self, call: Call) -> Iterator[AIMessageChunk]:
-        yield from self._chat.stream(_traced_input(call), **self._options(call))
+    def _reply_of(self, call: Call, on_text: Callable[[str], None]) -> ReplyStream:
+        return ReplyStream(Clock(time.monotonic, call.timeout_s, call.idle_timeout_s), on_text, time.time)
 
-    async def _astream(self, call: Call) -> AsyncGenerator[AIMessageChunk, None]:
-        chat = await self._chat_of_this_loop()
-        async for chunk in chat.astream(_traced_input(call), **self._options(call)):
-            yield chunk
+    def _request(self, client: httpx2.Client | httpx2.AsyncClient, call: Call, read_s: float | None) -> httpx2.Request:
+        timeout = httpx2.Timeout(read_s, connect=min(call.timeout_s, CONNECT_TIMEOUT_S))
+        return client.build_request("POST", self._url, content=wire.body(self._endpoint, call), timeout=timeout)
 
-    async def _chat_of_this_loop(self) -> WireChatOpenAI:
+    def _async_client(self) -> httpx2.AsyncClient:
         loop = asyncio.get_running_loop()
-        if loop not in self._per_loop:
-            client = httpx2.AsyncClient(verify=self._verify, trust_env=self._trust_env)
-            built = await asyncio.to_thread(self._build, http_async_client=client)
-            if self._per_loop.setdefault(loop, built) is not built:
-                await client.aclose()
-        return self._per_loop[loop]
+        client = self._per_loop.get(loop)
+        if client is None:
+            client = httpx2.AsyncClient(
+                verify=self._verify, trust_env=self._trust_env, limits=POOL, headers=self._headers
+            )
+            self._per_loop[loop] = client
+        return client
 
-    def _build(self, **clients: Any) -> WireChatOpenAI:
-        return WireChatOpenAI(
-            model=self._endpoint.model or "unnamed",
-            base_url=self._endpoint.base_url or None,
-            api_key=self._endpoint.api_key,
-            max_retries=0,
-            stream_usage=True,
-            stream_chunk_timeout=None,
-            use_responses_api=False,
-            http_client=clients.get("http_client") or self._sync_client,
-            http_async_client=clients.get("http_async_client"),
-        )
+    def _tell(self, call: Call, events: Generator[list[JsonMap]]) -> None:
+        """Read the reply through LangChain, for its callbacks."""
+        told = self._chat_model().stream(_traced_input(call), events=lambda: events, wire=_traced(call))
+        with closing(told) as chunks:  # type: ignore[type-var]
+            for _ in chunks:
+                pass
 
-    def _options(self, call: Call) -> dict[str, Any]:
-        limit = "max_completion_tokens" if self._is_openai() else "max_tokens"
-        wire: dict[str, Any] = {"messages": list(call.prompt.messages), limit: call.max_output_tokens}
-        if call.prompt.tools:
-            wire["tools"] = list(call.prompt.tools)
-        if call.prompt.response_schema is not None:
-            # Beside the tools, of which the prompt tells: without them its front would change, and be read anew.
-            wire["response_format"] = response_format(call.prompt.response_schema)
-        if call.seed is not None:
-            wire["seed"] = call.seed
-        wire["temperature"] = call.prompt.temperature
-        timeout = httpx2.Timeout(call.timeout_s, connect=min(call.timeout_s, CONNECT_TIMEOUT_S))
-        options: dict[str, Any] = {"wire": wire, "timeout": timeout}
-        if call.prompt.stop:
-            options["stop"] = list(call.prompt.stop)
-        return options
+    async def _atell(self, call: Call, events: AsyncGenerator[list[JsonMap]]) -> None:
+        chat = await asyncio.to_thread(self._chat_model)
+        told = chat.astream(_traced_input(call), events=lambda: events, wire=_traced(call))
+        async with aclosing(told) as chunks:  # type: ignore[type-var]
+            async for _ in chunks:
+                pass
 
-    def _is_openai(self) -> bool:
-        return not self._endpoint.base_url or OPENAI_HOST in self._endpoint.base_url
+    def _chat_model(self) -> "WireChatOpenAI":
+        from nodes.call_model.wire_chat import chat_model
+
+        if self._chat is None:
+            self._chat = chat_model(self._endpoint, self._sync_client)
+        return self._chat
 
 
 class Connections:
@@ -224,9 +224,12 @@ class Connections:
             return ""
         return embedded_weights().model if endpoint.embedded else endpoint.model
 
-    def connect(self, model: str | None, base_url: str | None) -> OpenAIModel | ProviderFailure:
-        """Find the endpoint, start the embedded model where it is that, and return a model that answers calls."""
-        endpoint = find_endpoint(model, base_url, self._environment())
+    def connect(self, model: str | None, base_url: str | None, key_variable: str = "") -> OpenAIModel | ProviderFailure:
+        """Find the endpoint, start the embedded model where it is that, and return a model that answers calls.
+
+        `key_variable` names the environment variable with the endpoint's key, "" for the usual one.
+        """
+        endpoint = find_endpoint(model, base_url, self._environment(), key_variable=key_variable)
         if isinstance(endpoint, ProviderFailure):
             return endpoint
         with self._lock:
@@ -270,59 +273,34 @@ def _named(model: OpenAIModel, endpoint: Endpoint) -> OpenAIModel | ProviderFail
 
 
 def _traced_input(call: Call) -> list[BaseMessage]:
-    """What LangChain's callbacks see of the prompt: its end. The whole goes on the wire in `extra_body`."""
+    """What LangChain's callbacks see of the prompt: its end. The whole is in the options of the run."""
     return [HumanMessage(str(call.prompt.messages[-1].get("content") or ""))]
 
 
-def _take(chunk: AIMessageChunk, assembly: ReplyAssembly, on_text: Callable[[str], None]) -> None:
-    assembly.begun = True
-    if chunk.text:
-        assembly.add_text(chunk.text)
-        on_text(storable(chunk.text))
-    for part in chunk.tool_call_chunks:
-        assembly.add_call_part(part.get("index"), part.get("id"), part.get("name"), part.get("args"))
-    assembly.refusal += str(chunk.additional_kwargs.get("refusal") or "")
-    assembly.finish_reason = str(chunk.response_metadata.get("finish_reason") or assembly.finish_reason)
-    assembly.model = str(chunk.response_metadata.get("model_name") or assembly.model)
-    if chunk.usage_metadata:
-        assembly.add_usage(chunk.usage_metadata)
+def _traced(call: Call) -> JsonMap:
+    return {"messages": list(call.prompt.messages), "tools": list(call.prompt.tools)}
 
 
-def _as_deadline(error: Exception, call: Call) -> Exception:
-    """Silence and slowness are one failure to a run, whichever clock noticed it first."""
-    return TotalTimeoutError(call.timeout_s) if isinstance(error, openai.APITimeoutError) else error
+def _is_listened_to() -> bool:
+    """Is there any callback of LangChain's, in this context, in its global settings, or in the environment?"""
+    return bool(CallbackManager.configure(ensure_config().get("callbacks")).handlers)
 
 
-class _DeadlineStream(httpx2.SyncByteStream):
-    """A response that ends at its call's deadline, even where only comments keep coming."""
-
-    def __init__(self, stream: httpx2.SyncByteStream, seconds: float) -> None:
-        self._stream, self._seconds, self._end = stream, seconds, time.monotonic() + seconds
-
-    def __iter__(self) -> Iterator[bytes]:
-        for part in self._stream:
-            yield part
-            if time.monotonic() > self._end:
-                raise TotalTimeoutError(self._seconds)
-
-    def close(self) -> None:
-        self._stream.close()
+async def _bounded(
+    reply: ReplyStream, bound: asyncio.Timeout, events: AsyncGenerator[list[JsonMap]]
+) -> AsyncGenerator[list[JsonMap]]:
+    """The same events; each of them puts the end of the silence off."""
+    loop = asyncio.get_running_loop()
+    async with aclosing(events) as coming:
+        async for together in coming:
+            if not bound.expired():
+                bound.reschedule(loop.time() + reply.clock.left())
+            yield together
 
 
-def _bound_by_deadline(response: httpx2.Response) -> None:
-    seconds = response.request.extensions.get("timeout", {}).get("read")
-    if seconds is not None and isinstance(response.stream, httpx2.SyncByteStream):
-        response.stream = _DeadlineStream(response.stream, seconds)
-
-
-def _check_total_time(started: float, timeout_s: float) -> None:
-    if time.monotonic() - started > timeout_s:
-        raise TotalTimeoutError(timeout_s)
-
-
-def _finish(assembly: ReplyAssembly, seconds: float) -> ModelReply | ProviderFailure:
-    reply = assembly.reply(seconds)
-    if reply is None:
+def _finish(reply: ReplyStream) -> ModelReply | ProviderFailure:
+    whole = reply.assembly.reply(reply.clock.seconds)
+    if whole is None:
         message = "The reply broke off before the endpoint said that it was complete."
         return ProviderFailure(kind=ProviderErrorKind.INCOMPLETE_STREAM, message=message)
-    return reply
+    return whole

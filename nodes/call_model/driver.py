@@ -7,16 +7,38 @@ is taken.
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any, Final, Protocol, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, TypeVar, runtime_checkable
 
-from nodes.call_model.exchange import Answer, Connect, Effect, Send, Sent, Stopped, Update, Wait
+from nodes.call_model.effects import (
+    Answer,
+    Booked,
+    Connect,
+    Count,
+    Counted,
+    Effect,
+    Lose,
+    Lost,
+    Reserve,
+    Send,
+    Sent,
+    Settle,
+    Stopped,
+    Tell,
+    Wait,
+)
+from nodes.call_model.ledger import RunLimits
 from nodes.call_model.model import Call, Model
-from nodes.records import ModelReply, ProviderErrorKind, ProviderFailure
+from nodes.call_model.prompt import Prompt
+from nodes.call_model.spending_book import SpendingBook, Used
+from nodes.records import JsonMap, ModelReply, ProviderErrorKind, ProviderFailure, StopCause
 
+Update = dict[str, Any]
 Script = Generator[Effect, Answer, Update]
-Connector = Callable[[str | None, str | None], Model | ProviderFailure]
+Connector = Callable[[Connect], Model | ProviderFailure]
 OnText = Callable[[str], None]
 OnWait = Callable[[Wait], None]
+OnTell = Callable[[str, JsonMap], None]
 Result = TypeVar("Result")
 
 LAST_WORDS_S: Final = 1.0
@@ -57,64 +79,135 @@ class Never:
 NEVER: Final = Never()
 
 
-def unnoticed(_: Wait) -> None:
-    """Wait without telling anybody."""
+@runtime_checkable
+class Counting(Protocol):
+    """A model whose endpoint has a tokenizer to ask."""
+
+    def count_tokens(self, prompt: Prompt) -> int | None:
+        """The tokens of a prompt, None where they cannot be counted."""
+        ...
+
+    async def acount_tokens(self, prompt: Prompt) -> int | None:
+        """The same without blocking the event loop."""
+        ...
 
 
-def perform(
-    script: Script, connect: Connector, on_text: OnText, on_wait: OnWait = unnoticed, stop: Stop = NEVER
-) -> Update:
+def unnoticed(*_: object) -> None:
+    """Tell nobody."""
+
+
+@dataclass(frozen=True)
+class Hands:
+    """What performs the effects of a script, and who hears of them.
+
+    Without a `book` nothing is booked: limits of a day are not checked, and a call that is lost with its process is
+    not remembered. `limits` are the run's, of which the book checks those of the day.
+    """
+
+    connect: Connector
+    on_text: OnText = unnoticed
+    on_wait: OnWait = unnoticed
+    on_tell: OnTell = unnoticed
+    book: SpendingBook | None = None
+    limits: RunLimits = field(default_factory=RunLimits)
+    stop: Stop = NEVER
+
+
+def perform(script: Script, hands: Hands) -> Update:
     """Run a script to its end and return the update that it decided on. Blocks while it sends and waits.
 
     A call in flight hears of a stop when the next piece of its text comes.
     """
     model: Model | ProviderFailure | None = None
     answer: Answer = None
+    stop = hands.stop
     while True:
         try:
             effect = script.send(answer)
         except StopIteration as end:
             return dict(end.value)
         answer = None
-        if stop.reason:
+        if isinstance(effect, Settle | Tell):  # also once somebody wants the run to stop
+            _book(hands, effect)
+        elif stop.reason:
             answer = Stopped(reason=stop.reason)
         elif isinstance(effect, Connect):
-            model = connect(effect.model, effect.base_url)
+            model = hands.connect(effect)
             answer = model if isinstance(model, ProviderFailure) else None
+        elif isinstance(effect, Lose | Reserve):
+            answer = _book(hands, effect)
+        elif isinstance(effect, Count):
+            answer = Counted(tokens=_count(model, effect.prompt))
         elif isinstance(effect, Send) and model is not None and not isinstance(model, ProviderFailure):
-            answer = _send(model, effect.call, on_text, stop)
+            answer = _send(model, effect.call, unnoticed if effect.quiet else hands.on_text, stop)
         elif isinstance(effect, Wait):
-            on_wait(effect)
+            hands.on_wait(effect)
             stop.wait(effect.seconds)
             answer = Stopped(reason=stop.reason) if stop.reason else None
 
 
-async def aperform(
-    script: Script, connect: Connector, on_text: OnText, on_wait: OnWait = unnoticed, stop: Stop = NEVER
-) -> Update:
+async def aperform(script: Script, hands: Hands) -> Update:
     """Do the same without blocking the event loop. A call in flight is dropped at once."""
     model: Model | ProviderFailure | None = None
     answer: Answer = None
+    stop = hands.stop
     while True:
         try:
             effect = script.send(answer)
         except StopIteration as end:
             return dict(end.value)
         answer = None
-        if stop.reason:
+        if isinstance(effect, Settle | Tell):
+            await _abook(hands, effect)
+        elif stop.reason:
             answer = Stopped(reason=stop.reason)
         elif isinstance(effect, Connect):
-            model = await _unless(stop, asyncio.to_thread(connect, effect.model, effect.base_url))
+            model = await _unless(stop, asyncio.to_thread(hands.connect, effect))
             if model is None:
                 answer = Stopped(reason=stop.reason)
             elif isinstance(model, ProviderFailure):
                 answer = model
+        elif isinstance(effect, Lose | Reserve):
+            answer = await _abook(hands, effect)
+        elif isinstance(effect, Count):
+            answer = Counted(tokens=await _acount(model, effect.prompt))
         elif isinstance(effect, Send) and model is not None and not isinstance(model, ProviderFailure):
-            answer = await _asend(model, effect.call, on_text, stop)
+            answer = await _asend(model, effect.call, unnoticed if effect.quiet else hands.on_text, stop)
         elif isinstance(effect, Wait):
-            on_wait(effect)
+            hands.on_wait(effect)
             await _unless(stop, asyncio.sleep(effect.seconds))
             answer = Stopped(reason=stop.reason) if stop.reason else None
+
+
+def _book(hands: Hands, effect: Lose | Reserve | Settle | Tell) -> Answer:
+    book = hands.book
+    if isinstance(effect, Tell):
+        hands.on_tell(effect.name, effect.payload)
+        return None
+    if isinstance(effect, Lose):
+        used, number = book.lost(effect.thread, effect.after) if book else (Used(), 0)
+        return Lost(used=used, number=number)
+    if isinstance(effect, Settle):
+        if book is not None and effect.number:
+            book.settle(effect.number, effect.used)
+        return None
+    number_or_limit = book.reserve(effect.entry, hands.limits) if book else 0
+    return number_or_limit if isinstance(number_or_limit, StopCause) else Booked(number=number_or_limit)
+
+
+async def _abook(hands: Hands, effect: Lose | Reserve | Settle | Tell) -> Answer:
+    """In a thread, as a database may let one wait. It is waited for whatever happens, so that no entry is forgotten."""
+    if hands.book is None or isinstance(effect, Tell):
+        return _book(hands, effect)
+    return await asyncio.shield(asyncio.to_thread(_book, hands, effect))
+
+
+def _count(model: Model | ProviderFailure | None, prompt: Prompt) -> int | None:
+    return model.count_tokens(prompt) if isinstance(model, Counting) else None
+
+
+async def _acount(model: Model | ProviderFailure | None, prompt: Prompt) -> int | None:
+    return await model.acount_tokens(prompt) if isinstance(model, Counting) else None
 
 
 def _send(model: Model, call: Call, on_text: OnText, stop: Stop) -> Sent | Stopped:

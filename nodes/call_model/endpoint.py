@@ -1,9 +1,12 @@
 """Which model at which endpoint: the context first, then the environment, then the embedded model.
 
-Pure: the environment is handed in. A key never leaves this record, and its text form hides it.
+Pure: the environment is handed in. A key never leaves this record, and its text form hides it. `OPENAI_API_KEY` is
+meant for the run's own endpoint; another host gets only the key that was set for it: see `key_variable_of`.
 """
 
+import re
 from collections.abc import Mapping
+from typing import Final
 from urllib.parse import urlsplit
 
 from pydantic import SecretStr
@@ -16,32 +19,46 @@ EMBEDDED_MODEL = "local"
 NO_KEY = "not-needed"
 """Sent to endpoints that want no key; the client refuses to send none."""
 
+USUAL_KEY: Final = "OPENAI_API_KEY"
+USUAL_URL: Final = "https://api.openai.com/v1"
+KEY_PREFIX: Final = "MENDGRAPH_API_KEY_"
+
 
 class Endpoint(Record):
-    """Where calls go. `base_url` is "" for the provider's default; `model` is "" when the endpoint is to name it."""
+    """Where calls go. `base_url` is "" for the provider's default; `model` is "" when the endpoint is to name it.
+
+    `key_variable` is the environment variable that `api_key` came from, or would have come from.
+    """
 
     model: str
     base_url: str = ""
     api_key: SecretStr = SecretStr(NO_KEY)
     embedded: bool = False
+    key_variable: str = USUAL_KEY
 
 
 def find_endpoint(
-    model: str | None, base_url: str | None, environment: Mapping[str, str]
+    model: str | None, base_url: str | None, environment: Mapping[str, str], *, key_variable: str = ""
 ) -> Endpoint | ProviderFailure:
     """Decide on the endpoint, or say which one setting is missing.
 
     Order: an explicit model or endpoint, then `OPENAI_BASE_URL` and `OPENAI_API_KEY`, then the embedded model.
+    `key_variable` names the variable with the key of an endpoint that is not the run's own; where nothing is set there,
+    `OPENAI_API_KEY` is taken only for the origin of `OPENAI_BASE_URL`, for which it is set.
     """
-    key = environment.get("OPENAI_API_KEY", "").strip()
-    url = (base_url or environment.get("OPENAI_BASE_URL", "")).strip()
+    usual_url = environment.get("OPENAI_BASE_URL", "").strip()
+    url = (base_url or usual_url).strip()
+    variable = key_variable or USUAL_KEY
+    if not environment.get(variable, "").strip() and same_origin(url, usual_url or USUAL_URL):
+        variable = USUAL_KEY
+    key = environment.get(variable, "").strip()
     if model == EMBEDDED_MODEL or not (model or url or key):
         return Endpoint(model=EMBEDDED_MODEL, embedded=True)
-    if url and not _is_address(url):
+    if url and not is_address(url):
         message = f"The endpoint {url!r} is not an address: it should look like http://127.0.0.1:8080/v1."
         return ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message=message)
     if not _is_sendable(key):
-        message = "OPENAI_API_KEY holds a character that no key has: set it again, without spaces or line breaks."
+        message = f"{variable} holds a character that no key has: set it again, without spaces or line breaks."
         return ProviderFailure(kind=ProviderErrorKind.AUTHENTICATION, message=message)
     if not key and not url:
         message = (
@@ -52,10 +69,25 @@ def find_endpoint(
     if not model and not url:
         message = "OPENAI_API_KEY is set but no model is named: choose one with --model, or `--model local`."
         return ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message=message)
-    return Endpoint(model=model or "", base_url=url, api_key=SecretStr(key or NO_KEY))
+    return Endpoint(model=model or "", base_url=url, api_key=SecretStr(key or NO_KEY), key_variable=variable)
 
 
-def _is_address(url: str) -> bool:
+def key_variable_of(base_url: str) -> str:
+    """The variable with the key of a host that is not the run's own: `MENDGRAPH_API_KEY_` and the host's name.
+
+    Letters are upper case, a dot becomes `_` and a hyphen `__`, so that no two host names share a variable:
+    `https://openrouter.ai/api/v1` has `MENDGRAPH_API_KEY_OPENROUTER_AI`. "" for what is no address.
+    """
+    host = (urlsplit(base_url).hostname or "") if is_address(base_url) else ""
+    return KEY_PREFIX + re.sub(r"[^A-Z0-9_]", "_", host.upper().replace("-", "__")) if host else ""
+
+
+def same_origin(one: str, other: str) -> bool:
+    """Whether two addresses are the same server, reached in the same way; never for what is no address."""
+    return is_address(one) and is_address(other) and _origin(one) == _origin(other)
+
+
+def is_address(url: str) -> bool:
     """Whether the HTTP client can be built for this address; it raises for others."""
     try:
         parts = urlsplit(url)
@@ -63,6 +95,11 @@ def _is_address(url: str) -> bool:
     except ValueError:
         return False
     return parts.scheme in ("http", "https") and bool(parts.hostname) and has_port and _is_sendable(url)
+
+
+def _origin(url: str) -> tuple[str, str, int]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
 
 
 def _is_sendable(text: str) -> bool:

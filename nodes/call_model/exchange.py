@@ -1,30 +1,29 @@
-"""A model call as a script of effects: connect, send, wait. The script decides, `node.py` performs.
+"""A model call as a script of effects: what is shown, what it may cost, what comes of it. Others perform them.
 
 It is a generator, so that the sync and the async node run the very same decisions, and a test can play the endpoint
-without one. Each try reserves before it is sent and settles after it, whatever came of it.
+without one. `paid_call` makes and pays each request; here stands which requests there are: the reply itself, a summary
+where the conversation outgrows the window, one more try after the endpoint said that it did, and the account of a run
+that a limit ends.
 """
 
 from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from langchain_core.messages import AnyMessage
 from typing_extensions import TypedDict
 
-from nodes.call_model.ledger import RunLimits, Spending, estimate_tokens, reserve, settle
-from nodes.call_model.model import Call
-from nodes.call_model.prompt import build_prompt
-from nodes.call_model.retry import wait_before_retry
-from nodes.records import (
-    Correction,
-    ModelReply,
-    Profile,
-    ProviderErrorKind,
-    ProviderFailure,
-    Record,
-    StopCause,
-    StopReason,
-    ToolSpec,
-)
+from nodes.call_model.effects import Answer, Effect, Lose, Lost, Stopped
+from nodes.call_model.fitting import Talk, fit
+from nodes.call_model.ledger import WRAP_UP_OUTPUT_TOKENS, Spending, charge_lost
+from nodes.call_model.paid_call import Paid, Purse, Request, paid_call, stopped
+from nodes.call_model.prompt import Prompt
+from nodes.call_model.window import StandIns, Window
+from nodes.call_model.wire_cache import WireCache
+from nodes.call_model.wrap_up import WRAPPED_UP, account_of, wrap_up_messages
+from nodes.records import Correction, FileChange, ModelReply, Plan, Profile, StopCause, StopReason, ToolSpec
+
+Update = dict[str, Any]
 
 
 class CallModelState(TypedDict, total=False):
@@ -36,74 +35,34 @@ class CallModelState(TypedDict, total=False):
     spending: Spending
     preload: ModelReply | None
     step: int
+    window: Window
+    plan: Plan
+    changes: list[FileChange]
 
 
-class CallSettings(Record):
-    """How calls of this run are made: its limits, and the patience with the endpoint."""
+@dataclass(frozen=True)
+class CallSettings:
+    """How calls of this run are made. `window_tokens` is the model's window, None where nobody knows it.
 
-    limits: RunLimits = RunLimits()
-    temperature: float = 0.0
-    seed: int | None = None
-    timeout_s: float = 300.0
-    retries: int = 2
-    model: str | None = None
-    base_url: str | None = None
-
-
-class Connect(Record):
-    """Effect: find the endpoint. Answered by None, or by the failure to find one."""
-
-    model: str | None
-    base_url: str | None
-
-
-class Send(Record):
-    """Effect: send this call. Answered by what came back, and the seconds it took."""
-
-    call: Call
-
-
-class Wait(Record):
-    """Effect: wait this long before the next try; `reason` is why the last one failed. Answered by None."""
-
-    seconds: float
-    reason: str = ""
-
-
-class Sent(Record):
-    """The answer to `Send`."""
-
-    result: ModelReply | ProviderFailure
-    seconds: float
-
-
-class Stopped(Record):
-    """The answer to any effect that a stop has ended, or kept from beginning; `reason` says who asked for it.
-
-    Where a call was `sent`, it took `seconds`, and `received_characters` of its reply had come.
+    `wire` and `stand_ins` remember what was sent and shown before.
     """
 
-    reason: str
-    sent: bool = False
-    seconds: float = 0.0
-    received_characters: int = 0
+    purse: Purse = field(default_factory=Purse)
+    temperature: float = 0.0
+    seed: int | None = None
+    window_tokens: int | None = None
+    wire: WireCache = field(default_factory=WireCache)
+    stand_ins: StandIns = field(default_factory=dict)
 
-
-Effect = Connect | Send | Wait
-Answer = Sent | Stopped | ProviderFailure | None
-Update = dict[str, Any]
 
 MOST_SEEDS = 2**31
 """Seeds are smaller than this in every endpoint that takes one."""
-
-_PAID_FAILURES = frozenset({ProviderErrorKind.TIMEOUT, ProviderErrorKind.INCOMPLETE_STREAM})
-"""Failures after the endpoint had begun to work: their input is charged."""
 
 
 def exchange(
     state: CallModelState, settings: CallSettings, specs: Sequence[ToolSpec]
 ) -> Generator[Effect, Answer, Update]:
-    """Yield the effects of one model call with its retries; return the update of the state.
+    """Yield the effects of one model call; return the update of the state.
 
     A preloaded reply costs nothing. A call that does not fit into the budget is never sent: the update then names
     the limit in `stop`, as it names the endpoint's failure when the last try failed, or who stopped the run.
@@ -111,83 +70,69 @@ def exchange(
     step = {"step": state.get("step", 0) + 1}
     if preload := state.get("preload"):
         return {"reply": preload, "preload": None, **step}
-    corrections = state.get("corrections") or ()
-    asked = state["spending"].mending.asked_again
-    prompt = build_prompt(state["profile"], specs, state["messages"], corrections, settings.temperature, asked)
-    estimated = estimate_tokens(prompt.characters(), len(prompt.messages))
-    spending = state["spending"]
-    connected, attempt = False, 0
-    while True:
-        attempt += 1
-        leave = reserve(spending, settings.limits, estimated)
-        if isinstance(leave, StopCause):
-            return {"reply": None, "spending": spending, "stop": leave}
-        if not connected:
-            found = yield Connect(model=settings.model, base_url=settings.base_url)
-            if isinstance(found, Stopped):
-                return stopped(found, spending)
-            if isinstance(found, ProviderFailure):
-                return {"reply": None, "stop": _cause(found, 0)}
-            connected = True
-        timeout = settings.timeout_s if leave.max_seconds is None else min(settings.timeout_s, leave.max_seconds)
-        seed = None if settings.seed is None else (settings.seed + prompt.failed_tries) % MOST_SEEDS
-        call = Call(prompt=prompt, max_output_tokens=leave.max_output_tokens, timeout_s=timeout, seed=seed)
-        sent = yield Send(call=call)
-        if isinstance(sent, Stopped):
-            return stopped(sent, spending, estimated)
-        assert isinstance(sent, Sent)  # noqa: S101 - the driver's side of the protocol
-        spending = _settled(spending, sent, estimated)
-        if isinstance(sent.result, ModelReply):
-            return {"reply": sent.result, "spending": spending, **step}
-        wait = wait_before_retry(sent.result, attempt, settings.retries, _seconds_left(spending, settings.limits))
-        if wait is None:
-            stop = _out_of_time(sent.result, spending, settings.limits) or _cause(sent.result, attempt)
-            return {"reply": None, "spending": spending, "stop": stop}
-        if isinstance(leave := reserve(spending, settings.limits, estimated), StopCause):
-            return {"reply": None, "spending": spending, "stop": leave}
-        ended = yield Wait(seconds=wait, reason=sent.result.message)
-        if isinstance(ended, Stopped):
-            return stopped(ended, spending)
-        spending = spending.model_copy(update={"seconds": spending.seconds + wait})
-
-
-def stopped(stop: Stopped, spending: Spending, estimated: int = 0) -> Update:
-    """The update that ends the run as it was asked. A dropped call is charged like one that broke off."""
-    if stop.sent:
-        spending = settle(spending, estimated, estimate_tokens(stop.received_characters, 0), stop.seconds)
-    cause = StopCause(reason=StopReason.CANCELLED, message=f"The run was stopped {stop.reason}.")
-    return {"reply": None, "spending": spending, "stop": cause}
-
-
-def _settled(spending: Spending, sent: Sent, estimated: int) -> Spending:
-    """Charge one try. An endpoint that reports no usage is charged the estimate: no number never means no cost."""
-    result = sent.result
-    if isinstance(result, ProviderFailure):
-        output = estimate_tokens(result.received_characters, 0)
-        return settle(spending, estimated if result.kind in _PAID_FAILURES else 0, output, sent.seconds)
-    characters = len(result.text) + len(result.refusal) + sum(len(call.arguments) for call in result.calls)
-    output = result.output_tokens if result.output_tokens > 0 else estimate_tokens(characters, 0)
-    return settle(spending, result.input_tokens if result.input_tokens > 0 else estimated, output, sent.seconds)
-
-
-def _seconds_left(spending: Spending, limits: RunLimits) -> float | None:
-    return None if limits.max_seconds is None else limits.max_seconds - spending.seconds
-
-
-def _out_of_time(failure: ProviderFailure, spending: Spending, limits: RunLimits) -> StopCause | None:
-    """The turn's own limit, where that and not the endpoint's patience ended the wait for a reply."""
-    left = _seconds_left(spending, limits)
-    if failure.kind is not ProviderErrorKind.TIMEOUT or left is None or left > 0:
-        return None
-    message = f"Limit 'max_seconds' exceeded: {round(spending.seconds, 6)}/{limits.max_seconds}"
-    return StopCause(reason=StopReason.WALL_CLOCK, message=message)
-
-
-def _cause(failure: ProviderFailure, attempts: int) -> StopCause:
-    overflow = failure.kind is ProviderErrorKind.CONTEXT_OVERFLOW
-    tries = f" ({attempts} tries)" if attempts > 1 else ""
-    return StopCause(
-        reason=StopReason.CONTEXT_OVERFLOW if overflow else StopReason.PROVIDER_FAILED,
-        message=failure.message,
-        diagnostics=(f"provider error: {failure.kind.value}{tries}",),
+    spending, purse = state["spending"], settings.purse
+    lost = yield Lose(thread=purse.thread, after=spending.booked)
+    if isinstance(lost, Stopped):
+        return {"reply": None, "spending": spending, "stop": stopped(lost)}
+    if isinstance(lost, Lost) and lost.number > spending.booked:
+        spending = charge_lost(spending, lost.used, lost.number)
+    window = state.get("window") or Window()
+    talk = Talk(
+        history=state["messages"],
+        profile=state["profile"],
+        specs=specs,
+        corrections=state.get("corrections") or (),
+        temperature=settings.temperature,
+        asked_again=spending.mending.asked_again,
+        plan=state.get("plan") or Plan(),
+        changed=tuple(dict.fromkeys(change.path for change in state.get("changes") or ())),
+        wire=settings.wire,
+        stand_ins=settings.stand_ins,
     )
+    shown, paid = yield from _reply(talk, window, spending, settings)
+    kept = {} if shown == window else {"window": shown}
+    if paid.reply is not None:
+        return {"reply": paid.reply, "spending": paid.spending, **kept, **step}
+    cause, spending = paid.stop, paid.spending
+    if cause is not None and cause.reason in WRAPPED_UP and purse.limits.wrap_up:
+        cause, spending = yield from _wrapped_up(state, cause, spending, purse)
+    return {"reply": None, "spending": spending, "stop": cause, **kept}
+
+
+def _reply(
+    talk: Talk, window: Window, spending: Spending, settings: CallSettings
+) -> Generator[Effect, Answer, tuple[Window, Paid]]:
+    """The reply to what is shown of the conversation, and what that is; after an overflow it is made smaller once."""
+    overflow: str | None = None
+    while True:
+        fitted = yield from fit(talk, window, spending, settings.purse, settings.window_tokens, overflow)
+        window, spending = fitted.window, fitted.spending
+        if fitted.prompt is None:
+            said = () if overflow is None else (overflow,)
+            return window, Paid(spending, stop=_with(fitted.stop, said))
+        seed = None if settings.seed is None else (settings.seed + fitted.prompt.failed_tries) % MOST_SEEDS
+        paid = yield from paid_call(
+            Request(fitted.prompt, seed, most_output=fitted.most_output), spending, settings.purse
+        )
+        if not paid.overflow or overflow is not None:
+            return window, paid
+        overflow, spending = paid.overflow, paid.spending
+
+
+def _with(cause: StopCause | None, diagnostics: tuple[str, ...]) -> StopCause | None:
+    return cause and cause.model_copy(update={"diagnostics": (*cause.diagnostics, *diagnostics)})
+
+
+def _wrapped_up(
+    state: CallModelState, cause: StopCause, spending: Spending, purse: Purse
+) -> Generator[Effect, Answer, tuple[StopCause, Spending]]:
+    """The cause with the model's own account of the turn, for which a call was held back; without one, as it was."""
+    if not spending.usage.calls_in_current_turn:
+        return cause, spending
+    messages = wrap_up_messages(state["messages"], cause, state.get("plan") or Plan(), state.get("changes") or ())
+    request = Request(Prompt(messages=messages), purpose="wrap_up", most_output=WRAP_UP_OUTPUT_TOKENS, wrapping_up=True)
+    paid = yield from paid_call(request, spending, replace(purse, retries=0))
+    if paid.stop is not None and paid.stop.reason is StopReason.CANCELLED:
+        return paid.stop, paid.spending
+    account = account_of(paid.reply) if paid.reply else ""
+    return cause.model_copy(update={"account": account}), paid.spending

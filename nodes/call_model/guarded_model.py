@@ -11,6 +11,7 @@ from typing import Protocol
 
 from nodes.call_model.driver import Dropped
 from nodes.call_model.model import Call, Model
+from nodes.call_model.prompt import Prompt
 from nodes.call_model.retry import TRANSIENT
 from nodes.language.storable_text import storable
 from nodes.records import ModelReply, ProviderErrorKind, ProviderFailure, RawCall
@@ -93,6 +94,16 @@ class GuardedModel:
                 self.breaker.abandoned()
         return self._scrubbed(result)
 
+    def count_tokens(self, prompt: Prompt) -> int | None:
+        """The prompt's tokens, where the model can tell."""
+        count = getattr(self.model, "count_tokens", None)
+        return count(prompt) if count else None
+
+    async def acount_tokens(self, prompt: Prompt) -> int | None:
+        """Count without blocking the event loop."""
+        count = getattr(self.model, "acount_tokens", None)
+        return await count(prompt) if count else None
+
     def _report(self, result: ModelReply | ProviderFailure) -> bool:
         if isinstance(result, ModelReply):
             self.breaker.succeeded()
@@ -108,7 +119,7 @@ class GuardedModel:
         if not isinstance(result, ModelReply):
             return result  # a model of the user's own that breaks its contract; the driver says so
         calls = tuple(self._scrubbed_call(call, number) for number, call in enumerate(result.calls, start=1))
-        words = {name: self._text(getattr(result, name)) for name in ("text", "refusal", "model")}
+        words = {name: self._text(getattr(result, name)) for name in ("text", "refusal", "reasoning", "model")}
         return result.model_copy(update={**words, "calls": calls})
 
     def _scrubbed_call(self, call: RawCall, number: int) -> RawCall:
@@ -132,4 +143,4 @@ def _tell(on_text: Callable[[str], None], text: str) -> None:
 def _open_circuit(wait: float) -> ProviderFailure:
     """A failure that may pass, with the time after which it may: the retries and their limits do the rest."""
     message = f"The endpoint failed too often in a row, so it is left alone for {ceil(wait)} s."
-    return ProviderFailure(kind=ProviderErrorKind.CONNECTION, message=message, retry_after_s=wait)
+    return ProviderFailure(kind=ProviderErrorKind.CONNECTION, message=message, retry_after_s=wait, sent=False)

@@ -1,35 +1,41 @@
 """The machine's own budget: every limit of a run in one place, asked before each call and settled after it.
 
 A call is sent only if its reservation (estimated input plus the most it may answer) fits into what is left, so a
-limit is a wall and not a display. Healing, retries and failed calls all pay.
+limit is a wall and not a display. Healing, retries, summaries and failed calls all pay. One small call is held back
+where `wrap_up` says so, for the account of a run that a limit ends. The limits of a day, over all workspaces, are the
+spending book's (`nodes.call_model.spending_book`).
 Source: names and defaults of spec 1 section 4 and spec 3.
 """
 
-from math import ceil
+from typing import Final
 
-from nodes.call_model.budget import INITIAL_API_USAGE, APILimits, APIUsageStats, check_api_limits, reset_turn_usage
+from nodes.call_model.budget import INITIAL_API_USAGE, APIUsageStats, check_api_limits, reset_turn_usage
+from nodes.call_model.estimates import Gauge, countable
+from nodes.call_model.limits import (
+    WRAP_UP_INPUT_TOKENS,
+    WRAP_UP_OUTPUT_TOKENS,
+    RunLimits,
+    less_wrap_up,
+    unknown_price,
+)
+from nodes.call_model.prices import Price, cost_of, most_cost
+from nodes.call_model.spending_book import Used
 from nodes.records import JsonMap, Record, StopCause, StopReason
 
-CHARACTERS_PER_TOKEN = 3.0
-"""Estimate of prompt size. English prose and code have 3 to 4 characters a token, so this errs on the high side."""
+__all__ = [
+    "WRAP_UP_INPUT_TOKENS",
+    "WRAP_UP_OUTPUT_TOKENS",
+    "Reservation",
+    "RunLimits",
+    "Spending",
+    "exhausted_limit",
+    "reserve",
+    "settle",
+    "unknown_price",
+]
 
-MIN_OUTPUT_TOKENS = 16
+MIN_OUTPUT_TOKENS: Final = 16
 """A reply that may not be longer than this is not worth its prompt."""
-
-
-class RunLimits(Record):
-    """What one run may use. None means no limit of that kind. Prices are USD for a million tokens."""
-
-    api: APILimits = APILimits()
-    max_input_tokens_per_turn: int | None = None
-    max_output_tokens_per_turn: int | None = None
-    max_output_tokens_per_call: int = 2_048
-    max_steps: int | None = None
-    max_steps_soft: bool = False
-    max_seconds: float | None = None
-    max_cost_usd: float | None = None
-    usd_per_million_input: float | None = None
-    usd_per_million_output: float | None = None
 
 
 class Mending(Record):
@@ -45,26 +51,41 @@ class Mending(Record):
 
 
 class Spending(Record):
-    """What this thread has used (`usage`) and what of that is this turn's. Seconds are time in calls and tools."""
+    """What this thread has used (`usage`) and what of that is this turn's. Seconds are time in calls and tools.
+
+    `cached_tokens` are those of the input that the endpoint had in its cache. `cost_usd` is of the calls whose price
+    was known, and `unpriced_calls` is how many had none. `booked` is the last entry of the spending book in here.
+    """
 
     usage: APIUsageStats = INITIAL_API_USAGE
     at_turn_start: APIUsageStats = INITIAL_API_USAGE
     steps: int = 0
     seconds: float = 0.0
     mending: Mending = Mending()
+    cached_tokens: int = 0
+    cost_usd: float = 0.0
+    unpriced_calls: int = 0
+    gauge: Gauge = Gauge()
+    booked: int = 0
 
 
 class Reservation(Record):
-    """Leave to make one call: how many tokens it may answer with, and how many seconds it may take."""
+    """Leave to make one call: the input it is expected to have, and the most that it may answer, take and cost.
 
+    `max_seconds` is None without a limit of time, `cost_usd` where the model's price is not known.
+    """
+
+    input_tokens: int
     max_output_tokens: int
     max_seconds: float | None
+    cost_usd: float | None
 
 
 def begin_turn(spending: Spending) -> Spending:
     """Start a user's turn: the session's counters go on, the turn's begin at zero."""
     usage = reset_turn_usage(spending.usage)
-    return Spending(usage=usage, at_turn_start=usage)
+    of_the_turn = {"at_turn_start": usage, "steps": 0, "seconds": 0.0, "mending": Mending()}
+    return spending.model_copy(update={"usage": usage, **of_the_turn})
 
 
 def count_mending(spending: Spending, *, rescued: int = 0, asked_again: int = 0, cut: int = 0) -> Spending:
@@ -76,36 +97,43 @@ def count_mending(spending: Spending, *, rescued: int = 0, asked_again: int = 0,
     return spending.model_copy(update={"mending": mending})
 
 
-def settle(spending: Spending, input_tokens: int, output_tokens: int, seconds: float, calls: int = 1) -> Spending:
-    """Add what a call really used; `calls` counts its retries too."""
-    usage = spending.usage
-    return spending.model_copy(
-        update={
-            "usage": APIUsageStats(
-                total_calls=usage.total_calls + calls,
-                total_input_tokens=usage.total_input_tokens + input_tokens,
-                total_output_tokens=usage.total_output_tokens + output_tokens,
-                calls_in_current_turn=usage.calls_in_current_turn + calls,
-            ),
-            "seconds": spending.seconds + seconds,
-        }
+def settle(
+    spending: Spending,
+    input_tokens: int,
+    output_tokens: int,
+    seconds: float,
+    calls: int = 1,
+    *,
+    cached_tokens: int = 0,
+    price: Price | None = None,
+) -> Spending:
+    """Add what a call really used, at the price of the model that answered; `calls` counts its retries too.
+
+    Numbers that no endpoint can mean are made countable. A call without tokens costs nothing, whatever its price.
+    """
+    total, output = countable(input_tokens), countable(output_tokens)
+    used = Used(
+        calls=calls,
+        input_tokens=total,
+        output_tokens=output,
+        cached_tokens=min(countable(cached_tokens), total),
+        cost_usd=None if price is None else cost_of(price, total, output, cached_tokens),
+        seconds=seconds,
     )
+    return _charge(spending, used)
 
 
-def cost_usd(spending: Spending, limits: RunLimits) -> float | None:
-    """What the session cost so far in USD, or None where no price is configured."""
-    if limits.usd_per_million_input is None or limits.usd_per_million_output is None:
-        return None
-    usage = spending.usage
-    return (
-        usage.total_input_tokens * limits.usd_per_million_input
-        + usage.total_output_tokens * limits.usd_per_million_output
-    ) / 1_000_000
+def charge_lost(spending: Spending, used: Used, number: int) -> Spending:
+    """Add what the spending book knows of and these counters do not; `number` is the last entry of it."""
+    charged = _charge(spending, used) if number > spending.booked else spending
+    return charged.model_copy(update={"booked": max(number, spending.booked)})
 
 
-def estimate_tokens(characters: int, messages: int) -> int:
-    """Estimate a prompt's tokens from its length; four tokens a message are the chat template's."""
-    return ceil(characters / CHARACTERS_PER_TOKEN) + 4 * messages
+def measured(spending: Spending, size: int, messages: int, tokens: int) -> Spending:
+    """Remember what the endpoint counted for a request of `size` bytes; a report of nothing is no report."""
+    if tokens <= 0 or size <= 0:
+        return spending
+    return spending.model_copy(update={"gauge": Gauge(size=size, messages=messages, tokens=countable(tokens))})
 
 
 def exhausted_limit(spending: Spending, limits: RunLimits) -> StopCause | None:
@@ -113,29 +141,55 @@ def exhausted_limit(spending: Spending, limits: RunLimits) -> StopCause | None:
     exceeded = check_api_limits(spending.usage, limits.api).exceeded
     if exceeded is not None:
         return StopCause(reason=_SPEC_REASONS[exceeded.limit_name], message=exceeded.message)
-    cost = cost_usd(spending, limits)
     turn = _turn_tokens(spending)
     checks = (
         (StopReason.MAX_INPUT_TOKENS, "max_input_tokens_per_turn", turn[0], limits.max_input_tokens_per_turn),
         (StopReason.MAX_OUTPUT_TOKENS, "max_output_tokens_per_turn", turn[1], limits.max_output_tokens_per_turn),
         (StopReason.MAX_STEPS, "max_steps", spending.steps, None if limits.max_steps_soft else limits.max_steps),
         (StopReason.WALL_CLOCK, "max_seconds", spending.seconds, limits.max_seconds),
-        (StopReason.MAX_COST, "max_cost_usd", cost, limits.max_cost_usd),
+        (StopReason.MAX_COST, "max_cost_usd", spending.cost_usd, limits.max_cost_usd),
     )
     for reason, name, current, maximum in checks:
-        if maximum is not None and current is not None and current >= maximum:
+        if maximum is not None and current >= maximum:
             return StopCause(reason=reason, message=f"Limit '{name}' exceeded: {round(current, 6)}/{maximum}")
+    if limits.max_cost_usd is not None and spending.unpriced_calls:
+        message = (
+            f"Limit 'max_cost_usd' cannot be held: {spending.unpriced_calls} calls of this thread went to a model"
+            " whose price was not known. Start a new thread, or leave max_cost_usd empty."
+        )
+        return StopCause(reason=StopReason.MAX_COST, message=message)
     return None
 
 
-def reserve(spending: Spending, limits: RunLimits, estimated_input: int) -> Reservation | StopCause:
-    """Ask leave for one call with about this many input tokens.
+def reserve(
+    spending: Spending,
+    limits: RunLimits,
+    estimated_input: int,
+    price: Price | None,
+    *,
+    most_output: int | None = None,
+    wrapping_up: bool = False,
+) -> Reservation | StopCause:
+    """Ask leave for one call with about this many input tokens, to a model of this price (None: not known).
 
-    Returns the reservation, its output cut to what is left, or the limit into which the call does not fit.
+    Only a call that is `wrapping_up` may use what is held back for it, and `max_steps`, which counts rounds of tools,
+    does not stop it.
+
+    Returns:
+        The reservation, its output cut to what is left and to `most_output`; or the limit into which the call does not
+        fit.
     """
-    cause = exhausted_limit(spending, limits)
+    if wrapping_up:
+        limits = limits.model_copy(update={"max_steps": None})
+    cause = exhausted_limit(spending, limits) or unknown_price(limits, price)
     if cause is not None:
         return cause
+    if limits.wrap_up and not wrapping_up:
+        limits = less_wrap_up(limits, price)
+        cause = exhausted_limit(spending, limits)
+        if cause is not None:
+            message = f"{cause.message}, as the rest of it is kept for the account of the run."
+            return StopCause(reason=cause.reason, message=message)
     input_left, output_left = _tokens_left(spending, limits)
     if estimated_input > input_left:
         message = f"The next call needs about {estimated_input} input tokens, and {input_left} are left."
@@ -143,19 +197,23 @@ def reserve(spending: Spending, limits: RunLimits, estimated_input: int) -> Rese
     if output_left < MIN_OUTPUT_TOKENS:
         message = f"Only {output_left} output tokens are left."
         return StopCause(reason=StopReason.MAX_OUTPUT_TOKENS, message=message)
-    affordable = _affordable_output(spending, limits, estimated_input)
-    if affordable < MIN_OUTPUT_TOKENS:
+    most = min(limits.max_output_tokens_per_call, most_output or limits.max_output_tokens_per_call, output_left)
+    affordable = _affordable_output(spending, limits, estimated_input, price, most)
+    if affordable < min(MIN_OUTPUT_TOKENS, most):
         message = f"The next call may cost more than is left of max_cost_usd={limits.max_cost_usd}."
         return StopCause(reason=StopReason.MAX_COST, message=message)
     return Reservation(
-        max_output_tokens=min(limits.max_output_tokens_per_call, output_left, affordable),
+        input_tokens=estimated_input,
+        max_output_tokens=affordable,
         max_seconds=None if limits.max_seconds is None else limits.max_seconds - spending.seconds,
+        cost_usd=None if price is None else most_cost(price, estimated_input, affordable),
     )
 
 
-def usage_report(spending: Spending, limits: RunLimits) -> JsonMap:
-    """The counters as JSON values, for outcomes. `cost_usd` is null where no price is configured."""
+def usage_report(spending: Spending) -> JsonMap:
+    """The counters as JSON values, for outcomes. `cost_usd` is of the session, and null where a price was not known."""
     turn_input, turn_output = _turn_tokens(spending)
+    unpriced = spending.unpriced_calls
     return {
         **spending.usage._asdict(),
         "input_tokens_in_current_turn": turn_input,
@@ -163,7 +221,9 @@ def usage_report(spending: Spending, limits: RunLimits) -> JsonMap:
         "steps_in_current_turn": spending.steps,
         "seconds_in_current_turn": round(spending.seconds, 3),
         **{f"replies_{name}": count for name, count in spending.mending.model_dump().items() if count},
-        "cost_usd": cost_usd(spending, limits),
+        "cached_tokens": spending.cached_tokens,
+        **({"unpriced_calls": unpriced} if unpriced else {}),
+        "cost_usd": None if unpriced else round(spending.cost_usd, 9),
     }
 
 
@@ -173,6 +233,25 @@ _SPEC_REASONS = {
     "max_input_tokens_per_session": StopReason.MAX_INPUT_TOKENS,
     "max_output_tokens_per_session": StopReason.MAX_OUTPUT_TOKENS,
 }
+
+
+def _charge(spending: Spending, used: Used) -> Spending:
+    usage = spending.usage
+    unpriced = used.cost_usd is None and used.input_tokens + used.output_tokens > 0
+    return spending.model_copy(
+        update={
+            "usage": APIUsageStats(
+                total_calls=usage.total_calls + used.calls,
+                total_input_tokens=usage.total_input_tokens + used.input_tokens,
+                total_output_tokens=usage.total_output_tokens + used.output_tokens,
+                calls_in_current_turn=usage.calls_in_current_turn + used.calls,
+            ),
+            "seconds": spending.seconds + used.seconds,
+            "cached_tokens": spending.cached_tokens + used.cached_tokens,
+            "cost_usd": spending.cost_usd + (used.cost_usd or 0.0),
+            "unpriced_calls": spending.unpriced_calls + (max(1, used.calls) if unpriced else 0),
+        }
+    )
 
 
 def _turn_tokens(spending: Spending) -> tuple[int, int]:
@@ -194,15 +273,15 @@ def _tokens_left(spending: Spending, limits: RunLimits) -> tuple[int, int]:
     return input_left, output_left
 
 
-def _affordable_output(spending: Spending, limits: RunLimits, estimated_input: int) -> int:
-    """How many output tokens the money allows; the per-call limit where no price or cap is set."""
-    cost = cost_usd(spending, limits)
-    price_in, price_out = limits.usd_per_million_input, limits.usd_per_million_output
-    if cost is None or limits.max_cost_usd is None or price_in is None or price_out is None:
-        return limits.max_output_tokens_per_call
-    left = limits.max_cost_usd - cost - estimated_input * price_in / 1_000_000
+def _affordable_output(
+    spending: Spending, limits: RunLimits, estimated_input: int, price: Price | None, most: int
+) -> int:
+    """How many output tokens the money allows, `most` at most; `most` where there is no price or no cap."""
+    if price is None or limits.max_cost_usd is None:
+        return most
+    left = limits.max_cost_usd - spending.cost_usd - most_cost(price, estimated_input, 0)
     if left < 0:
         return 0
-    if left >= limits.max_output_tokens_per_call * price_out / 1_000_000:
-        return limits.max_output_tokens_per_call
-    return int(left / price_out * 1_000_000)
+    if left >= most_cost(price, 0, most):
+        return most
+    return int(left / price.output * 1_000_000)

@@ -8,11 +8,16 @@ from nodes.records import ModelReply, ProviderFailure, Record
 
 
 class Call(Record):
-    """One call, ready to be sent: its prompt and what it may use. `timeout_s` bounds the whole reply."""
+    """One call, ready to be sent: its prompt and what it may use. `timeout_s` bounds the whole reply.
+
+    `idle_timeout_s` bounds the silence between two parts of it, from the first on: until then a small model on a small
+    machine reads its prompt without a word, and only the whole counts.
+    """
 
     prompt: Prompt
     max_output_tokens: int
     timeout_s: float
+    idle_timeout_s: float | None = None
     seed: int | None = None
 
 

@@ -2,39 +2,29 @@
 
 from collections.abc import Sequence
 
-from nodes.call_model.driver import NEVER, Connector, OnText, OnWait, Stop, aperform, perform, unnoticed
-from nodes.call_model.exchange import CallModelState, CallSettings, Stopped, Update, exchange, stopped
+from nodes.call_model.driver import Hands, Update, aperform, perform
+from nodes.call_model.effects import Stopped
+from nodes.call_model.exchange import CallModelState, CallSettings, exchange
+from nodes.call_model.paid_call import stopped
 from nodes.records import ToolSpec
 
 
-def call_model(
-    state: CallModelState,
-    settings: CallSettings,
-    specs: Sequence[ToolSpec],
-    connect: Connector,
-    on_text: OnText,
-    on_wait: OnWait = unnoticed,
-    stop: Stop = NEVER,
-) -> Update:
+def call_model(state: CallModelState, settings: CallSettings, specs: Sequence[ToolSpec], hands: Hands) -> Update:
     """Make the next call of the turn, with its bounded retries; text and waits are told as they come.
 
     Where somebody wants the run to stop, nothing is called, and nothing that was prepared is used up.
     """
-    if stop.reason:
-        return stopped(Stopped(reason=stop.reason), state["spending"])
-    return perform(exchange(state, settings, specs), connect, on_text, on_wait, stop)
+    if hands.stop.reason:
+        return _given_up(state, hands)
+    return perform(exchange(state, settings, specs), hands)
 
 
-async def acall_model(
-    state: CallModelState,
-    settings: CallSettings,
-    specs: Sequence[ToolSpec],
-    connect: Connector,
-    on_text: OnText,
-    on_wait: OnWait = unnoticed,
-    stop: Stop = NEVER,
-) -> Update:
+async def acall_model(state: CallModelState, settings: CallSettings, specs: Sequence[ToolSpec], hands: Hands) -> Update:
     """Make the next call without blocking the event loop."""
-    if stop.reason:
-        return stopped(Stopped(reason=stop.reason), state["spending"])
-    return await aperform(exchange(state, settings, specs), connect, on_text, on_wait, stop)
+    if hands.stop.reason:
+        return _given_up(state, hands)
+    return await aperform(exchange(state, settings, specs), hands)
+
+
+def _given_up(state: CallModelState, hands: Hands) -> Update:
+    return {"reply": None, "spending": state["spending"], "stop": stopped(Stopped(reason=hands.stop.reason))}

@@ -5,17 +5,20 @@ describes them in the system prompt and is answered in `tool:` lines. The block 
 its own (`nodes.call_model.block_prompt`). Nothing in these texts would do harm if it came back as a call.
 """
 
-import json
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final, NamedTuple
 
 from langchain_core.messages import AnyMessage
 
 from nodes.call_model.block_prompt import block_request, retry_temperature
 from nodes.call_model.constrained import calls_schema, meant_tools
 from nodes.call_model.profiles import SMALL_STOP, TOOL_RESULT_STOP
-from nodes.call_model.wire import describe_tool, message_of, native_tool, on_the_wire
+from nodes.call_model.wire import message_of
+from nodes.call_model.wire_cache import WireCache, encoded, size_of
 from nodes.language.body_blocks import BODY_BLOCK_RULE
-from nodes.records import Correction, EditForm, JsonMap, Profile, Protocol, Record, ToolSpec
+from nodes.records import Correction, EditForm, JsonMap, Profile, Protocol, ToolSpec
 
 NATIVE_SYSTEM = """\
 You are a coding agent. You work on the files of one workspace through tools.
@@ -38,10 +41,23 @@ FREE_RETRIES = 2
 """From this healing attempt on a retry is decoded under the tools' schema, where the endpoint can do that."""
 
 
-class Prompt(Record):
+NO_TOOLS: Final = b"[]"
+
+
+class Encoded(NamedTuple):
+    """What is sent of a prompt, as bytes that are kept from call to call; `size` is that of the messages."""
+
+    messages: tuple[bytes, ...]
+    tools: bytes
+    size: int
+
+
+@dataclass(frozen=True)
+class Prompt:
     """One request as it goes on the wire, without the parts that the endpoint's client adds.
 
-    `response_schema` is a JSON schema under which the reply is decoded, where the endpoint can do that.
+    `response_schema` is a JSON schema under which the reply is decoded, where the endpoint can do that. `known` are the
+    same messages and tools as bytes, where they are known already.
     """
 
     messages: tuple[JsonMap, ...]
@@ -50,16 +66,24 @@ class Prompt(Record):
     temperature: float = 0.0
     failed_tries: int = 0
     response_schema: JsonMap | None = None
+    known: Encoded | None = field(default=None, compare=False, repr=False)
 
-    def characters(self) -> int:
-        """How much text the endpoint is sent, for the estimate of its tokens.
+    @cached_property
+    def encoded(self) -> Encoded:
+        """The messages, each by itself, and the list of tools, in compact JSON."""
+        if self.known is not None:
+            return self.known
+        return Encoded(tuple(map(encoded, self.messages)), encoded(self.tools), sum(map(size_of, self.messages)))
 
-        In UTF-8 bytes: a letter counts as one, a character of Chinese or an emoji as the three or four that it costs.
+    @cached_property
+    def size(self) -> int:
+        """What the endpoint is told, in bytes of UTF-8, for the estimate of its tokens.
+
+        A letter counts as one, a character of Chinese or an emoji as the three or four that it costs. What JSON adds to
+        the messages does not count.
         """
-        size = sum(len((m.get("content") or "").encode("utf-8", "replace")) for m in self.messages)
-        calls = [m["tool_calls"] for m in self.messages if m.get("tool_calls")]
-        schema = len(json.dumps(self.response_schema)) if self.response_schema is not None else 0
-        return size + len(json.dumps(calls)) + len(json.dumps(self.tools)) + schema
+        schema = len(encoded(self.response_schema)) if self.response_schema is not None else 0
+        return self.encoded.size + len(self.encoded.tools) + schema
 
 
 def build_prompt(
@@ -69,32 +93,48 @@ def build_prompt(
     corrections: Sequence[Correction],
     temperature: float,
     asked_again: int = 0,
+    wire: WireCache | None = None,
+    most_tokens: int | None = None,
 ) -> Prompt:
-    """Build the next request from the settled history and the open corrections of this turn.
+    """Build the next request from what is shown of the history and the open corrections of this turn.
 
-    `asked_again` counts all corrections of the turn, those that are settled as well.
+    `asked_again` counts all corrections of the turn, those that are settled as well. `wire` knows what was sent before.
+    The block form leaves out what passes `most_tokens`; others are made to fit before (`nodes.call_model.fitting`).
     """
+    wire = wire or WireCache()
     native = profile.protocol is Protocol.NATIVE
     if profile.edit_form is EditForm.BLOCKS:
-        messages, tools, failures = block_request(specs, history, corrections, native=native, asked=asked_again)
+        messages, tools, failures = block_request(
+            specs, history, corrections, native=native, asked=asked_again, most_tokens=most_tokens
+        )
         hotter = retry_temperature(temperature, failures)
         return Prompt(
             messages=tuple(messages), tools=tuple(tools), stop=_stop(profile), temperature=hotter, failed_tries=failures
         )
-    system = NATIVE_SYSTEM if native else TEXT_SYSTEM.format(tools="\n".join(map(describe_tool, specs)))
+    offered = wire.tools(specs)
+    system = NATIVE_SYSTEM if native else TEXT_SYSTEM.format(tools=offered.lines)
     if profile.small and not native:
         system = f"{system}\n{BODY_BLOCK_RULE}"
-    messages = [message_of("system", system), *(on_the_wire(m, native=native) for m in history)]
-    for correction in corrections:
-        messages += [message_of("assistant", correction.reply or "(empty)"), message_of("user", correction.prompt)]
+    front = message_of("system", system)
+    sent = wire.messages(history, native=native)
+    asked = [
+        message
+        for each in corrections
+        for message in (message_of("assistant", each.reply or "(empty)"), message_of("user", each.prompt))
+    ]
     malformed = [correction for correction in corrections if not correction.claim]
     constrained = len(malformed) >= FREE_RETRIES and not corrections[-1].claim
     return Prompt(
-        messages=tuple(messages),
+        messages=(front, *(message.map for message in sent), *asked),
         response_schema=calls_schema(meant_tools(specs, corrections[-1].reply)) if constrained else None,
-        tools=tuple(map(native_tool, specs)) if native else (),
+        tools=offered.maps if native else (),
         stop=_stop(profile),
         temperature=temperature,
+        known=Encoded(
+            (encoded(front), *(message.bytes for message in sent), *map(encoded, asked)),
+            offered.bytes if native else NO_TOOLS,
+            size_of(front) + sum(message.size for message in sent) + sum(map(size_of, asked)),
+        ),
     )
 
 

@@ -4,6 +4,8 @@ No endpoint says beforehand what it can. One that cannot refuses the whole call,
 without its schema, in what is left of its time; what it refuses then as well was refused for another reason.
 """
 
+from dataclasses import replace
+
 from nodes.call_model.model import Call
 from nodes.records import JsonMap, ModelReply, ProviderErrorKind, ProviderFailure
 
@@ -40,5 +42,5 @@ def response_format(schema: JsonMap) -> JsonMap:
 
 
 def _without_schema(call: Call, seconds: float) -> Call:
-    prompt = call.prompt.model_copy(update={"response_schema": None})
+    prompt = replace(call.prompt, response_schema=None)
     return call.model_copy(update={"prompt": prompt, "timeout_s": max(call.timeout_s - seconds, LEAST_TIMEOUT_S)})

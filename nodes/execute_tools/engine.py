@@ -131,8 +131,10 @@ class Engine:
         return self._ended(state, started)
 
     def _ended(self, run: ToolRun, started: int) -> ToolRun:
-        output = redacted(run.output, self._redactor) if run.error else run.output
-        return replace(run, output=output, error=self._redactor.text(run.error), ms=monotonic_ms() - started)
+        ms = monotonic_ms() - started
+        if not run.error:
+            return replace(run, ms=ms)
+        return replace(run, output=redacted(run.output, self._redactor), error=self._redactor.text(run.error), ms=ms)
 
     @contextmanager
     def _settling(self, tool: Tool) -> Iterator["_Settled"]:

@@ -4,6 +4,7 @@ What is known by value goes first, then what has a secret's shape, then what sta
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, is_dataclass
 from typing import Any, Final
@@ -12,8 +13,8 @@ from pydantic import BaseModel
 
 from nodes.execute_tools.secrets.assignments import assignment_spans, fold, has_secret_word
 from nodes.execute_tools.secrets.keys import is_about, is_secret_key, looks_secret, names_a_literal
-from nodes.execute_tools.secrets.known_secrets import forms_of, known_values
-from nodes.execute_tools.secrets.shapes import shape_spans
+from nodes.execute_tools.secrets.known_secrets import SHORTEST_VALUE, forms_of, known_values
+from nodes.execute_tools.secrets.shapes import SHORTEST_TOKEN, shape_spans
 
 __all__ = ["MARK", "PLACEHOLDER", "Redactor", "has_mark", "is_secret_key", "known_values", "redact"]
 
@@ -26,6 +27,9 @@ MARK: Final = "[redacted secret]"
 Unlike `PLACEHOLDER` it is in no ordinary text, so that a write that carries it is noticed. It has no sign that JSON,
 a URL or a shell's quotes would have to escape.
 """
+
+_LINK = re.compile(r"[\s=:,>]")
+"""Stands where a secret is told by a name or a word before it, and not by its value or by signs of its own."""
 
 _PASSES: Final = 4
 """Times that a text is gone through at most, until nothing more is found."""
@@ -96,10 +100,15 @@ class Redactor:
 
     def spans(self, text: str, *, names: bool = True) -> list[tuple[int, int]]:
         """Where the secrets in a text stand, in order and apart; without `names` only those known or with a shape."""
-        folded = fold(text)
+        if len(text) < SHORTEST_VALUE:
+            return []
         found = [span for form in self._forms if form in text for span in _occurrences(text, form)]
+        linked = _LINK.search(text) is not None
+        if not linked and len(text) < SHORTEST_TOKEN:
+            return _joined(found)
+        folded = fold(text) if linked else ""
         found.extend(shape_spans(text, folded))
-        if names:
+        if names and linked:
             found.extend(assignment_spans(text, folded))
         return _joined(found)
 
@@ -171,6 +180,7 @@ class _Door:
         return names_a_literal(key) or (inside and not is_about(key))
 
 
+_DOCUMENT_ENDS: Final = frozenset({"{}", "[]", '""'})
 _RECORD: Final = _Door(PLACEHOLDER, strict=True)
 _CONTENT: Final = _Door(MARK, strict=False)
 _DEFAULT: Final = Redactor()
@@ -225,6 +235,8 @@ def _unfinished(text: str, form: str) -> int:
 
 
 def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    if not spans:
+        return spans
     joined: list[tuple[int, int]] = []
     for start, end in sorted(spans):
         if joined and start <= joined[-1][1]:
@@ -258,8 +270,10 @@ def _parsed(text: str) -> Any:
     """What a text says as a JSON document in which reading may show more than the text does, or None."""
     trimmed = text.strip()
     ends = trimmed[:1] + trimmed[-1:]
+    if ends not in _DOCUMENT_ENDS:
+        return None
     escaped = "\\" in trimmed
-    if not (ends in ("{}", "[]") and (escaped or has_secret_word(fold(trimmed)))) and not (ends == '""' and escaped):
+    if not escaped and (ends == '""' or not has_secret_word(fold(trimmed))):
         return None
     try:
         return json.loads(trimmed, parse_constant=str)

@@ -128,7 +128,7 @@ class Tool:
             terminal=self.terminal,
         )
 
-    @property
+    @cached_property
     def asynchronous(self) -> bool:
         """Whether the function is a coroutine function."""
         return inspect.iscoroutinefunction(self.run)

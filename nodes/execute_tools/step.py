@@ -56,11 +56,8 @@ def run_step(
             results[index] = _not_run(call, ToolErrorCode.CANCELLED, STOPPED)
         else:
             more = any(other.tool == call.tool for place, other in waiting if place > index)
-            now = replace(
-                _context_now(context, done),
-                idempotency_key=key_of(index, call),
-                gated=context.gated and not more,  # of several edits only all together can be judged
-            )
+            gated = context.gated and not more  # of several edits only all together can be judged
+            now = _context_now(context, done, key_of(index, call), gated=gated)
             results[index] = _run_one(call, run, now, done)
     done.results = [results[index] for index in range(len(items))]
     return done
@@ -78,7 +75,7 @@ def _failed(result: CallResult, done: StepDone) -> bool:
     return not (error.code is ToolErrorCode.UNCHANGED and done.changes)
 
 
-def _context_now(context: ToolContext, done: StepDone) -> ToolContext:
+def _context_now(context: ToolContext, done: StepDone, key: str, *, gated: bool) -> ToolContext:
     left = context.seconds_left - done.seconds
     return replace(
         context,
@@ -86,6 +83,8 @@ def _context_now(context: ToolContext, done: StepDone) -> ToolContext:
         plan=done.plan,
         timeout_s=min(context.timeout_s, left),
         seconds_left=left,
+        idempotency_key=key,
+        gated=gated,
     )
 
 

@@ -7,6 +7,7 @@ judged again by the Environment, through `judge_path`.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Final, Literal
 
@@ -188,6 +189,21 @@ def _refuse_repeat(override: OverrideConstraint) -> Verdict:
 
 
 def _violations(target: str, rules: Rules, *, for_write: bool) -> tuple[GuardrailViolation, ...]:
+    known = len(DEFAULT_GUARDRAIL_RULES)
+    if target.startswith("/") or rules[:known] != DEFAULT_GUARDRAIL_RULES:
+        return _violated(target, rules, for_write=for_write)
+    return _violated_by_default(target, for_write) + _violated(target, rules[known:], for_write=for_write)
+
+
+@lru_cache(maxsize=1_024)
+def _violated_by_default(target: str, for_write: bool) -> tuple[GuardrailViolation, ...]:
+    """Each name is judged several times on its way to a file. Of a relative one these rules see the text alone."""
+    return _violated(target, DEFAULT_GUARDRAIL_RULES, for_write=for_write)
+
+
+def _violated(target: str, rules: Rules, *, for_write: bool) -> tuple[GuardrailViolation, ...]:
+    if not rules:
+        return ()
     path = Path(target)
     if not for_write and is_readable_template(path):
         rules = tuple(rule for rule in rules if rule.check is not is_env_file)

@@ -51,6 +51,7 @@ _REMEDIES = {
     ExtractionErrorType.INVALID_ANSWER: "Give the final answer again, with a value that fits the asked schema.",
     ExtractionErrorType.OVERSIZED_ARGUMENTS: "Send less in one call: make several smaller edits.",
     ExtractionErrorType.EMPTY_REPLY: "Reply with a tool call or with an answer.",
+    ExtractionErrorType.THOUGHT_ONLY_REPLY: "You only thought. Now answer, or make the tool call.",
     ExtractionErrorType.TRUNCATED_REPLY: (
         "The reply was cut at the token limit and nothing ran. Send a shorter reply or smaller edits."
     ),

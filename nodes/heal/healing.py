@@ -93,6 +93,11 @@ def decide_healing(
     if errors and errors[-1].error_type is ExtractionErrorType.EMPTY_REPLY:
         message = f"The model's reply was still empty after {extraction_failures} retries."
         return _give_up(StopReason.EMPTY_REPLY, message, errors)
+    if errors and errors[-1].error_type is ExtractionErrorType.THOUGHT_ONLY_REPLY:
+        message = (
+            f"The model still only thought, without an answer or a tool call, after {extraction_failures} retries."
+        )
+        return _give_up(StopReason.EMPTY_REPLY, message, errors)
     message = f"The model's reply still could not be read as a tool call after {extraction_failures} retries."
     return _give_up(StopReason.HEALING_EXHAUSTED, message, errors)
 

@@ -2,6 +2,7 @@
 
 from nodes.language.dialects import recognised
 from nodes.language.invented_results import cut_invented
+from nodes.parse.thoughts import without_thoughts
 from nodes.records import FinishReason, ModelReply
 
 
@@ -18,3 +19,8 @@ def kept_part(reply: ModelReply, known_tools: frozenset[str]) -> ModelReply:
         return reply
     finish = FinishReason.STOP if reply.finish_reason is FinishReason.LENGTH else reply.finish_reason
     return reply.model_copy(update={"text": kept.rstrip(), "finish_reason": finish})
+
+
+def was_cut(said: ModelReply, kept: ModelReply) -> bool:
+    """Whether the reply that was kept ends earlier than the one that was said, its thoughts left aside."""
+    return kept.text != without_thoughts(said).text

@@ -6,6 +6,7 @@ from typing_extensions import TypedDict
 
 from nodes.parse.cutting import kept_part
 from nodes.parse.reading import Reader, read_reply
+from nodes.parse.thoughts import without_thoughts
 from nodes.records import Correction, ModelReply, Reading
 
 
@@ -20,10 +21,10 @@ class ParseState(TypedDict, total=False):
 def parse(state: ParseState, reader: Reader) -> dict[str, Any]:
     """Read the reply; a reply that is not malformed closes the open corrections, so they leave the prompt.
 
-    Where the model went on to invent results, `reply` is what it said before.
+    Where the model thought aloud or went on to invent results, `reply` is what it said beside and before that.
     """
     said = state.get("reply") or ModelReply()
-    reply = kept_part(said, reader.known_tools)
+    reply = kept_part(without_thoughts(said), reader.known_tools)
     read = read_reply(reply, state.get("step", 0), reader)
     update: dict[str, Any] = {
         "reading": read.reading,

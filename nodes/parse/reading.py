@@ -168,15 +168,18 @@ def _broken_reply(reply: ModelReply) -> ExtractionError | None:
     def broken(kind: ExtractionErrorType, details: str) -> ExtractionError:
         return ExtractionError(kind, 0, reply.text[:200], details)
 
+    said_nothing = not reply.text.strip() and not reply.calls
     if reply.finish_reason is FinishReason.LENGTH:
-        return broken(
-            ExtractionErrorType.TRUNCATED_REPLY, "The reply was cut at the token limit. Nothing was executed."
-        )
+        when = " while it was still thinking" if said_nothing and reply.reasoning else ""
+        details = f"The reply was cut at the token limit{when}. Nothing was executed."
+        return broken(ExtractionErrorType.TRUNCATED_REPLY, details)
     if reply.finish_reason is FinishReason.REFUSAL:
         return broken(ExtractionErrorType.REFUSED_REPLY, f"The model refused: {reply.refusal[:300]}")
     if reply.finish_reason is FinishReason.CONTENT_FILTER:
         return broken(ExtractionErrorType.FILTERED_REPLY, "The endpoint's content filter stopped the reply.")
-    if not reply.text.strip() and not reply.calls:
+    if said_nothing and reply.reasoning.strip():
+        return broken(ExtractionErrorType.THOUGHT_ONLY_REPLY, "The reply was only thought: no answer and no tool call.")
+    if said_nothing:
         return broken(ExtractionErrorType.EMPTY_REPLY, "The reply was empty.")
     return None
 

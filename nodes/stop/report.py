@@ -1,6 +1,7 @@
 """The outcome of a run: what ended it, what was done, what is left, and how to go on.
 
-Nothing here asks the model: a run that ended without its budget still gives a full account of itself.
+Nothing here asks the model: a run that ended without its budget still gives a full account of itself. Where a call was
+held back for it, the model's own account stands beside that.
 """
 
 from collections.abc import Sequence
@@ -27,7 +28,8 @@ HOW_TO_GO_ON = {
     StopReason.MAX_OUTPUT_TOKENS: "Raise the limit on output tokens, or start a new thread.",
     StopReason.MAX_STEPS: "Send another message to go on with a new turn, or raise max_steps.",
     StopReason.WALL_CLOCK: "Send another message to go on with a new turn, or raise max_seconds.",
-    StopReason.MAX_COST: "Raise max_cost_usd, or start a new thread.",
+    StopReason.MAX_COST: "Raise max_cost_usd, as `chat --run RUN` allows, or start a new thread.",
+    StopReason.DAY_LIMIT: "Go on tomorrow (UTC) with `mendgraph resume`, or raise it, as `chat --run RUN` allows.",
     StopReason.HEALING_EXHAUSTED: "Try again, another --protocol, or a larger model.",
     StopReason.SCHEMA_REPAIR_EXHAUSTED: "Try again, loosen the schema, or take a larger model.",
     StopReason.LOOP_PERSISTED: "Say in other words what is wanted, or take a larger model.",
@@ -79,6 +81,7 @@ def stopped(
         diagnostics=cause.diagnostics,
         changed_files=changed_files(changes),
         checks=checks,
+        account=cause.account,
         usage=usage,
         how_to_go_on=f"{_left(plan)}{HOW_TO_GO_ON[cause.reason]}",
     )
@@ -94,6 +97,8 @@ def wrap_up(outcome: Outcome, plan: Plan, last_results: Sequence[CallResult]) ->
     failed = [r.result.error.message for r in last_results if r.result.error is not None]
     if failed:
         lines.append(f"Last failure: {failed[-1]}")
+    if outcome.account:
+        lines.append(f"The model's account: {outcome.account}")
     lines.append(f"How to go on: {outcome.how_to_go_on}")
     # What is quoted from a reply may hold a `tool:` line, which must not stand in the history as one.
     return "\n".join(" ".join(line.split()) for line in lines)

@@ -7,6 +7,8 @@ computed from the request, so that the same script gives the same bytes and cass
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum, auto
+from typing import Final
 
 from nodes.records import JsonMap
 
@@ -17,32 +19,51 @@ CallScript = tuple[str, str] | tuple[str, str, str]
 """A native call: its tool, its argument text to the letter, and its id where the script names one."""
 
 
+Usage = tuple[int, int] | JsonMap | None
+"""(input tokens, output tokens); a map is told to the letter; None counts both from the lengths of the texts."""
+
+NO_USAGE: Final[JsonMap] = {}
+"""The endpoint does not say what a reply cost."""
+
+FOR_EVER_S: Final = 600.0
+"""Longer than any test waits; the server's end cuts it short."""
+
+
 @dataclass(frozen=True)
 class Message:
     """One assistant message; each scripted reply below is a named case of it.
 
-    `usage` is (input tokens, output tokens); without it both are counted from the lengths of the texts.
+    `reasoning` comes before everything else, in the field that `reasoning_field` names.
     """
 
     text: str = ""
     calls: tuple[CallScript, ...] = ()
     finish_reason: str | None = "stop"
     refusal: str = ""
-    usage: tuple[int, int] | None = None
+    usage: Usage = None
+    reasoning: str = ""
+    reasoning_field: str = "reasoning_content"
 
 
 class Say(Message):
     """Plain text."""
 
-    def __init__(self, text: str, usage: tuple[int, int] | None = None) -> None:
+    def __init__(self, text: str, usage: Usage = None) -> None:
         super().__init__(text=text, usage=usage)
 
 
 class Calls(Message):
     """Native tool calls, with text before them where given."""
 
-    def __init__(self, calls: Sequence[CallScript], text: str = "", usage: tuple[int, int] | None = None) -> None:
+    def __init__(self, calls: Sequence[CallScript], text: str = "", usage: Usage = None) -> None:
         super().__init__(text=text, calls=tuple(calls), finish_reason="tool_calls", usage=usage)
+
+
+class Think(Message):
+    """What a thinking model thought, and then said; endpoints name the field of the thoughts differently."""
+
+    def __init__(self, reasoning: str, text: str = "", field: str = "reasoning_content") -> None:
+        super().__init__(text=text, reasoning=reasoning, reasoning_field=field)
 
 
 class Cut(Message):
@@ -89,12 +110,50 @@ class Status:
     headers: dict[str, str] = field(default_factory=dict)
 
 
+def _unread() -> "Reply":
+    return Chunked(Say("A reply that nobody will read to its end."), size=8)
+
+
 @dataclass(frozen=True)
 class Disconnect:
-    """The connection breaks after `after_events` events of `reply`; after none of them, before any answer at all."""
+    """The connection breaks after `after_events` events of `reply`; after none of them, before any answer at all.
+
+    It is closed or, where it is `reset`, torn down.
+    """
 
     after_events: int = 0
-    reply: "Reply" = field(default_factory=lambda: Chunked(Say("A reply that nobody will read to its end."), size=8))
+    reply: "Reply" = field(default_factory=_unread)
+    reset: bool = False
+
+
+@dataclass(frozen=True)
+class Stall:
+    """A streamed `reply` that pauses for so many seconds after `after_events` events: after none, with its headers."""
+
+    after_events: int = 0
+    reply: "Reply" = field(default_factory=_unread)
+    seconds: float = FOR_EVER_S
+
+
+@dataclass(frozen=True)
+class Drip:
+    """After `after_events` events of a streamed `reply` only comments come, one every `seconds`, for ever."""
+
+    after_events: int = 0
+    reply: "Reply" = field(default_factory=_unread)
+    seconds: float = 0.01
+
+
+@dataclass(frozen=True)
+class CutAt:
+    """The first `at_byte` bytes of the body of `reply`, streamed or of a `Status`, and then the connection breaks.
+
+    Where the cut is `clean`, the body ends as if it were whole: a proxy on the way gave up, and nothing tells of it.
+    """
+
+    at_byte: int
+    reply: "Reply"
+    clean: bool = False
 
 
 @dataclass(frozen=True)
@@ -113,18 +172,32 @@ class Chunked:
     size: int
 
 
-Reply = Message | Status | Disconnect | Slow | Chunked
+Reply = Message | Status | Disconnect | Slow | Chunked | Stall | Drip | CutAt
 Compute = Callable[[JsonMap], Reply]
+
+
+class Fault(Enum):
+    """What goes wrong with a body on its way."""
+
+    NONE, BREAK, RESET = auto(), auto(), auto()
+    PAUSE, COMMENTS = auto(), auto()
 
 
 @dataclass(frozen=True)
 class Delivery:
-    """A reply with its wrappers taken off: what to send, and how. `events` is None where all of it arrives."""
+    """A reply with its wrappers taken off: what to send, and how.
+
+    The `fault` comes after so many `events`, all of them where that is None, or after `at_byte` bytes; `seconds` pass
+    before the answer begins, `pause_s` is the length of a pause.
+    """
 
     content: Message | Status
     seconds: float = 0.0
     size: int = 0
     events: int | None = None
+    fault: Fault = Fault.NONE
+    pause_s: float = 0.0
+    at_byte: int | None = None
 
 
 def delivery(reply: Reply) -> Delivery:
@@ -134,8 +207,14 @@ def delivery(reply: Reply) -> Delivery:
             return replace(delivery(inner), seconds=seconds)
         case Chunked(inner, size):
             return replace(delivery(inner), size=size)
-        case Disconnect(after_events, inner):
-            return replace(delivery(inner), events=after_events)
+        case Disconnect(after_events, inner, reset):
+            return replace(delivery(inner), events=after_events, fault=Fault.RESET if reset else Fault.BREAK)
+        case Stall(after_events, inner, seconds):
+            return replace(delivery(inner), events=after_events, fault=Fault.PAUSE, pause_s=seconds)
+        case Drip(after_events, inner, seconds):
+            return replace(delivery(inner), events=after_events, fault=Fault.COMMENTS, pause_s=seconds)
+        case CutAt(at_byte, inner, clean):
+            return replace(delivery(inner), at_byte=at_byte, fault=Fault.NONE if clean else Fault.BREAK)
         case _:
             return Delivery(reply)
 
@@ -151,12 +230,14 @@ def status_document(status: Status) -> str:
 def completion_document(message: Message, request: JsonMap, number: int) -> JsonMap:
     """The answer to request `number` (from 1) as one `chat.completion` document."""
     content: JsonMap = {"role": "assistant", "content": message.text or (None if message.calls else "")}
+    if message.reasoning:
+        content[message.reasoning_field] = message.reasoning
     if message.calls:
         content["tool_calls"] = _calls(message, number)
     if message.refusal:
         content["refusal"] = message.refusal
     choice = {"index": 0, "message": content, "finish_reason": message.finish_reason}
-    return _envelope("chat.completion", request, number) | {"choices": [choice], "usage": _usage(message, request)}
+    return _envelope("chat.completion", request, number) | {"choices": [choice]} | _usage(message, request)
 
 
 def stream_documents(message: Message, request: JsonMap, number: int, size: int) -> Iterator[JsonMap]:
@@ -167,12 +248,23 @@ def stream_documents(message: Message, request: JsonMap, number: int, size: int)
     if message.finish_reason is None:
         return
     yield envelope | {"choices": [{"index": 0, "delta": {}, "finish_reason": message.finish_reason}]}
-    if (request.get("stream_options") or {}).get("include_usage"):
-        yield envelope | {"choices": [], "usage": _usage(message, request)}
+    usage = _usage(message, request)
+    if usage and (request.get("stream_options") or {}).get("include_usage"):
+        yield envelope | {"choices": []} | usage
+
+
+def event_bytes(message: Message, request: JsonMap, number: int, size: int) -> list[bytes]:
+    """The same answer as server-sent events, each in the bytes that travel."""
+    documents = stream_documents(message, request, number, size)
+    events = [json.dumps(each, ensure_ascii=False) for each in documents]
+    if message.finish_reason is not None:
+        events.append("[DONE]")
+    return [f"data: {event}\n\n".encode() for event in events]
 
 
 def _deltas(message: Message, number: int, size: int) -> Iterator[JsonMap]:
     yield {"role": "assistant", "content": ""}
+    yield from ({message.reasoning_field: piece} for piece in _pieces(message.reasoning, size))
     yield from ({"content": piece} for piece in _pieces(message.text, size))
     yield from ({"refusal": piece} for piece in _pieces(message.refusal, size))
     for index, call in enumerate(_calls(message, number)):
@@ -200,10 +292,13 @@ def _calls(message: Message, number: int) -> list[JsonMap]:
 
 
 def _usage(message: Message, request: JsonMap) -> JsonMap:
+    if isinstance(message.usage, dict):
+        return {"usage": message.usage} if message.usage else {}
     prompt = len(json.dumps(request.get("messages", []), ensure_ascii=False)) // 4
-    written = len(message.text + message.refusal + "".join(name + text for name, text, *_ in message.calls)) // 4
+    texts = message.text + message.refusal + message.reasoning
+    written = len(texts + "".join(name + text for name, text, *_ in message.calls)) // 4
     given, taken = message.usage or (prompt, written)
-    return {"prompt_tokens": given, "completion_tokens": taken, "total_tokens": given + taken}
+    return {"usage": {"prompt_tokens": given, "completion_tokens": taken, "total_tokens": given + taken}}
 
 
 def _envelope(kind: str, request: JsonMap, number: int) -> JsonMap:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from nodes.call_model.ledger import estimate_tokens
+from nodes.call_model.estimates import estimate_tokens
 from nodes.call_model.model import Call
 from nodes.records import FinishReason, ModelReply, ProviderFailure, RawCall
 from tests.doubles.replies import Message, Say
@@ -13,7 +13,8 @@ Line = Message | ProviderFailure
 class ScriptedModel:
     """What `build_graph(model=...)` takes. `calls` holds each call as it came; after the script, `then` is repeated.
 
-    Tokens are those of the message's `usage`, but never more than the call reserved: an honest endpoint.
+    Tokens are those of the message's `usage`, but never more than fit into the call: an honest endpoint. Where it is
+    a map, as a wire has it, none are told.
     """
 
     def __init__(self, script: Sequence[Line], then: Line | None = None) -> None:
@@ -38,8 +39,8 @@ class ScriptedModel:
 
 def reply_of(message: Message, number: int, call: Call) -> ModelReply:
     """The message as the reply to call `number` (from 1)."""
-    given, taken = message.usage or (0, 0)
-    fits = estimate_tokens(call.prompt.characters(), len(call.prompt.messages))
+    given, taken = message.usage if isinstance(message.usage, tuple) else (0, 0)
+    fits = estimate_tokens(call.prompt.size, len(call.prompt.messages))
     return ModelReply(
         text=message.text,
         calls=tuple(
@@ -49,6 +50,7 @@ def reply_of(message: Message, number: int, call: Call) -> ModelReply:
         ),
         finish_reason=FinishReason.REFUSAL if message.refusal else FinishReason(message.finish_reason or "stop"),
         refusal=message.refusal,
+        reasoning=message.reasoning,
         input_tokens=min(given, fits),
         output_tokens=min(taken, call.max_output_tokens),
     )

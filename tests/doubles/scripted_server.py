@@ -9,8 +9,12 @@ answers whatever comes after the script; without it a further request gets a 500
 """
 
 import json
+import os
+import socket
+import struct
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self, cast
@@ -18,32 +22,40 @@ from typing import Any, Self, cast
 from nodes.records import JsonMap
 from tests.doubles.replies import (
     CREATED,
+    NO_USAGE,
     Calls,
     Chunked,
     Compute,
     Cut,
+    CutAt,
     Delivery,
     Disconnect,
+    Drip,
     Empty,
+    Fault,
     Filtered,
-    Message,
     NoFinish,
     Refuse,
     Reply,
     Say,
     Slow,
+    Stall,
     Status,
+    Think,
     completion_document,
     delivery,
+    event_bytes,
     status_document,
-    stream_documents,
 )
 
 __all__ = [
+    "NO_USAGE",
     "Calls",
     "Chunked",
     "Cut",
+    "CutAt",
     "Disconnect",
+    "Drip",
     "Empty",
     "Filtered",
     "NoFinish",
@@ -52,17 +64,35 @@ __all__ = [
     "Say",
     "ScriptedServer",
     "Slow",
+    "Stall",
     "Status",
+    "Think",
+    "nobody_listening",
 ]
+
+_TEAR_DOWN = struct.pack("ii", 1, 0)
+"""Linger on, for no time: closing then resets the connection."""
+
+
+@contextmanager
+def nobody_listening() -> Iterator[str]:
+    """The address of an endpoint that refuses every connection: its port is taken, and nobody listens."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
 
 
 class ScriptedServer:
     """The endpoint, as a context manager. It may be entered once.
 
-    `requests` holds the body of each completion request, `headers` its headers with lower-case names.
+    Each connection takes one request, unless they are kept alive; then their client has to close them. `requests`
+    holds the body of each completion request, `headers` its headers with lower-case names.
     """
 
-    def __init__(self, script: Iterable[Reply | Compute] = (), *, then: Compute | None = None) -> None:
+    def __init__(
+        self, script: Iterable[Reply | Compute] = (), *, then: Compute | None = None, keep_alive: bool = False
+    ) -> None:
+        self.keep_alive = keep_alive
         self.requests: list[JsonMap] = []
         self.headers: list[dict[str, str]] = []
         self._script = list(script)
@@ -101,9 +131,9 @@ class ScriptedServer:
             number = len(self.requests)
         return number, delivery(self._reply(number, request))
 
-    def wait(self, seconds: float) -> None:
-        """Wait, but not beyond the end of the server."""
-        self._stopped.wait(seconds)
+    def wait(self, seconds: float) -> bool:
+        """Wait, but not beyond the end of the server; whether that has come."""
+        return self._stopped.wait(seconds) if seconds else self._stopped.is_set()
 
     def _reply(self, number: int, request: JsonMap) -> Reply:
         entry = self._script[number - 1] if number <= len(self._script) else self._then
@@ -122,9 +152,10 @@ class _Listener(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """One connection, one request: nothing lingers in a keep-alive."""
+    """One connection, and one request of it or several."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # headers and body are written apart
     timeout = 5
 
     def do_GET(self) -> None:
@@ -153,41 +184,53 @@ class _Handler(BaseHTTPRequestHandler):
         return cast("_Listener", self.server).scripted
 
     def _answer(self, plan: Delivery, request: JsonMap, number: int) -> None:
-        if plan.events == 0:
-            self.close_connection = True
-            return None
-        if isinstance(plan.content, Status):
-            return self._send(plan.content.code, status_document(plan.content), plan.content.headers)
-        if request.get("stream"):
-            return self._stream(plan, plan.content, request, number)
-        document = json.dumps(completion_document(plan.content, request, number), ensure_ascii=False)
-        return self._send(200, document, {}, whole=plan.events is None)
+        self.close_connection = not self._scripted.keep_alive or plan.fault is not Fault.NONE
+        if plan.events == 0 and plan.fault in (Fault.BREAK, Fault.RESET):
+            pass  # before any answer at all
+        elif isinstance(plan.content, Status):
+            body = status_document(plan.content).encode()
+            self._send(plan, plan.content.code, body, plan.content.headers)
+        elif request.get("stream"):
+            self._stream(plan, event_bytes(plan.content, request, number, plan.size))
+        else:
+            document = completion_document(plan.content, request, number)
+            self._send(plan, 200, json.dumps(document, ensure_ascii=False).encode(), {})
+        if plan.fault is Fault.RESET:
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _TEAR_DOWN)
+            os.close(self.connection.detach())
 
-    def _stream(self, plan: Delivery, message: Message, request: JsonMap, number: int) -> None:
+    def _stream(self, plan: Delivery, events: list[bytes]) -> None:
         self._start(200, {"Content-Type": "text/event-stream", "Transfer-Encoding": "chunked"})
-        events = [
-            json.dumps(each, ensure_ascii=False) for each in stream_documents(message, request, number, plan.size)
-        ]
-        if message.finish_reason is not None:
-            events.append("[DONE]")
-        for event in events[: plan.events]:
-            data = f"data: {event}\n\n".encode()
-            self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
-            self.wfile.flush()
-        if plan.events is None:
+        if plan.at_byte is not None:
+            events = [b"".join(events)[: plan.at_byte]]
+        self._write(events[: plan.events])
+        if plan.fault is Fault.PAUSE:
+            self._scripted.wait(plan.pause_s)
+            self._write(events[plan.events :])
+        while plan.fault is Fault.COMMENTS and not self._scripted.wait(plan.pause_s):
+            self._write([b": still here\n\n"])
+        if plan.fault in (Fault.NONE, Fault.PAUSE):
             self.wfile.write(b"0\r\n\r\n")
 
-    def _send_json(self, code: int, document: JsonMap) -> None:
-        self._send(code, json.dumps(document, ensure_ascii=False), {})
+    def _write(self, events: list[bytes]) -> None:
+        for data in filter(None, events):
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
 
-    def _send(self, code: int, document: str, headers: dict[str, str], *, whole: bool = True) -> None:
-        body = document.encode()
-        self._start(code, {"Content-Type": "application/json", "Content-Length": str(len(body))} | headers)
-        self.wfile.write(body if whole else body[: len(body) // 2])
+    def _send_json(self, code: int, document: JsonMap) -> None:
+        self._send(Delivery(Status(code)), code, json.dumps(document, ensure_ascii=False).encode(), {})
+
+    def _send(self, plan: Delivery, code: int, body: bytes, headers: dict[str, str]) -> None:
+        """Send a body whose length is told; a fault after some events, of which it has none, comes in its middle."""
+        sent = body[: len(body) // 2 if plan.at_byte is None and plan.fault is not Fault.NONE else plan.at_byte]
+        length = len(sent if plan.fault is Fault.NONE else body)
+        self._start(code, {"Content-Type": "application/json", "Content-Length": str(length)} | headers)
+        self.wfile.write(sent)
 
     def _start(self, code: int, headers: dict[str, str]) -> None:
         self.send_response(code)
-        for name, value in ({"Connection": "close"} | headers).items():
+        keep = self._scripted.keep_alive and not self.close_connection
+        connection = {} if keep else {"Connection": "close"}
+        for name, value in (connection | headers).items():
             self.send_header(name, value)
         self.end_headers()
 

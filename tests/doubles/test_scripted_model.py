@@ -2,15 +2,15 @@ import asyncio
 
 import pytest
 
-from nodes.call_model.ledger import estimate_tokens
+from nodes.call_model.estimates import estimate_tokens
 from nodes.call_model.model import Call
 from nodes.call_model.prompt import Prompt
 from nodes.records import FinishReason, ModelReply, ProviderErrorKind, ProviderFailure, RawCall
-from tests.doubles.replies import Calls, Cut, Message, Refuse, Say
+from tests.doubles.replies import NO_USAGE, Calls, Cut, Message, Refuse, Say, Think
 from tests.doubles.scripted_model import ScriptedModel, reply_of
 
 CALL = Call(prompt=Prompt(messages=({"role": "user", "content": "x" * 30},)), max_output_tokens=20, timeout_s=1.0)
-FITS = estimate_tokens(CALL.prompt.characters(), messages=1)
+FITS = estimate_tokens(CALL.prompt.size, messages=1)
 FAILURE = ProviderFailure(kind=ProviderErrorKind.TIMEOUT, message="late")
 
 
@@ -33,6 +33,8 @@ def test_lines_come_in_order_and_calls_are_kept() -> None:
     [
         (Say("a", usage=(9, 7)), ModelReply(text="a", input_tokens=9, output_tokens=7)),
         (Say("a", usage=(9_000, 7_000)), ModelReply(text="a", input_tokens=FITS, output_tokens=20)),
+        (Say("a", usage=NO_USAGE), ModelReply(text="a")),
+        (Think("Hm.", "a"), ModelReply(text="a", reasoning="Hm.")),
         (Cut("hal"), ModelReply(text="hal", finish_reason=FinishReason.LENGTH)),
         (Refuse("no"), ModelReply(refusal="no", finish_reason=FinishReason.REFUSAL)),
         (

@@ -7,16 +7,21 @@ import httpx2
 import pytest
 
 from nodes.records import JsonMap
+from tests.doubles.replies import event_bytes
 from tests.doubles.scripted_server import (
     Calls,
     Chunked,
+    CutAt,
     Disconnect,
+    Drip,
     NoFinish,
     Reply,
     Say,
     ScriptedServer,
     Slow,
+    Stall,
     Status,
+    nobody_listening,
 )
 
 ASK: JsonMap = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
@@ -81,6 +86,65 @@ def test_a_disconnect_lets_the_first_events_through() -> None:
     assert contents == ["", "A reply "]
 
 
+@pytest.mark.parametrize("body", [ASK, STREAM])
+@pytest.mark.parametrize("after_events", [0, 1])
+def test_a_reset_tears_the_connection_down(body: JsonMap, after_events: int) -> None:
+    reply = Disconnect(after_events, reset=True)
+    with ScriptedServer([reply]) as server, pytest.raises((httpx2.ReadError, httpx2.RemoteProtocolError)) as raised:
+        post(server, body)
+    assert isinstance(raised.value, httpx2.ReadError) or after_events  # what was sent before may come first
+
+
+def test_nobody_listens_where_every_connection_is_refused() -> None:
+    with nobody_listening() as url, pytest.raises(httpx2.ConnectError):
+        httpx2.get(f"{url}/models")
+
+
+BODY = b"".join(event_bytes(Say("ä"), STREAM, 1, 0))
+
+
+def read_until_it_breaks(server: ScriptedServer) -> tuple[bytes, bool]:
+    """What came of a streamed body, and whether it ended as a whole one does."""
+    came = b""
+    with httpx2.stream("POST", f"{server.base_url}/chat/completions", json=STREAM) as response:
+        try:
+            for part in response.iter_bytes():
+                came += part
+        except httpx2.RemoteProtocolError:
+            return came, False
+    return came, True
+
+
+@pytest.mark.parametrize("clean", [False, True])
+@pytest.mark.parametrize("at_byte", [0, 1, 100, len(BODY) - 1, len(BODY), len(BODY) + 9])
+def test_a_body_is_cut_at_a_byte(at_byte: int, clean: bool) -> None:
+    sent_as_text = Status(200, BODY.decode(), {"Content-Type": "text/event-stream"})
+    with ScriptedServer([CutAt(at_byte, Say("ä"), clean), CutAt(at_byte, sent_as_text, clean)]) as server:
+        results = [read_until_it_breaks(server) for _ in range(2)]
+    whole = at_byte >= len(BODY)  # a body of a known length needs no other end
+    assert results == [(BODY[:at_byte], clean), (BODY[:at_byte], clean or whole)]
+
+
+def test_a_stalled_stream_goes_on_or_ends_with_the_server() -> None:
+    with ScriptedServer([Stall(1, Say("so"), 0.01), Stall(2, Say("so"))]) as server:
+        assert read_until_it_breaks(server) == (b"".join(event_bytes(Say("so"), STREAM, 1, 0)), True)
+        with pytest.raises(httpx2.ReadTimeout):
+            httpx2.post(f"{server.base_url}/chat/completions", json=STREAM, timeout=0.05)
+
+
+def test_comments_drip_until_the_client_has_enough() -> None:
+    url, lines = "/chat/completions", []
+    with (
+        ScriptedServer([Drip(1, Say("so"), 0.001)]) as server,
+        httpx2.stream("POST", f"{server.base_url}{url}", json=STREAM) as response,
+    ):
+        for line in response.iter_lines():
+            lines.append(line)
+            if len(lines) > 6:
+                break
+    assert [line for line in lines if line][1:] == [": still here"] * 3
+
+
 def test_a_status_brings_its_body_and_headers() -> None:
     with ScriptedServer([Status(429, {"error": {"message": "later"}}, {"Retry-After": "2"})]) as server:
         response = post(server, ASK)
@@ -106,6 +170,17 @@ def test_replies_may_be_computed() -> None:
     with ScriptedServer([echo], then=lambda _: Say("enough")) as server:
         contents = [post(server, ASK).json()["choices"][0]["message"]["content"] for _ in range(3)]
     assert contents == ["you said hi", "enough", "enough"]
+
+
+def test_a_connection_is_kept_only_where_that_is_asked_for() -> None:
+    for keep_alive in (False, True):
+        script: list[Reply] = [Say("one"), Status(429), CutAt(9, Say("three"), clean=True), Disconnect(1)]
+        with ScriptedServer(script, keep_alive=keep_alive) as server, httpx2.Client() as client:
+            url = f"{server.base_url}/chat/completions"
+            closing = [client.post(url, json=STREAM).headers.get("connection") for _ in range(3)]
+            with pytest.raises(httpx2.RemoteProtocolError):
+                client.post(url, json=STREAM)
+        assert closing == [None if keep_alive else "close"] * 3
 
 
 def test_a_slow_reply_does_not_outlive_the_server() -> None:

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from graph.context import MAX_CALLS_PER_TURN_LIMIT, AgentContext
 from nodes.call_model.budget import APILimits
 from nodes.call_model.ledger import RunLimits
+from nodes.call_model.prices import Price
 from nodes.execute_tools.policy.call_policy import CallRules
 from nodes.execute_tools.policy.rate_limits import RateLimit
 from nodes.execute_tools.policy.retries import RetryPolicy
@@ -26,7 +27,7 @@ def test_every_field_says_what_it_is_and_has_a_default(name: str) -> None:
 
 def test_the_defaults_are_those_of_the_rooms() -> None:
     context = AgentContext()
-    assert context.limits() == RunLimits()
+    assert context.limits() == RunLimits(wrap_up=True)
     assert context.healing(Profile()) == SelfHealingConfig()
     assert context.loop() == LoopConfig()
 
@@ -44,8 +45,9 @@ def test_every_limit_is_handed_on() -> None:
         "max_steps_soft": True,
         "max_seconds": 9.5,
         "max_cost_usd": 10.5,
-        "usd_per_million_input": 11.5,
-        "usd_per_million_output": 12.5,
+        "max_tokens_per_day": 11,
+        "max_cost_usd_per_day": 12.5,
+        "wrap_up": False,
     }
     of_a_turn = {name: limits[name] for name in RunLimits.model_fields if name != "api"}
     assert AgentContext(**limits).limits() == RunLimits(api=APILimits(1, 2, 3, 4), **of_a_turn)
@@ -167,12 +169,29 @@ def test_the_profile_follows_the_model_unless_it_is_chosen(
     )
 
 
-def test_a_cost_limit_needs_its_prices() -> None:
+def test_a_price_is_of_input_and_of_output() -> None:
     prices = {"usd_per_million_input": 1.0, "usd_per_million_output": 2.0}
-    assert AgentContext(max_cost_usd=1.0, **prices).limits().max_cost_usd == 1.0
+    assert AgentContext().price() is None
+    assert AgentContext(**prices).price() == Price(input=1.0, output=2.0)
+    assert AgentContext(**prices, usd_per_million_cached_input=0.5).price() == Price(
+        input=1.0, output=2.0, cached_input=0.5
+    )
     for name in prices:
-        with pytest.raises(ValidationError, match="max_cost_usd needs"):
-            AgentContext(max_cost_usd=1.0, **{name: 1.0})
+        with pytest.raises(ValidationError, match="are given together"):
+            AgentContext(**{name: 1.0})
+    with pytest.raises(ValidationError, match="needs usd_per_million_input"):
+        AgentContext(usd_per_million_cached_input=0.5)
+
+
+def test_a_fallback_that_cannot_be_asked_is_refused_without_what_its_address_holds() -> None:
+    assert AgentContext(fallback_models=("local",)).fallback_models == ("local",)
+    with pytest.raises(ValidationError, match="Fallback model 1 has no address") as refused:
+        AgentContext(fallback_models=("m @ ftp://person:word@host",))
+    assert "word" not in str(refused.value.errors(include_input=False))
+
+
+def test_a_small_models_account_is_worth_no_call() -> None:
+    assert AgentContext().limits(Profile(small=True)) == RunLimits(wrap_up=False)
 
 
 @pytest.mark.parametrize("name", ["max_calls_per_session", "max_input_tokens_per_session", "max_steps"])

@@ -10,12 +10,15 @@ from graph.events import (
     Alerted,
     Asked,
     CallsRead,
+    Compacted,
     Denied,
     Ended,
     Event,
     EventReader,
+    FellBack,
     HealingBegan,
     LoopOverridden,
+    Paid,
     Rescued,
     StepDone,
     Text,
@@ -134,6 +137,31 @@ def test_a_step_is_told_from_its_calls_to_its_results() -> None:
         start,
         StepDone((result(1), result(3)), (CHANGE,)),
     ]
+
+
+USED = {
+    "purpose": "reply",
+    "model": "gpt-x",
+    "input_tokens": 1_200,
+    "output_tokens": 30,
+    "cached_tokens": 1_000,
+    "cost_usd": None,
+    "seconds": 1.5,
+}
+SAVED = {"kind": "cleared", "tokens_before": 900, "tokens_after": 400}
+MOVED = {"model": "gpt-x", "following": "local", "reason": "Too many requests."}
+
+
+@pytest.mark.parametrize(
+    ("name", "payload", "event"),
+    [
+        ("model.usage", USED, Paid(1, "reply", "gpt-x", 1_200, 30, 1_000, None, 1.5)),
+        ("context.compacted", SAVED, Compacted(1, "cleared", 900, 400)),
+        ("model.fallback", MOVED, FellBack("gpt-x", "local", "Too many requests.")),
+    ],
+)
+def test_what_the_trace_says_of_model_calls_is_typed_as_well(name: str, payload: dict[str, Any], event: Event) -> None:
+    assert read([trace(name, **payload)]) == [event, traced(name, **payload)]
 
 
 def test_a_step_of_denied_calls_is_done_where_guard_settles_it() -> None:

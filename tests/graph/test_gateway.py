@@ -19,7 +19,7 @@ from graph.gateway import Gateway
 from graph.run import RunResult, Session, run_task
 from nodes.execute_tools.environment.commands import Commands
 from nodes.execute_tools.environment.run_folder import folder_name
-from nodes.execute_tools.registry import Tool, tool
+from nodes.execute_tools.registry import Tool, ToolContext, tool
 from nodes.execute_tools.tools import default_tools
 from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from nodes.records import (
@@ -374,7 +374,8 @@ def test_a_role_that_cannot_be_used_allows_nothing(root: Path) -> None:
 
 
 def test_events_come_in_the_order_of_their_clock(root: Path) -> None:
-    traced = [event for event in events_of(root, READ, DONE) if isinstance(event, Traced)]
+    told = [event for event in events_of(root, READ, DONE) if isinstance(event, Traced)]
+    traced = [event for event in told if "tool_name" in event.payload]
     assert all(earlier.ms <= later.ms for earlier, later in pairwise(traced))
     assert {(event.run_id, event.step_id) for event in traced} == {("t", "1")}
 
@@ -383,3 +384,17 @@ def test_making_a_gateway_touches_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
     gateway()
     assert os.listdir(tmp_path) == []
+
+
+def test_a_tool_is_told_what_the_person_asked_for_last(root: Path) -> None:
+    seen: list[str] = []
+
+    @tool(effect=Effect.READ)
+    def look(context: ToolContext) -> str:
+        """Look."""
+        seen.append(context.task)
+        return "seen"
+
+    looks = use(("look", {}))
+    ran(root, looks, looks, DONE, tools=[look, *default_tools()])
+    assert seen == ["Look.", "Look."]

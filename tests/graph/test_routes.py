@@ -16,10 +16,12 @@ from graph.routes import BUDGET_REASONS, NODES, TRANSITIONS, recursion_limit
 from graph.state import AgentState
 from nodes.call_model.budget import APIUsageStats
 from nodes.call_model.ledger import Spending, exhausted_limit
+from nodes.call_model.wrap_up import may_wrap_up
 from nodes.records import (
     LoopRecord,
     LoopVerdict,
     OutcomeKind,
+    Profile,
     Protocol,
     Reading,
     StopCause,
@@ -130,9 +132,37 @@ def test_healing_is_given_up_repaired_or_tried_again(state: Any) -> None:
 @pytest.mark.parametrize("source", ["heal", "loop_check"])
 @given(state=states)
 def test_no_way_back_to_the_model_passes_the_budget(source: str, state: Any) -> None:
-    spent = exhausted_limit(state["spending"], state["context"].limits())
+    limits = state["context"].limits()
+    spent = exhausted_limit(state["spending"], limits)
+    if spent and may_wrap_up(state["spending"], limits, spent):
+        spent = None  # the call that tells what was done, and no other: the ledger is asked once more
     way = ROUTERS[source](state)
     assert way != ("call_model" if spent else "BUDGET_STOP")
+
+
+@pytest.mark.parametrize(
+    ("more", "way"),
+    [
+        ({"max_steps": 2}, "call_model"),
+        ({"max_steps": 3}, "call_model"),
+        ({"max_steps": 2, "wrap_up": False}, "BUDGET_STOP"),
+        ({"max_steps": 2, "max_calls_per_turn": 2}, "BUDGET_STOP"),
+        ({"max_calls_per_turn": 2}, "BUDGET_STOP"),
+        ({"max_seconds": 5.0}, "BUDGET_STOP"),
+    ],
+)
+@pytest.mark.parametrize(("small", "source"), [(False, "heal"), (False, "loop_check"), (True, "loop_check")])
+def test_a_limit_on_steps_leaves_the_call_that_wraps_up(more: Any, way: str, small: bool, source: str) -> None:
+    state: Any = {
+        "stop": None,
+        "reading": Reading.MALFORMED,
+        "loop": LoopRecord(),
+        "spending": Spending(usage=APIUsageStats(2, 10, 10, 2), steps=2, seconds=6.0),
+        "context": AgentContext(**more),
+        "profile": Profile(small=small),
+    }
+    small_way = "call_model" if more == {"max_steps": 3} else "BUDGET_STOP"
+    assert ROUTERS[source](state) == (small_way if small else way)
 
 
 def test_every_reason_belongs_to_one_terminal() -> None:

@@ -12,6 +12,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from graph.context import AgentContext
 from graph.events import Asked, CallsRead, Ended, Event, HealingBegan, StepDone, Text, ToolStarted
 from graph.run import RunResult, Session, arun_task, run_task
+from graph.scrubbing_serializer import ScrubbingSerializer
 from graph.state import serializer
 from nodes.records import OutcomeKind, PlanStatus, PlanStep, Protocol, StopReason
 from tests.doubles.replies import Say
@@ -70,6 +71,37 @@ def test_an_async_task_gives_back_the_same(tmp_path: Path) -> None:
     assert [message.content for message in first.messages] == [message.content for message in second.messages]
     assert (first.changes, first.plan) == (second.changes, second.plan)
     assert first.thread_id != second.thread_id
+
+
+def test_what_came_of_a_task_is_not_read_back_from_the_disk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To read a long history takes longer than to write its last step. What the disk has is the same."""
+    read: list[str] = []
+    loads = ScrubbingSerializer.loads_typed
+
+    def watched(self: ScrubbingSerializer, data: tuple[str, bytes]) -> Any:
+        read.append(data[0])
+        return loads(self, data)
+
+    monkeypatch.setattr(ScrubbingSerializer, "loads_typed", watched)
+    with Session(context(folder), model=told(use(READ), use(EDIT), DONE)) as session:
+        list(session.stream(TASK))
+        first = session.result()
+        assert read == []
+    with Session(context(folder), thread_id=session.thread_id) as again:
+        list(again.resume())
+        assert (again.result(), bool(read)) == (first, True)
+
+
+def test_each_result_is_that_of_its_own_turn(folder: Path) -> None:
+    with Session(context(folder), model=told(Say("Hello."), Say("Again."))) as session:
+        list(session.stream("Hi."))
+        first = session.result()
+        list(session.stream("Hi again."))
+        second = session.result()
+        list(session.resume())
+        assert session.result() == second
+    assert (first.outcome.answer, len(first.messages)) == ("Hello.", 2)
+    assert (second.outcome.answer, len(second.messages)) == ("Again.", 4)
 
 
 def test_a_task_that_needs_a_person_is_rejected(folder: Path) -> None:

@@ -1,10 +1,13 @@
 """What makes turns last: the workspace is a run's own while it works, and each turn is written down first."""
 
 import os
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 
 from graph.context import AgentContext
@@ -55,6 +58,26 @@ def test_a_turn_is_written_down_before_it_begins(kept: Kept, root: str) -> None:
     assert (record.run_id, record.task, record.turns, record.state) == ("one", "Mend it.", 1, "working")
     assert record.context == AgentContext(workspace=root)
     assert isinstance(kept.saver, WorkspaceSaver)
+
+
+@pytest.mark.parametrize("leave", [Kept.release, Kept.close])
+def test_who_leaves_the_workspace_leaves_no_step_unwritten(kept: Kept, root: str, leave: Any) -> None:
+    """Whoever goes on with the run next may be another process."""
+    kept.start()
+    config = RunnableConfig(configurable={"thread_id": "one", "checkpoint_ns": ""})
+    kept.saver.put_writes(kept.saver.put(config, empty_checkpoint(), {}, {}), [("plan", "p")], "task")
+    leave(kept)
+    with closing(Store(root)) as other:
+        (found,) = other.saver.list(config)
+        assert found.pending_writes == [("task", "plan", "p")]
+
+
+def test_what_cannot_be_written_on_leaving_stops_nobody(kept: Kept) -> None:
+    kept.start()
+    config = RunnableConfig(configurable={"thread_id": "one", "checkpoint_ns": "", "checkpoint_id": "1"})
+    kept.saver.put_writes(config, [("plan", object())], "task")
+    kept.release()
+    assert kept.start("And now?") == Begun("And now?", "request-2")
 
 
 def test_its_end_is_written_down_and_the_next_turn_has_the_next_number(kept: Kept) -> None:

@@ -117,3 +117,18 @@ def test_no_secret_is_written(log: RunLog, tmp_path: Path) -> None:
 def test_without_a_log_nothing_is_written(tmp_path: Path) -> None:
     RunLog(None, Redactor(), "t").alert({"kind": "cost"})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_whatever_is_not_our_own_word_is_looked_through(tmp_path: Path) -> None:
+    change = CHANGE.model_copy(update={"path": f"{SECRET}.txt"})
+    done = CallResult(call_id="c", tool="x", result=ToolResult.success(), changes=(change,), ms=7, attempts=1)
+    verdict = Verdict(kind=VerdictKind.ALLOW, path=f"{SECRET}.txt", rule=SECRET)
+    RunLog(AuditLog(str(tmp_path)), Redactor([SECRET]), f"t {SECRET}").call(1, call(tool=SECRET), verdict, done)
+    [line] = lines(tmp_path)
+    assert {name: line[name] for name in ("run_id", "tool", "path", "rule", "changed")} == {
+        "run_id": "t ***",
+        "tool": "***",
+        "path": "***.txt",
+        "rule": "***",
+        "changed": ["***.txt"],
+    }

@@ -12,6 +12,7 @@ import ormsgpack
 import pytest
 from hypothesis import given, strategies as st
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.jsonplus import (
@@ -216,6 +217,35 @@ def test_a_history_that_is_replaced_or_kept_whole_is_stored_without_secrets(wrap
     assert back["messages"].value == [HumanMessage(f"My key is {MARK}.", id="m1"), AIMessage("Hello.", id="m2")]
 
 
+def test_of_a_checkpoint_only_the_values_are_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its versions, ids and times are LangGraph's own: hundreds of texts in each step."""
+    seen: list[str] = []
+    text = Redactor.text
+
+    def watched(self: Redactor, said: str) -> str:
+        seen.append(said)
+        return text(self, said)
+
+    monkeypatch.setattr(Redactor, "text", watched)
+    serde = ScrubbingSerializer(Redactor((KNOWN,)), CHECKPOINT_TYPES)
+    values = {"messages": [HumanMessage(f"My key is {SHAPED}.")], "run_id": "r1", "known": [KNOWN]}
+    checkpoint = {**empty_checkpoint(), "channel_values": values, "channel_versions": {"messages": "00000001"}}
+    data, back = stored(checkpoint, serde)
+    assert seen == [f"My key is {SHAPED}.", "r1", KNOWN]
+    assert [each.encode() in data for each in (SHAPED, KNOWN)] == [False, False]
+    assert {**back, "channel_values": {}} == {**checkpoint, "channel_values": {}}
+    assert back["channel_values"]["run_id"] == "r1"
+    assert stored(checkpoint, serde) == (data, back)
+    assert seen == [f"My key is {SHAPED}.", "r1", KNOWN, f"My key is {SHAPED}."]  # short ones are remembered
+
+
+def test_what_only_resembles_a_checkpoint_is_looked_through_whole() -> None:
+    checkpoint: dict[str, Any] = {**empty_checkpoint(), "ts": f"My key is {SHAPED}."}
+    without = {key: value for key, value in checkpoint.items() if key != "id"}
+    for value in ({**checkpoint, "extra": 1}, without, [checkpoint]):
+        assert SHAPED.encode() not in stored(value)[0]
+
+
 # --- It is still the strict serializer
 
 
@@ -332,8 +362,8 @@ def test_with_a_dictionary_values_are_compressed_and_come_back() -> None:
     assert len(data) < len(SERDE.dumps_typed(LONG)[1]) / 3
 
 
-@pytest.mark.parametrize("value", [None, 1, "", "x", b"\x00\x01", [], {"a": 1}])
-def test_what_compression_makes_no_smaller_is_stored_as_it_is(value: Any) -> None:
+@pytest.mark.parametrize("value", [None, 1, "", "x", b"\x00\x01", [], {"a": 1}, "word " * 15])
+def test_what_compression_makes_no_smaller_or_is_short_is_stored_as_it_is(value: Any) -> None:
     assert PACKED.dumps_typed(value) == SERDE.dumps_typed(value)
     assert PACKED.loads_typed(PACKED.dumps_typed(value)) == value
 

@@ -19,7 +19,9 @@ from graph.routes import NODES
 from graph.state import CHECKPOINT_TYPES, AgentState, allowed_msgpack_modules, serializer
 from nodes import records
 from nodes.call_model.budget import APILimits, APIUsageStats
+from nodes.call_model.estimates import Gauge
 from nodes.call_model.ledger import Mending, RunLimits, Spending
+from nodes.call_model.window import Window
 from nodes.execute_tools import recorded_runs
 from nodes.execute_tools.environment.database import FINGERPRINT
 from nodes.execute_tools.environment.database_schema import SCHEMA
@@ -80,7 +82,17 @@ EXAMPLES: tuple[Any, ...] = (
     HealingAttempt(0, "said", [ERROR], "again"),
     Mending(rescued=1, asked_again=2, cut=3),
     RunLimits(api=APILimits(1), max_cost_usd=0.1),
-    Spending(usage=APIUsageStats(4, 3, 2, 1), steps=2, seconds=0.25, mending=Mending(rescued=1)),
+    Gauge(size=300, messages=2, tokens=90),
+    Spending(
+        usage=APIUsageStats(4, 3, 2, 1),
+        steps=2,
+        seconds=0.25,
+        mending=Mending(rescued=1),
+        cost_usd=0.5,
+        gauge=Gauge(size=300, messages=2, tokens=90),
+        booked=7,
+    ),
+    Window(first="a", head="What was before.", cleared=("b",), compactions=1, tokens=8_192),
     Vitals(tools=(True, False), replies=(False,), costs=(3.0,), cost_unit="tokens", replies_alerted=True),
     RAW,
     ModelReply(text="x", calls=(RAW, RAW), finish_reason=FinishReason.LENGTH, input_tokens=7, seconds=0.5),

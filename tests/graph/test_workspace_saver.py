@@ -14,15 +14,20 @@ import pytest
 from langchain_core.messages import HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import empty_checkpoint
+from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME, _DeltaSnapshot
 from langgraph.checkpoint.sqlite import SqliteSaver
 
 from graph.build import build_graph
 from graph.context import AgentContext
+from graph.scrubbing_serializer import ScrubbingSerializer
 from graph.state import serializer
+from graph.store import Store
 from graph.workspace_saver import WorkspaceSaver
 from nodes.execute_tools.environment.database import StoreError, open_database
+from nodes.records import Protocol
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
+from tests.runs.scenario import message_of, use
 
 CONFIG = RunnableConfig(configurable={"thread_id": "t", "checkpoint_ns": ""})
 
@@ -32,6 +37,27 @@ def saver(tmp_path: Path) -> Iterator[WorkspaceSaver]:
     opened = WorkspaceSaver(open_database(str(tmp_path)), str(tmp_path / "store.sqlite"), serializer())
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "workspace"
+    made.mkdir()
+    for step in range(6):
+        (made / f"{step}.txt").write_text("text")
+    return made
+
+
+@pytest.fixture
+def store(folder: Path) -> Iterator[Store]:
+    with closing(Store(str(folder))) as opened:
+        yield opened
+
+
+def rows(folder: Path, question: str) -> list[Any]:
+    """What another connection to the database finds."""
+    with closing(open_database(str(folder))) as other:
+        return other.execute(question).fetchall()
 
 
 def put(saver: WorkspaceSaver, number: int) -> RunnableConfig:
@@ -44,17 +70,127 @@ def put(saver: WorkspaceSaver, number: int) -> RunnableConfig:
 def test_the_writes_of_a_task_are_stored_in_one_transaction(saver: WorkspaceSaver, tmp_path: Path) -> None:
     """The third of them cannot be stored, so none is, and nothing of it is on the disk either."""
     config = put(saver, 1)
+    saver.put_writes(config, [("a", 1), ("b", 2), ("c", object())], "task")
     with pytest.raises(StoreError, match="cannot be stored"):
-        saver.put_writes(config, [("a", 1), ("b", 2), ("c", object())], "task")
+        saver.flush()
     saver.conn.execute(
         "CREATE TRIGGER third BEFORE INSERT ON writes WHEN new.channel = 'c' BEGIN SELECT RAISE(ABORT, 'no'); END"
     )
+    saver.put_writes(config, [("a", 1), ("b", 2), ("c", 3)], "task")
     with pytest.raises(StoreError, match="no"):
-        saver.put_writes(config, [("a", 1), ("b", 2), ("c", 3)], "task")
+        saver.flush()
     assert (saver.conn.execute("SELECT * FROM writes").fetchall(), saver.conn.in_transaction) == ([], False)
     saver.put_writes(config, [("a", 1), ("b", 2)], "task")
-    with closing(open_database(str(tmp_path))) as other:
-        assert other.execute("SELECT channel FROM writes ORDER BY idx").fetchall() == [("a",), ("b",)]
+    saver.flush()
+    assert rows(tmp_path, "SELECT channel FROM writes ORDER BY idx") == [("a",), ("b",)]
+
+
+def test_a_checkpoint_is_stored_in_one_transaction_with_what_led_to_it(saver: WorkspaceSaver, tmp_path: Path) -> None:
+    """Of the writes only those are kept beside it that it does not hold itself."""
+    parent = put(saver, 1)
+    saver.put_writes(parent, [("plan", "p"), ("messages", ["m"]), ("changes", ["c"])], "task", "path")
+    values = {"plan": "p", "changes": _DeltaSnapshot(["c"])}
+    child: Any = {**empty_checkpoint(), "id": "0002", "channel_values": values}
+    saver.conn.execute("CREATE TRIGGER t BEFORE INSERT ON checkpoints BEGIN SELECT RAISE(ABORT, 'no'); END")
+    with pytest.raises(StoreError, match="no"):
+        saver.put(parent, child, {"step": 2}, {})
+    assert rows(tmp_path, "SELECT count(*) FROM writes") == [(0,)]
+    saver.conn.execute("DROP TRIGGER t")
+    saver.put_writes(parent, [("plan", "p"), ("messages", ["m"]), ("changes", ["c"])], "task", "path")
+    saver.put(parent, child, {"step": 2}, {})
+    kept = [("0001", "messages", 1, "task", "path"), ("0001", "changes", 2, "task", "path")]
+    assert rows(tmp_path, "SELECT checkpoint_id, channel, idx, task_id, task_path FROM writes ORDER BY idx") == kept
+    found = next(saver.list(CONFIG))
+    assert (found.checkpoint["channel_values"]["plan"], found.parent_config) == ("p", parent)
+
+
+@pytest.mark.parametrize("channel", [ERROR, INTERRUPT, RESUME])
+def test_an_error_a_question_and_its_answer_are_on_the_disk_at_once(
+    saver: WorkspaceSaver, tmp_path: Path, channel: str
+) -> None:
+    """No checkpoint has to follow them."""
+    config = put(saver, 1)
+    saver.put_writes(config, [("plan", "p")], "one")
+    for value in ("first", "second"):
+        saver.put_writes(config, [(channel, value)], "two")
+    found = saver.get_tuple(config)
+    assert found is not None
+    assert found.pending_writes == [("one", "plan", "p"), ("two", channel, "second")]
+    assert rows(tmp_path, "SELECT channel FROM writes ORDER BY task_id") == [("plan",), (channel,)]
+
+
+LOOP: Any = {"source": "loop", "step": 2}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "updated", "waits"),
+    [
+        (LOOP, ["branch:to:quick", "plan"], True),
+        (LOOP, ["branch:to:quick", "branch:to:slow"], False),
+        (LOOP, ["branch:to:slow"], False),
+        (LOOP, ["plan"], False),
+        (LOOP, None, False),
+        ({"source": "update", "step": 2}, ["branch:to:quick"], False),
+    ],
+)
+def test_only_what_a_quick_node_begins_with_waits_for_the_next_checkpoint(
+    tmp_path: Path, metadata: Any, updated: list[str] | None, waits: bool
+) -> None:
+    path = str(tmp_path / "store.sqlite")
+    with closing(WorkspaceSaver(open_database(str(tmp_path)), path, serializer(), ["quick"])) as saver:
+        config = put(saver, 1)
+        waiting: Any = {**empty_checkpoint(), "id": "0002", "updated_channels": updated}
+        child = saver.put(config, waiting, metadata, {})
+        assert rows(tmp_path, "SELECT checkpoint_id FROM checkpoints") == [("0001",), ("0002",)][: 1 if waits else 2]
+        last: Any = {**empty_checkpoint(), "id": "0003"}
+        saver.put(child, last, {"step": 3}, {})
+        assert rows(tmp_path, "SELECT checkpoint_id, parent_checkpoint_id FROM checkpoints") == [
+            ("0001", None),
+            ("0002", "0001"),
+            ("0003", "0002"),
+        ]
+
+
+@pytest.mark.parametrize("use", [WorkspaceSaver.close, lambda saver: list(saver.list(CONFIG))])
+def test_who_reads_and_who_closes_writes_what_waits_before(saver: WorkspaceSaver, tmp_path: Path, use: Any) -> None:
+    saver.put_writes(put(saver, 1), [("plan", "p")], "task")
+    use(saver)
+    assert rows(tmp_path, "SELECT channel FROM writes") == [("plan",)]
+
+
+def test_it_is_closed_even_where_the_rest_cannot_be_written(saver: WorkspaceSaver) -> None:
+    saver.put_writes(put(saver, 1), [("plan", object())], "task")
+    with pytest.raises(StoreError, match="cannot be stored"):
+        saver.close()
+    with pytest.raises(StoreError, match="closed database"):
+        saver.get_tuple(CONFIG)
+
+
+def test_a_step_of_a_run_is_stored_in_three_transactions_and_little_of_it_twice(
+    store: Store, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before its call, before its tools, and after them: one each; the rest of its five checkpoints goes with them."""
+    counted: Counter[str] = Counter()
+    dumps = ScrubbingSerializer.dumps_typed
+
+    def counting(self: ScrubbingSerializer, obj: Any) -> tuple[str, bytes]:
+        counted.update(["values"])
+        return dumps(self, obj)
+
+    monkeypatch.setattr(ScrubbingSerializer, "dumps_typed", counting)
+    store.saver.conn.set_trace_callback(lambda sql: counted.update([sql] if sql == "COMMIT" else []))
+    seen = []
+    for steps in (2, 6):
+        counted.clear()
+        lines = [message_of(use(("read_file", {"path": f"{step}.txt"})), Protocol.NATIVE) for step in range(steps)]
+        machine = build_graph(store.saver, model=ScriptedModel([*lines, Say("Done.")]))
+        config = RunnableConfig(configurable={"thread_id": str(steps)})
+        context = AgentContext(workspace=str(folder), audit=False, protocol="native")
+        machine.invoke({"messages": [HumanMessage("Look.")]}, config, context=context, durability="sync")
+        seen.append(Counter(counted))
+    more = seen[1] - seen[0]
+    assert more["COMMIT"] == 4 * 3
+    assert more["values"] == 4 * (5 + 3)  # the checkpoints, and the writes to the three channels that grow
 
 
 def test_what_the_disk_refuses_is_told_and_nothing_is_lost(saver: WorkspaceSaver) -> None:
@@ -146,8 +282,8 @@ def test_a_history_is_rebuilt_without_reading_each_checkpoint_again_and_again(
     monkeypatch.setattr(saver.serde, "loads_typed", counted)
     history = [[each.content for each in state.values["messages"]] for state in machine.get_state_history(config)]
     assert (len(history), len(history[0]), history[0][0], history[-2]) == (48, 16, "Hi 0.", ["Hi 0."])
-    rows = Counter(data for data in read if b"channel_values" in data)
-    assert (len(rows), max(rows.values())) == (48, 2)  # for itself, and for all that follow it
+    unpacked = Counter(data for data in read if b"channel_values" in data)
+    assert (len(unpacked), unpacked.total()) == (48, 49)  # each for itself, and the one snapshot for all that follow it
 
 
 def test_threads_write_one_after_the_other(saver: WorkspaceSaver) -> None:

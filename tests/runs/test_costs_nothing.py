@@ -44,5 +44,5 @@ def test_reading_ahead_saves_a_call(tmp_path: Path, protocol: str) -> None:
     with_all = played(tmp_path / "with", protocol=protocol)
     without = played(tmp_path / "without", protocol=protocol, **WITHOUT)
     assert (len(with_all.calls), len(without.calls)) == (2, 3)
-    sent, otherwise = (sum(call.prompt.characters() for call in model.calls) for model in (with_all, without))
+    sent, otherwise = (sum(call.prompt.size for call in model.calls) for model in (with_all, without))
     assert sent <= ALLOWED * otherwise

@@ -13,10 +13,14 @@ from nodes.execute_tools.environment.handles import closing
 from nodes.records import ToolError, ToolErrorCode
 
 DATA_DIR_VARIABLE = "MENDGRAPH_DATA_DIR"
-"""Names the folder that holds `runs/` and `workspaces/` instead of the user's data folder."""
+"""Names the folder that holds `runs/`, `workspaces/` and `spending/` instead of the user's data folder."""
 
 RUNS = "runs"
 WORKSPACES = "workspaces"
+SPENDING = "spending"
+Identity = tuple[int, int]
+"""Device and inode number."""
+
 _LONGEST_PREFIX = 40
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
@@ -32,7 +36,7 @@ def run_folder(thread_id: str, base: str | None = None) -> str | ToolError:
 
 def run_folder_path(thread_id: str, base: str | None = None) -> str:
     """Where this thread's folder is, or will be. Nothing is made."""
-    return os.path.join(os.path.abspath(base or _data_folder()), RUNS, folder_name(thread_id))
+    return os.path.join(os.path.abspath(base or data_folder()), RUNS, folder_name(thread_id))
 
 
 def remove_run_folder(thread_id: str, base: str | None = None) -> int:
@@ -66,7 +70,27 @@ def workspace_folder(root: str, base: str | None = None) -> str | ToolError:
 
 def workspace_folder_path(root: str, base: str | None = None) -> str:
     """Where the workspace's data folder is, or will be. Nothing is made."""
-    return os.path.join(os.path.abspath(base or _data_folder()), WORKSPACES, _workspace_name(root))
+    return os.path.join(os.path.abspath(base or data_folder()), WORKSPACES, _workspace_name(root))
+
+
+def spending_folder(base: str | None = None) -> str | ToolError:
+    """The absolute path of the folder for what all workspaces have spent, otherwise as `run_folder`."""
+    return _private_folder(SPENDING, "", "spending book's folder", base)
+
+
+def records_folders(base: str | None = None) -> tuple[str, ...]:
+    """Where the folders of all threads are, or will be, of all workspaces, and of the spending book. Makes nothing."""
+    base = os.path.abspath(base or data_folder())
+    return tuple(os.path.join(base, kind) for kind in (RUNS, WORKSPACES, SPENDING))
+
+
+def folder_identity(path: str) -> Identity | None:
+    """The folder that the name leads to, however its links go; None where nothing is there."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def folder_name(thread_id: str) -> str:
@@ -86,7 +110,7 @@ def _name(readable: str, whole: bytes, otherwise: str) -> str:
 
 def _private_folder(kind: str, name: str, said: str, base: str | None) -> str | ToolError:
     try:
-        base = os.path.abspath(base or _data_folder())
+        base = os.path.abspath(base or data_folder())
     except RuntimeError:
         message = f"There is no home folder to keep runs in: set {DATA_DIR_VARIABLE} to a folder of your own."
         return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
@@ -95,12 +119,11 @@ def _private_folder(kind: str, name: str, said: str, base: str | None) -> str | 
         if not os.path.isdir(base):
             with suppress(FileExistsError):
                 os.makedirs(base, mode=0o700)
-        with (
-            closing(os.open(base, _DIRECTORY)) as base_fd,
-            closing(_open_private(kind, base_fd)) as kind_fd,
-            closing(_open_private(name, kind_fd)),
-        ):
-            return path
+        with closing(os.open(base, _DIRECTORY)) as base_fd, closing(_open_private(kind, base_fd)) as kind_fd:
+            if name:
+                with closing(_open_private(name, kind_fd)):
+                    return path
+            return path.rstrip("/")
     except _NotOursError:
         message = (
             f"The {said} {quoted(path)} cannot be used: it, or the folder above it, is a link, a file, or"
@@ -118,7 +141,12 @@ class _NotOursError(Exception):
     """Something else is where the folder belongs."""
 
 
-def _data_folder() -> str:
+def data_folder() -> str:
+    """The folder that holds all of this where nobody names another one.
+
+    Raises:
+        RuntimeError: the user has no home.
+    """
     folder = os.environ.get(DATA_DIR_VARIABLE)
     if folder:
         return os.path.expanduser(folder)

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from nodes.execute_tools.secrets.hints import hinted, told
 from nodes.execute_tools.secrets.keys import SECRET_WORDS, looks_secret, names_a_literal
 
 _LONGEST_PREFIX: Final = 60
@@ -15,6 +16,8 @@ _LONGEST_PREFIX: Final = 60
 
 _LONG_VALUE: Final = 64
 """Characters of a value from which on no further names are looked for in it."""
+
+_HINTED_WORDS: Final = hinted(((word, word) for word in SECRET_WORDS), ("pass", "key"))
 
 _NAME_CHARACTERS: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
 
@@ -46,7 +49,7 @@ _ATTRIBUTES = re.compile(r"[A-Za-z_]\w*+(?:\.[A-Za-z_]\w*+)+")
 
 def has_secret_word(folded: str) -> bool:
     """Whether a lower-case text holds a word that a secret's name is made of."""
-    return any(word in folded for word in SECRET_WORDS)
+    return next(told(_HINTED_WORDS, folded), None) is not None
 
 
 def fold(text: str) -> str:
@@ -59,7 +62,7 @@ def fold(text: str) -> str:
 
 def assignment_spans(text: str, folded: str) -> Iterator[tuple[int, int]]:
     """Where the literals under secret names stand. `folded` is the same text in lower case."""
-    for word in SECRET_WORDS:
+    for word in told(_HINTED_WORDS, folded):
         at = folded.find(word)
         while at >= 0:
             end, span = _assigned(text, at, at + len(word))

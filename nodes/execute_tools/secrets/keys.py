@@ -30,6 +30,8 @@ _SECRET_KEY = re.compile(
     r"|cookie",
     re.IGNORECASE,
 )
+_SECRET_STEM = re.compile(r"pass|secret|token|key|auth|bearer|credential|cookie", re.IGNORECASE)
+"""Stands in whatever the two patterns beside it find."""
 _MEASURE = re.compile(
     r"tokeni[sz]\w*|(?:max|min|num)_?tokens?|token_?(?:count|limit|budget|usage|type|id)\w*"
     r"|(?<!access_)(?<!refresh_)(?<!auth_)(?<!api_)(?<!bearer_)tokens(?![a-z])",
@@ -98,6 +100,8 @@ LONGEST: Final = 4096
 
 def is_secret_key(name: str) -> bool:
     """Whether a value under this name is a secret, whatever it looks like."""
+    if not _SECRET_STEM.search(name):
+        return False
     return bool(_SECRET_KEY.search(_MEASURE.sub("", name))) and not _FILE_NAME.search(name)
 
 

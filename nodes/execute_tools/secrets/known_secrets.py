@@ -5,6 +5,7 @@ import html
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Final
 from urllib.parse import quote, quote_plus, unquote
 
@@ -63,6 +64,7 @@ def forms_of(values: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(found, key=lambda form: (-len(form), form)))
 
 
+@lru_cache(maxsize=1024)  # names, never values: a run asks about the same ones at every step
 def _is_secret_variable(name: str) -> bool:
     if name.upper() in _NO_SECRET:
         return False

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from nodes.execute_tools.secrets.hints import hinted, told
 from nodes.execute_tools.secrets.key_blocks import key_block_spans
 from nodes.execute_tools.secrets.keys import is_filler, is_plain, looks_secret
 
@@ -23,7 +24,7 @@ _TOKEN_BYTES: Final = bytes(
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Shape:
     """What a kind of secret looks like. The pattern's group `secret` is what is taken out.
 
@@ -41,11 +42,12 @@ class Shape:
 
 def shape_spans(text: str, folded: str) -> Iterator[tuple[int, int]]:
     """Where secrets with a known shape stand. `folded` is the same text in lower case."""
-    tokens = _long_tokens(text)
-    for shape in SHAPES if tokens else _LOOSE:
-        where = folded if shape.folded else text if shape.loose else tokens
-        if not any(word in where for word in shape.words):
-            continue
+    shapes = dict.fromkeys(told(_FOLDED_WORDS, folded))
+    if tokens := _long_tokens(text):
+        shapes.update(dict.fromkeys(told(_TOKEN_WORDS, tokens)))
+    if "://" in text:
+        shapes[_URL_LOGIN] = None
+    for shape in shapes:
         searched = folded if shape.folded else text
         for found in shape.pattern.finditer(searched):
             start, end = found.span("secret")
@@ -57,6 +59,8 @@ def shape_spans(text: str, folded: str) -> Iterator[tuple[int, int]]:
 
 def url_password(value: str) -> str:
     """The password in a URL that is the whole value, as it is written there, or ""."""
+    if "://" not in value:
+        return ""
     found = _URL_LOGIN.pattern.search(value)
     return found["secret"].partition(":")[2] if found and _is_url_login(found["secret"]) else ""
 
@@ -253,4 +257,10 @@ SHAPES: Final = (
 )
 """All shapes but blocks of keys, which `key_blocks` finds."""
 
-_LOOSE: Final = tuple(shape for shape in SHAPES if shape.loose)
+_FOLDED_WORDS: Final = hinted(
+    ((word, shape) for shape in SHAPES if shape.folded for word in shape.words),
+    ("password", "pwd", "auth", "key=", "sig"),
+)
+_TOKEN_WORDS: Final = hinted(
+    ((word, shape) for shape in SHAPES if not shape.loose for word in shape.words), ("_", ".", "-")
+)

@@ -26,10 +26,11 @@ def merge_module(draft: MergeDraft, *, methods: bool) -> None:
     conditional = _conditional_names(draft.source)
     attributes = methods or all(_is_assignment(unit) for unit in draft.block.units)
     shown_only = _demonstrations(draft)
+    shown = frozenset(shown_only)
     own = []
     for unit in draft.block.units:
         namesake = known.get(unit.key)
-        if unit in shown_only or (attributes and _merge_lone_attribute(draft, unit)):
+        if unit in shown or (attributes and _merge_lone_attribute(draft, unit)):
             continue
         if unit.kind in _DEFINITIONS and namesake is None and unit.key in conditional:
             draft.refusals.append(
@@ -61,10 +62,9 @@ def _is_lone_method(unit: Unit, namesake: Unit | None, *, methods: bool) -> bool
 
 def _merge_lone_attribute(draft: MergeDraft, unit: Unit) -> bool:
     """Replace the attribute of a class that stands outside of it; False where it is an assignment of the module."""
-    if not _is_assignment(unit) or any(each.key == unit.key for each in draft.source.units):
+    if not _is_assignment(unit) or unit.key in draft.source.names:
         return False
-    homes = [home for home in draft.source.units if home.kind is UnitKind.CLASS]
-    found = [home for home in homes if any(each.key == unit.key for each in draft.source.members(home))]
+    found = [home for home, _times in draft.source.holders.get(unit.key, ())]
     if len(found) == 1:
         members = draft.source.members(found[0])
         _merge_body(draft, Body(members, members[0].indent, f"{found[0].key}."), [unit])
@@ -80,23 +80,28 @@ def _demonstrations(draft: MergeDraft) -> list[Unit]:
     loose = [unit for unit in units if unit.kind is UnitKind.OTHER]
     if not loose or _is_complete(draft, Body(draft.source.units), units):
         return []
-    shown: list[Unit] = []
+    users_of: dict[str, list[Unit]] = {}
+    for unit in units:
+        for name in _names_in(unit):
+            users_of.setdefault(name, []).append(unit)
+    shown: dict[Unit, None] = {}
+    aside = set(loose)
     for unit in reversed(units):
-        users = [each for each in units if each is not unit and _uses_any(each, {unit.key})]
-        if _is_assignment(unit) and unit.key not in known and users and all(each in [*loose, *shown] for each in users):
-            shown.append(unit)
-    return shown[::-1]
+        users = [each for each in users_of.get(unit.key, ()) if each is not unit]
+        if _is_assignment(unit) and unit.key not in known and users and aside.issuperset(users):
+            shown[unit] = None
+            aside.add(unit)
+    return list(shown)[::-1]
 
 
 def _merge_lone_method(draft: MergeDraft, unit: Unit, namesake: Unit | None) -> bool:
     """Replace a method that stands outside of its class; False where it is not a method after all."""
-    classes = [(home, draft.source.members(home)) for home in draft.source.units if home.kind is UnitKind.CLASS]
-    homes = [(home.key, members) for home, members in classes if [each.key for each in members].count(unit.key) == 1]
+    homes = [home for home, times in draft.source.holders.get(unit.key, ()) if times == 1]
     if len(homes) == 1:
-        [(name, members)] = homes
-        _merge_body(draft, Body(members, members[0].indent, f"{name}."), [unit])
+        members = draft.source.members(homes[0])
+        _merge_body(draft, Body(members, members[0].indent, f"{homes[0].key}."), [unit])
     elif homes:
-        names = ", ".join(name for name, _members in homes[:_SHOWN_NAMES])
+        names = ", ".join(home.key for home in homes[:_SHOWN_NAMES])
         draft.refusals.append(f"{len(homes)} classes have a method {unit.key} ({names}); give the class line too.")
     elif is_method(unit.node) and namesake is None and (meant := _meant_class(draft)):
         members = draft.source.members(meant)
@@ -225,8 +230,12 @@ def _is_assignment(unit: Unit) -> bool:
 
 
 def _uses_any(unit: Unit, names: Collection[str]) -> bool:
+    return not _names_in(unit).isdisjoint(names)
+
+
+def _names_in(unit: Unit) -> set[str]:
     inner = (each for node in unit.nodes for each in ast.walk(node))
-    return any(isinstance(each, ast.Name) and each.id in names for each in inner)
+    return {each.id for each in inner if isinstance(each, ast.Name)}
 
 
 def _documented(members: Sequence[Unit]) -> bool:

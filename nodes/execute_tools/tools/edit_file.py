@@ -27,8 +27,8 @@ class EditFileArguments(ToolArguments):
 
     path: FilePath
     old_str: str = Field(description='Exact text to replace; "" creates a new file.')
-    new_str: str = Field(description="Text to put in its place.")
-    replace_all: bool = Field(default=False, description="Replace every occurrence.")
+    new_str: str
+    replace_all: bool = False
 
 
 class Replacement(NamedTuple):

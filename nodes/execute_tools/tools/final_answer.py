@@ -13,7 +13,7 @@ class FinalAnswerArguments(ToolArguments):
     """The answer; its value is checked against the user's schema where one was given, before this tool runs."""
 
     answer: str = Field(description="What was done or found, for the user.")
-    value: Any = Field(default=None, description="Structured result, where one was asked for.")
+    value: Any = Field(default=None, description="Structured result, if asked for.")
 
 
 @tool(effect=Effect.NONE, terminal=True)

@@ -29,7 +29,7 @@ class GlobFilesArguments(ToolArguments):
 
 @tool(effect=Effect.READ, path_fields=("path",))
 def glob_files(context: ToolContext, arguments: GlobFilesArguments) -> ToolOutput:
-    """Find files by name pattern; what .gitignore names is left out."""
+    """Find files below a directory by name, but for what .gitignore names."""
     glob = parse_glob(arguments.pattern)
     if glob is None:
         message = f"The pattern is too long or has too many alternatives; at most {MAX_PATTERN_CHARACTERS} characters."

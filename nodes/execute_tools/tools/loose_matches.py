@@ -91,15 +91,16 @@ def _without_trailing_blanks(lines: _Lines, wanted: str) -> Iterator[Spot]:
     sought = "\n".join(line.rstrip(_BLANKS) for line in wanted_lines)
     ends_line = wanted_lines[-1] != wanted_lines[-1].rstrip(_BLANKS)
     plain = "\n".join(lines.bare)
-    plain += "" if plain.endswith("\n") else "\n"
+    if ends_line or not plain.endswith("\n"):
+        plain += "\n"
+    needle = f"{sought}\n" if ends_line else sought
     starts = [0, *accumulate(len(line) + 1 for line in lines.bare)]
-    at = plain.find(sought)
+    at = plain.find(needle)
     while at >= 0:
         first, last = (bisect_right(starts, place) - 1 for place in (at, at + len(sought)))
         end_column = at + len(sought) - starts[last]
-        if not ends_line or end_column == len(lines.bare[last]):
-            yield lines.spot(first, at - starts[first], last, None if ends_line else end_column)
-        at = plain.find(sought, at + 1)
+        yield lines.spot(first, at - starts[first], last, None if ends_line else end_column)
+        at = plain.find(needle, at + 1)
 
 
 def _moved(lines: _Lines, wanted: str) -> Iterator[tuple[Spot, _Shift]]:

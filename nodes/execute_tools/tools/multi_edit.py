@@ -20,8 +20,8 @@ class TextEdit(ToolArguments):
     """Which text, and what to put in its place."""
 
     old_str: str = Field(description="Exact text to replace.")
-    new_str: str = Field(description="Text to put in its place.")
-    replace_all: bool = Field(default=False, description="Replace every occurrence.")
+    new_str: str
+    replace_all: bool = False
 
 
 class MultiEditArguments(ToolArguments):

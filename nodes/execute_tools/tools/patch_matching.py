@@ -5,8 +5,10 @@ at their starts. Source: OpenAI's apply_patch. Unlike there, a hunk that fits in
 place would be a guess. What "@@" lines lead to is the block below them, which is indented deeper.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from itertools import accumulate, islice
+from typing import Final, NamedTuple, TypeAlias
 
 from nodes.execute_tools.environment.failures import quoted
 from nodes.execute_tools.tools.nearest_lines import nearest_regions
@@ -53,20 +55,30 @@ class _File:
         self.ended = text.split("\n")
         self.ended = [f"{line}\n" for line in self.ended[:-1]] + self.ended[-1:] * bool(self.ended[-1])
         self.lines = [line.removesuffix("\n").removesuffix("\r") for line in self.ended]
+        self._joined: dict[_Key, tuple[str, list[int]]] = {}
+
+    def joined(self, key: "_Key") -> tuple[str, list[int]]:
+        """All lines in the form that `key` gives them, each after a line break, and where each of these stands."""
+        if key not in self._joined:
+            lines = [key(line) for line in self.lines]
+            text = "".join(f"\n{line}" for line in lines) + "\n"
+            self._joined[key] = text, [0, *accumulate(len(line) + 1 for line in lines)]
+        return self._joined[key]
 
 
 class _Found(NamedTuple):
     """The first line of a hunk's place, counted from 0, and the form in which it was found there."""
 
     start: int
-    key: Callable[[str], str]
+    key: "_Key"
 
 
 def _exact(line: str) -> str:
     return line
 
 
-_KEYS: Final[tuple[Callable[[str], str], ...]] = (_exact, str.rstrip, str.strip)
+_Key: TypeAlias = Callable[[str], str]
+_KEYS: Final[tuple[_Key, ...]] = (_exact, str.rstrip, str.strip)
 
 
 # --- Finding the place
@@ -84,11 +96,11 @@ def _place(file: _File, hunk: Hunk, done: int, path: str) -> _Found | PatchError
         for key in _KEYS:
             if _starts_at(file.lines, hunk.old, last, key):
                 return _Found(last, key)
-    blocks = [(max(start, done), end) for start, end in scopes]
+    blocks = [(max(start, done), end) for start, end in _united(scopes)]
     below = [(max(min(start for start, _ in scopes), done), len(file.lines))]
     for within in (blocks, below):
         for key in _KEYS:
-            places = _distinct(_places(file.lines, hunk.old, within, key))
+            places = list(islice(_places(file, hunk.old, within, key), LISTED_PLACES + 1))
             if len(places) == 1:
                 return _Found(places[0], key)
             if places:
@@ -96,14 +108,15 @@ def _place(file: _File, hunk: Hunk, done: int, path: str) -> _Found | PatchError
     return _miss(file, hunk, done, path)
 
 
-def _distinct(places: Iterable[int]) -> list[int]:
-    """The first of them without repeats, in order, and one more than is shown where there are more."""
-    found: dict[int, None] = {}
-    for place in places:
-        found[place] = None
-        if len(found) > LISTED_PLACES:
-            break
-    return sorted(found)
+def _united(scopes: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The scopes, which come in the order of their starts, without overlaps: each line is looked at once."""
+    united: list[tuple[int, int]] = []
+    for start, end in scopes:
+        if united and start <= united[-1][1]:
+            united[-1] = united[-1][0], max(end, united[-1][1])
+        else:
+            united.append((start, end))
+    return united
 
 
 def _scopes(file: _File, headers: Sequence[str]) -> list[tuple[int, int]] | str:
@@ -113,14 +126,19 @@ def _scopes(file: _File, headers: Sequence[str]) -> list[tuple[int, int]] | str:
     """
     scopes = [(0, len(file.lines))]
     ends = _block_ends(file.lines) if headers else []
+    within, done = scopes, ("", scopes[:0])
     for header in headers:
+        if (header, within) == done:
+            continue
+        done = header, within
         for fits in (_equals, _equals_stripped, _begins_with):
-            found = [at for start, end in scopes for at in range(start, end) if fits(file.lines[at], header)]
+            found = [at for start, end in within for at in range(start, end) if fits(file.lines[at], header)]
             if found:
                 break
         else:
             return header
-        scopes = [(at, ends[at]) for at in dict.fromkeys(found)]
+        scopes = [(at, ends[at]) for at in found]
+        within = _united(scopes)
     return scopes
 
 
@@ -170,18 +188,18 @@ def _place_of_addition(
     return PatchError(hunk.line, message)
 
 
-def _places(
-    lines: Sequence[str], old: Sequence[str], scopes: Iterable[tuple[int, int]], key: Callable[[str], str]
-) -> Iterator[int]:
-    """Where the old lines stand, beginning inside one of the scopes; a place may come twice."""
-    wanted = "\n" + "\n".join(map(key, old)) + "\n"
+def _places(file: _File, old: Sequence[str], scopes: Iterable[tuple[int, int]], key: _Key) -> Iterator[int]:
+    """Where the old lines stand, in order, beginning inside one of the scopes, which are in order and apart."""
+    text, starts = file.joined(key)
+    wanted = "".join(f"\n{key(line)}" for line in old) + "\n"
     for start, end in scopes:
-        text = "\n" + "\n".join(map(key, lines[start : end + len(old) - 1])) + "\n"
-        at, line, seen = text.find(wanted), start, 0
+        if start >= end:
+            continue
+        last = starts[min(end + len(old) - 1, len(file.lines))] + 1
+        at = text.find(wanted, starts[start], last)
         while at >= 0:
-            line, seen = line + text.count("\n", seen, at), at
-            yield line
-            at = text.find(wanted, at + 1)
+            yield bisect_left(starts, at)
+            at = text.find(wanted, at + 1, last)
 
 
 def _starts_at(lines: Sequence[str], old: Sequence[str], start: int, key: Callable[[str], str]) -> bool:

@@ -4,8 +4,9 @@ import ast
 import io
 import re
 import tokenize
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
@@ -66,9 +67,30 @@ class PythonText:
     units: tuple[Unit, ...]
     comments: Mapping[int, str]
     frozen: frozenset[int]
+    _members: dict[ast.stmt, tuple[Unit, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def members(self, unit: Unit) -> tuple[Unit, ...]:
         """The units in the body of a class; none where the body stands on the line of the header."""
+        if unit.node not in self._members:
+            self._members[unit.node] = self._read_members(unit)
+        return self._members[unit.node]
+
+    @cached_property
+    def holders(self) -> Mapping[str, tuple[tuple[Unit, int], ...]]:
+        """For each name the top-level classes with members of that name, in order, and how many each of them has."""
+        found: dict[str, list[tuple[Unit, int]]] = {}
+        for home in self.units:
+            if home.kind is UnitKind.CLASS:
+                for key, times in Counter(member.key for member in self.members(home)).items():
+                    found.setdefault(key, []).append((home, times))
+        return {key: tuple(homes) for key, homes in found.items()}
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The names of its top-level units."""
+        return frozenset(unit.key for unit in self.units)
+
+    def _read_members(self, unit: Unit) -> tuple[Unit, ...]:
         body = unit.node.body if isinstance(unit.node, ast.ClassDef) else []
         if not body or self.lines[body[0].lineno - 1].encode()[: body[0].col_offset].strip():
             return ()

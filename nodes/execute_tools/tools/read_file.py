@@ -18,8 +18,8 @@ class ReadFileArguments(ToolArguments):
     """Which lines of which file."""
 
     path: FilePath
-    start_line: int = Field(default=1, ge=1, description="First line, from 1.")
-    limit: int = Field(default=MAX_LINES, ge=1, le=MAX_LINES, description="Number of lines.")
+    start_line: int = Field(default=1, ge=1)
+    limit: int = Field(default=MAX_LINES, ge=1, le=MAX_LINES, description="Lines to read.")
 
 
 @tool(effect=Effect.READ, path_fields=("path",))

@@ -58,9 +58,9 @@ class SearchFilesArguments(ToolArguments):
     path: FolderPath = "."
     glob: str = Field(default="", description="Only in files such as *.py.")
     literal: bool = Field(default=False, description="The pattern is plain text.")
-    ignore_case: bool = Field(default=False, description="Upper and lower case are the same.")
-    context_lines: int = Field(default=0, ge=0, le=3, description="Lines to show around each match.")
-    max_results: int = Field(default=50, ge=1, le=MAX_RESULTS, description="Number of matches.")
+    ignore_case: bool = Field(default=False)
+    context_lines: int = Field(default=0, ge=0, le=3)
+    max_results: int = Field(default=50, ge=1, le=MAX_RESULTS)
 
 
 class _Found(NamedTuple):
@@ -74,7 +74,7 @@ Wanted = Callable[[str], bool]
 
 @tool(effect=Effect.READ, path_fields=("path",))
 def search_files(context: ToolContext, arguments: SearchFilesArguments) -> ToolOutput:
-    """Search the text of files; what .gitignore names is left out."""
+    """Search the text of a file, or of those below a directory but for what .gitignore names."""
     glob = parse_glob(arguments.glob or "**")
     problem = _problem(arguments, glob)
     if problem or glob is None:

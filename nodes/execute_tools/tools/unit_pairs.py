@@ -32,10 +32,12 @@ def pair_units(olds: Sequence[Unit], news: Sequence[Unit]) -> Pairing:
     """
     pairs: list[UnitPair] = []
     ambiguous: list[str] = []
-    for key in dict.fromkeys(unit.key for unit in news if unit.key):
-        old, new = _named(olds, key), _named(news, key)
+    known, given = _by_name(olds), _by_name(news)
+    for key in filter(None, given):
+        old, new = known.get(key, []), given[key]
         if old and len(old) != len(new):
-            new = [unit for unit in new if all(unit.meaning != known.meaning for known in old)]
+            said = {unit.meaning for unit in old}
+            new = [unit for unit in new if unit.meaning not in said]
             if len(new) > (1 if len(old) == 1 else 0):
                 ambiguous.append(key)
                 continue
@@ -83,5 +85,8 @@ def _code(unit: Unit, like: Unit) -> str:
     return ast.dump(bare)
 
 
-def _named(units: Sequence[Unit], key: str) -> list[Unit]:
-    return [unit for unit in units if unit.key == key]
+def _by_name(units: Sequence[Unit]) -> dict[str, list[Unit]]:
+    named: dict[str, list[Unit]] = {}
+    for unit in units:
+        named.setdefault(unit.key, []).append(unit)
+    return named

@@ -2,19 +2,30 @@
 
 from collections import Counter
 from dataclasses import replace
-from typing import Self
+from typing import Annotated, Final, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, WithJsonSchema, model_validator
 
 from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from nodes.execute_tools.tools.arguments import ToolArguments
 from nodes.records import Effect, Plan, PlanStatus, PlanStep
 
+_STEPS: Final = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "properties": {"title": {"type": "string"}, "status": {"type": "string", "enum": [*PlanStatus]}},
+        "required": ["title"],
+        "additionalProperties": False,
+    },
+}
+"""What a model has to know of the steps; the schema of the records says it at three times the length."""
+
 
 class UpdatePlanArguments(ToolArguments):
     """The whole plan, in order."""
 
-    steps: tuple[PlanStep, ...] = Field(max_length=50, description="All steps, in order.")
+    steps: Annotated[tuple[PlanStep, ...], Field(max_length=50), WithJsonSchema(_STEPS)]
 
     @model_validator(mode="after")
     def _one_at_a_time(self) -> Self:

@@ -12,9 +12,7 @@ from graph.terminal.ending import (
     interruption,
     outcome_lines,
     result_as_json,
-    usage_lines,
 )
-from nodes.call_model.budget import APILimits
 from nodes.records import ChangeKind, FileChange, Outcome, OutcomeKind, Plan, PlanStep, StopReason
 
 DIFF = "--- a/a.py\n+++ b/a.py\n@@ -1,3 +1,3 @@\n same\n--- old\n+++ new\n\\ No newline at end of file\n"
@@ -73,25 +71,32 @@ def test_a_run_that_did_not_finish_says_why_and_how_to_go_on() -> None:
     assert [line.style for line in outcome_lines(budget)] == ["bold yellow", "dim", "dim", ""]
 
 
-def test_usage_is_told_where_a_model_was_called() -> None:
-    usage = {
-        "calls_in_current_turn": 3,
-        "input_tokens_in_current_turn": 12_345,
-        "output_tokens_in_current_turn": 67,
-        "seconds_in_current_turn": 8.91,
-        "cost_usd": None,
-    }
-    line = "usage: 3/10 calls, 12,345 tokens in, 67 out, 8.9 s"
-    assert list(usage_lines(usage, APILimits())) == [Line(line, "dim")]
-    assert list(usage_lines({**usage, "cost_usd": 0.01234}, APILimits())) == [Line(f"{line}, 0.0123 USD in all", "dim")]
-    assert list(usage_lines({}, APILimits())) == []
+def test_a_run_that_a_limit_ended_gives_the_account_of_its_model() -> None:
+    stopped = Outcome(
+        kind=OutcomeKind.BUDGET_STOP,
+        reason=StopReason.MAX_CALLS_PER_TURN,
+        message="Limit reached.",
+        account="Done: the fix.\n\nLeft: its test.",
+        how_to_go_on="Send another message.",
+    )
+    assert [line.text for line in outcome_lines(stopped)] == [
+        "BUDGET_STOP (max_calls_per_turn): Limit reached.",
+        "The model's own account:",
+        "  Done: the fix.",
+        "",
+        "  Left: its test.",
+        "How to go on: Send another message.",
+    ]
+    shown = json.loads(result_as_json(stopped, [], Plan(), "thread", {}, None))
+    assert shown["outcome"]["account"] == "Done: the fix.\n\nLeft: its test."
 
 
 def test_a_result_is_one_object_on_one_line_of_ascii() -> None:
     outcome = Outcome(
         kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="é\u202e", usage={"total_calls": 1}
     )
-    text = result_as_json(outcome, [CHANGE], Plan(steps=(PlanStep(title="x"),)), "thread", "/data/é")
+    used = {"steps": [{"step": 1}], "compactions": []}
+    text = result_as_json(outcome, [CHANGE], Plan(steps=(PlanStep(title="x"),)), "thread", used, "/data/é")
     assert text.isascii()
     assert text.isprintable()
     assert json.loads(text) == {
@@ -99,6 +104,8 @@ def test_a_result_is_one_object_on_one_line_of_ascii() -> None:
         "changes": [CHANGE.model_dump(mode="json")],
         "plan": {"steps": [{"title": "x", "status": "pending"}]},
         "usage": {"total_calls": 1},
+        "steps": [{"step": 1}],
+        "compactions": [],
         "thread_id": "thread",
         "log": "/data/é",
     }
@@ -106,12 +113,12 @@ def test_a_result_is_one_object_on_one_line_of_ascii() -> None:
 
 def test_a_result_without_a_log_says_so() -> None:
     done = Outcome(kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="Done.")
-    assert json.loads(result_as_json(done, [], Plan(), "thread", None))["log"] is None
+    assert json.loads(result_as_json(done, [], Plan(), "thread", {}, None))["log"] is None
 
 
 def test_a_result_names_the_command_that_goes_on_where_there_is_one() -> None:
     stopped = Outcome(kind=OutcomeKind.BUDGET_STOP, reason=StopReason.CANCELLED, message="x")
-    shown = [result_as_json(stopped, [], Plan(), "thread", None, resume) for resume in ("resume it", None)]
+    shown = [result_as_json(stopped, [], Plan(), "thread", {}, None, resume) for resume in ("resume it", None)]
     assert [json.loads(each).get("resume", "none") for each in shown] == ["resume it", "none"]
 
 

@@ -1,11 +1,21 @@
 """What the options mean to a run."""
 
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
+from graph import cli
 from graph.context import MAX_CALLS_PER_TURN_LIMIT, AgentContext
-from graph.terminal.options import MIN_CALLS_PER_SESSION, Role, program_problem, settings_of, unreachable_host
+from graph.terminal.options import (
+    MIN_CALLS_PER_SESSION,
+    Options,
+    Role,
+    fallback_problem,
+    program_problem,
+    settings_of,
+    unreachable_host,
+)
 from nodes.execute_tools.policy.roles import BUILT_IN_ROLES
 
 
@@ -93,3 +103,69 @@ def test_what_is_not_one_program_is_told_with_the_remedy(entry: str, problem: st
 )
 def test_a_private_host_has_to_be_an_allowed_one(private: list[str], hosts: list[str], found: str | None) -> None:
     assert unreachable_host(private, hosts) == found
+
+
+SPENDING = {
+    "max_cost_usd": ("--max-cost-usd", "0.5", 0.5),
+    "max_cost_usd_per_day": ("--max-cost-usd-per-day", "2", 2.0),
+    "max_tokens_per_day": ("--max-tokens-per-day", "1000000", 1_000_000),
+    "window_tokens": ("--window-tokens", "16384", 16_384),
+}
+
+
+@pytest.fixture
+def chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Options]:
+    """The options with which the command line starts runs, none of which it does."""
+    started: list[Options] = []
+
+    def start(options: Options, *_: object, **__: object) -> int:
+        started.append(options)
+        return 0
+
+    monkeypatch.setattr(cli, "_start", start)
+    monkeypatch.chdir(tmp_path)
+    return started
+
+
+@pytest.mark.parametrize("order", [0, 1])
+def test_what_limits_spending_can_be_said_on_the_command_line(chosen: list[Options], order: int) -> None:
+    words = [word for option, text, _ in SPENDING.values() for word in (option, text)]
+    more = ["--fallback", "gpt-x", "--fallback", "m @ https://llm.test/v1", "--no-wrap-up"]
+    lines = (["Fix it", *words, *more], [*words, *more, "chat"])
+    assert cli.main(lines[order]) == 0
+    (options,) = chosen
+    context = AgentContext(**options.settings)
+    assert {name: getattr(context, name) for name in SPENDING} == {name: said[2] for name, said in SPENDING.items()}
+    assert context.fallback_models == ("gpt-x", "m @ https://llm.test/v1")
+    assert context.wrap_up is False
+    assert set(options.given) == {"--fallback", "--wrap-up", *(option for option, _, _ in SPENDING.values())}
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--max-cost-usd", "0"], "greater than or equal to 0.0001"),
+        (["--max-cost-usd-per-day", "0"], "greater than or equal to 0.0001"),
+        (["--max-tokens-per-day", "0"], "greater than or equal to 1"),
+        (["--max-tokens-per-day", str(2**53 + 1)], "less than or equal to 9007199254740992"),
+        (["--window-tokens", "1023"], "greater than or equal to 1024"),
+        (["--fallback", "x @ y"], "Fallback model 1 has no address after the @"),
+        (["--model", "m", "--fallback", "m"], "Fallback model 1 (m) is in the list already"),
+    ],
+)
+def test_what_no_run_can_have_is_said_at_once(
+    chosen: list[Options], capsys: pytest.CaptureFixture[str], words: list[str], problem: str
+) -> None:
+    assert cli.main(["Fix it", *words]) == 2
+    assert problem in capsys.readouterr().err
+    assert chosen == []
+
+
+def test_fallbacks_that_can_be_asked_are_no_problem() -> None:
+    assert fallback_problem("gpt-x", None, ["local", "gpt-x @ https://llm.test/v1"]) is None
+
+
+@pytest.mark.parametrize(("word", "kept"), [("--wrap-up", True), ("--no-wrap-up", False)])
+def test_the_second_name_of_a_switch_may_stand_after_a_command(chosen: list[Options], word: str, kept: bool) -> None:
+    assert cli.main(["chat", word]) == 0
+    assert chosen[0].settings == {"wrap_up": kept}

@@ -13,11 +13,14 @@ from graph.events import (
     Alerted,
     Asked,
     CallsRead,
+    Compacted,
     Denied,
     Ended,
     Event,
+    FellBack,
     HealingBegan,
     LoopOverridden,
+    Paid,
     Rescued,
     StepDone,
     Text,
@@ -170,6 +173,10 @@ def test_debug_tells_calls_results_and_refused_paths_as_json_without_secrets() -
     assert shown.debug[5]["response"] == {"ok": True, "data": {"lines_shown": 2}}
 
 
+CLEARED = "older results are no longer shown to the model"
+PAID = Paid(1, "reply", "gpt-x", 10, 2, 0, None, 0.5)
+
+
 @pytest.mark.parametrize(
     ("event", "line"),
     [
@@ -177,7 +184,13 @@ def test_debug_tells_calls_results_and_refused_paths_as_json_without_secrets() -
             HealingBegan(2, (PAREN,)),
             "… that reply cannot be used (MISSING_CLOSING_PAREN in line 1): asking again, attempt 2",
         ),
+        (Waiting(0.35753, "Busy."), "… Busy. Trying again in 0.4 s"),
         (Waiting(0.5, "It says:\ntoo many requests."), "… It says: too many requests. Trying again in 0.5 s"),
+        (
+            FellBack("gpt-x at llm.test", "local", "The endpoint:\nbusy."),
+            "… The endpoint: busy. Asking local instead of gpt-x at llm.test",
+        ),
+        (Compacted(1, "cleared", 13_400, 6_900), f"… {CLEARED}: 13,400 -> 6,900 tokens"),
         (Rescued((READ,)), "… that was a call in another form: it is read as it is"),
         (
             LoopOverridden((OverrideConstraint(signature="s", tool="read_file", target="a.py", repeats=3),)),
@@ -190,6 +203,14 @@ def test_debug_tells_calls_results_and_refused_paths_as_json_without_secrets() -
 )
 def test_other_events_are_a_line_at_most(event: Event, line: str) -> None:
     assert Shown().show(Text("Hm"), event).out == f"mendgraph: Hm\n{line}\n".replace("\n\n", "\n")
+
+
+def test_what_a_call_used_is_no_line_and_ends_none() -> None:
+    shown = Shown().show(Text("Hm"), PAID, Text(", yes."), ENDED)
+    assert shown.out == "mendgraph: Hm, yes.\n"
+    assert shown.view.account.paid == [PAID]
+    shown.view.begin()
+    assert (shown.view.account.paid, shown.view.account.unpriced) == ([], ["gpt-x"])
 
 
 def test_an_implied_call_is_not_shown() -> None:
@@ -278,6 +299,11 @@ def test_what_a_run_has_to_do_without_is_told_once() -> None:
     assert shown.out == (
         "! no commands: there is no bubblewrap\n! no log of this run: it lies inside\n! no log of this run: another\n"
     )
+
+
+def test_what_is_not_in_the_spending_book_is_told_once() -> None:
+    trouble = unavailable("spending.unbooked", "The disk is full.")
+    assert Shown().show(trouble, trouble, ENDED).out == "! not in the spending book: The disk is full.\n"
 
 
 def test_a_warning_is_shown_down_to_its_remedy() -> None:

@@ -1,28 +1,23 @@
 """Turns at a terminal: one task or a chat, on a scripted model in a real workspace."""
 
 import asyncio
-import io
 import json
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from graph.context import AgentContext
 from graph.terminal.exit_codes import ExitCode
-from graph.terminal.screen import Display, Screen
-from graph.terminal.turns import Setup, chat, edits_in_blocks, run_once
+from graph.terminal.turns import chat, edits_in_blocks, run_once
 from nodes.call_model.model import Call
 from nodes.records import ModelReply, ProviderErrorKind, ProviderFailure
-from tests.doubles.replies import Message, Say
 from tests.doubles.scripted_model import ScriptedModel
+from tests.graph.terminal.played_terminal import BUG, READ, Terminal
 
-BUG = "def add(a, b):\n    return a - b\n"
-READ = 'tool: read_file({"path": "calc.py"})'
 FIX = 'tool: edit_file({"path": "calc.py", "old_str": "a - b", "new_str": "a + b"})'
 COMMENT = 'tool: edit_file({"path": "calc.py", "old_str": "a + b", "new_str": "a + b  # sum"})'
 DOWN = ProviderFailure(kind=ProviderErrorKind.AUTHENTICATION, message="The endpoint refuses the key.")
@@ -66,53 +61,10 @@ class InterruptedLate(ScriptedModel):
         return self.complete(call, on_text)
 
 
-class Terminal:
-    """A workspace with a bug, and everything that the terminal shows."""
-
-    def __init__(self, root: Path, script: Sequence[Message | ProviderFailure | str], **options: Any) -> None:
-        self.calc, self.thread_id = root / "calc.py", root.name
-        self.calc.write_text(BUG, encoding="utf-8")
-        self._files = (io.StringIO(), io.StringIO())
-        out, err = (Screen(Console(file=file)) for file in self._files)
-        kind = options.pop("model", ScriptedModel)
-        lines: Iterator[str] = iter(options.pop("lines", ()))
-        said = options.pop("said", None)
-        self.asked: list[str] = []
-        self.setup = Setup(
-            context=AgentContext(workspace=str(root), protocol="text", **options.pop("context", {})),
-            display=Display(out, err, **options),
-            next_line=lambda prompt: self._read(prompt, lines),
-            ask=None if said is None else lambda prompt: self._read(prompt, iter([said])),
-            find_log=self._find_log,
-            session_options={
-                "model": kind([Say(line) if isinstance(line, str) else line for line in script]),
-                "thread_id": self.thread_id,
-            },
-        )
-
-    def _read(self, prompt: str, lines: Iterator[str]) -> str:
-        self.asked.append(prompt)
-        for line in lines:
-            return line
-        raise EOFError
-
-    def _find_log(self, thread_id: str) -> str:
-        assert thread_id == self.thread_id
-        return "/data/audit\x1b.jsonl"
-
-    @property
-    def out(self) -> str:
-        return self._files[0].getvalue()
-
-    @property
-    def err(self) -> str:
-        return self._files[1].getvalue()
-
-
 def test_a_task_is_worked_on_before_the_eyes_of_its_owner(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, [f"I look.\n{READ}", FIX, "It adds now."])
     assert run_once(terminal.setup, "Fix add") is ExitCode.FINISHED
-    *lines, usage = terminal.out.splitlines()
+    *lines, usage, _, _, _, _, _ = terminal.out.splitlines()
     assert lines == [
         "mendgraph: I look.",
         "→ read_file calc.py  2 lines",
@@ -158,7 +110,7 @@ def test_json_is_one_object(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, [f"I look.\n{FIX}", "Done."], as_json=True)
     assert run_once(terminal.setup, "Fix add") is ExitCode.FINISHED
     shown = json.loads(terminal.out)
-    assert set(shown) == {"outcome", "changes", "plan", "usage", "thread_id", "log"}
+    assert set(shown) == {"outcome", "changes", "plan", "usage", "steps", "compactions", "thread_id", "log"}
     assert (shown["outcome"]["kind"], shown["changes"][0]["path"]) == ("FINISHED", "calc.py")
     assert (shown["log"], shown["thread_id"]) == ("/data/audit\x1b.jsonl", terminal.thread_id)
     assert terminal.err == "→ edit_file calc.py  1 replacement\n"

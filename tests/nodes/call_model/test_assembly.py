@@ -108,7 +108,7 @@ def test_a_word_that_does_not_say_so_is_no_complete_reply(said: str) -> None:
 
 def test_what_an_endpoint_claims_fits_into_a_checkpoint() -> None:
     assembly = ReplyAssembly(finish_reason="stop")
-    assembly.add_usage({"input_tokens": 10**30, "output_tokens": -5})
+    assembly.add_usage({"prompt_tokens": 10**30, "completion_tokens": -5}, {})
     assert (assembly.input_tokens, assembly.output_tokens) == (MOST_TOKENS, 0)
 
 
@@ -120,19 +120,45 @@ def test_without_a_finish_reason_there_is_no_reply() -> None:
 
 
 @pytest.mark.parametrize(
-    ("usage", "counts"),
+    ("usage", "timings", "counts"),
     [
-        ({"input_tokens": 7, "output_tokens": 3, "input_token_details": {"cache_read": 5}}, (7, 3, 5)),
-        ({"input_tokens": None, "input_token_details": None}, (0, 0, 0)),
-        ({"input_tokens": -7, "output_tokens": -3, "input_token_details": {"cache_read": -5}}, (0, 0, 0)),
+        ({"prompt_tokens": 7, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 5}}, {}, (7, 3, 5)),
+        ({"input_tokens": 7, "output_tokens": 3, "cache_read_input_tokens": 5}, {}, (7, 3, 5)),
+        ({"prompt_tokens": 7, "completion_tokens": 3, "prompt_cache_hit_tokens": 5}, {}, (7, 3, 5)),
+        ({"prompt_tokens": 7, "completion_tokens": 3}, {"cache_n": 5, "prompt_n": 2}, (7, 3, 5)),
+        ({"prompt_tokens": 7, "prompt_tokens_details": {"cached_tokens": 9}}, {}, (7, 0, 7)),
+        ({"prompt_tokens": None, "prompt_tokens_details": None}, {}, (0, 0, 0)),
+        ({"prompt_tokens": -7, "completion_tokens": -3, "prompt_tokens_details": {"cached_tokens": -5}}, {}, (0, 0, 0)),
+        ({"prompt_tokens": "many", "completion_tokens": [3], "prompt_tokens_details": "x"}, {}, (0, 0, 0)),
+        ({"prompt_tokens": float("nan"), "completion_tokens": float("inf")}, {}, (0, MOST_TOKENS, 0)),
     ],
 )
-def test_usage_never_gives_budget_back(usage: dict[str, Any], counts: tuple[int, int, int]) -> None:
+def test_usage_never_gives_budget_back(
+    usage: dict[str, Any], timings: dict[str, Any], counts: tuple[int, int, int]
+) -> None:
     assembly = ReplyAssembly(finish_reason="stop")
-    assembly.add_usage(usage)
+    assembly.add_usage(usage, timings)
     reply = assembly.reply(0.0)
     assert reply is not None
     assert (reply.input_tokens, reply.output_tokens, reply.cached_tokens) == counts
+
+
+def test_the_last_word_on_usage_counts() -> None:
+    assembly = ReplyAssembly(finish_reason="stop")
+    assembly.add_usage({"prompt_tokens": 7, "completion_tokens": 1}, {"cache_n": 5})
+    assembly.add_usage({"prompt_tokens": 7, "completion_tokens": 3}, {})
+    assembly.add_usage({}, {"cache_n": 6})
+    reply = assembly.reply(0.0)
+    assert reply == ModelReply(input_tokens=7, output_tokens=3, cached_tokens=6)
+
+
+def test_thoughts_are_no_text() -> None:
+    assembly = ReplyAssembly(finish_reason="stop")
+    assert not assembly.spoken
+    assembly.add_reasoning("Let me ")
+    assembly.add_reasoning("see.")
+    assert (assembly.spoken, assembly.characters) == (True, 11)
+    assert assembly.reply(0.0) == ModelReply(reasoning="Let me see.")
 
 
 def units(text: str) -> list[str]:

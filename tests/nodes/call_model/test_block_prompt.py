@@ -5,6 +5,7 @@ import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
 from nodes.call_model import block_prompt as texts
+from nodes.call_model.bounded_blocks import estimated_tokens
 from nodes.call_model.prompt import Prompt, build_prompt
 from nodes.call_model.wire import describe_tool, native_tool
 from nodes.language.blocks import EXAMPLE_EDITS, read_blocks, render_file
@@ -369,3 +370,21 @@ def test_a_small_model_is_stopped_where_it_invents_what_comes_next(profile: Prof
     messages: list[JsonMap] = list(built(profile, [TASK]).messages)
     assert built(profile, [TASK]).stop == stop
     assert all(each not in f"\n{message['content']}" for message in messages for each in stop)
+
+
+def test_a_request_in_block_form_is_bounded() -> None:
+    text = "x = 1\n" * 200
+    history: list[AnyMessage] = [HumanMessage("Hello"), AIMessage("Good day."), TASK]
+    history += [message for path in ("a.py", "b.py", "calc.py") for message in step(read(text, path))]
+
+    def bounded(most_tokens: int | None) -> list[JsonMap]:
+        return texts.block_request([READ], history, [], native=False, most_tokens=most_tokens).messages
+
+    whole = bounded(None)
+    size = estimated_tokens(whole)
+    assert bounded(size) == whole
+    assert [message["content"] for message in whole[-3:-1]] == ["Hello", "Good day."]
+    assert bounded(size - 1) == [*whole[:-3], whole[-1]]
+    shown = [render_file("b.py", text), render_file("calc.py", text), "Not shown, for want of room: a.py."]
+    assert bounded(size - 200)[-1]["content"] == "\n\n".join(["Fix calc.py", *shown])
+    assert bounded(0)[-1]["content"] == "Fix calc.py\n\nNot shown, for want of room: a.py, b.py, calc.py."

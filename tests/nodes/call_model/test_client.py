@@ -191,8 +191,8 @@ def test_each_failure_is_a_value(reply: Reply, kind: str, message: str) -> None:
 
 
 def test_an_endpoint_that_stays_silent_is_given_up() -> None:
-    result, _ = ask(Slow(600, Say("late")), CALL.model_copy(update={"timeout_s": 0.1}))
-    message = "URL did not answer in time (no complete reply within 0.1 s)."
+    result, _ = ask(Slow(600, Say("late")), CALL.model_copy(update={"timeout_s": 0.5}))
+    message = "URL did not answer in time (no complete reply within 0.5 s)."
     assert result == ProviderFailure(kind=ProviderErrorKind.TIMEOUT, message=message)
 
 
@@ -276,7 +276,7 @@ def test_servers_that_number_calls_in_their_own_way(events: list[JsonMap], calls
 def test_halves_of_a_character_are_joined() -> None:
     reply, said = transported(streamed(event({"content": "a\ud83d"}), event({"content": "\ude00"}, "stop")))
     assert isinstance(reply, ModelReply)
-    assert (reply.text, said) == ("a😀", ["a\ufffd", "\ufffd"])
+    assert (reply.text, said) == ("a😀", ["a😀"])
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from hypothesis import given, settings, strategies as st
 
 from graph.stop_request import StopRequest
 from nodes.call_model import driver
-from nodes.call_model.driver import OnText, Script, aperform, perform
-from nodes.call_model.exchange import Answer, Connect, Effect, Send, Sent, Stopped, Update, Wait
+from nodes.call_model.driver import Hands, OnText, Script, Update, aperform, perform
+from nodes.call_model.effects import Answer, Connect, Effect, Send, Sent, Stopped, Wait
 from nodes.call_model.model import Call, Model
 from nodes.call_model.prompt import Prompt
 from nodes.records import ModelReply, ProviderErrorKind, ProviderFailure
@@ -44,9 +44,9 @@ class Echo:
         return self.complete(call, on_text)
 
 
-def connect(model: str | None, base_url: str | None) -> Echo | ProviderFailure:
-    assert base_url is None
-    return NOWHERE if model == "nowhere" else Echo()
+def connect(wanted: Connect) -> Echo | ProviderFailure:
+    assert wanted.base_url is None
+    return NOWHERE if wanted.model == "nowhere" else Echo()
 
 
 def script(effects: list[Effect], answers: list[Answer]) -> Generator[Effect, Answer, Update]:
@@ -66,11 +66,11 @@ def performed(
 
 
 def in_this_thread(wanted: Script, said: list[str]) -> Update:
-    return perform(wanted, connect, said.append)
+    return perform(wanted, Hands(connect, said.append))
 
 
 def in_a_loop(wanted: Script, said: list[str]) -> Update:
-    return asyncio.run(aperform(wanted, connect, said.append))
+    return asyncio.run(aperform(wanted, Hands(connect, said.append)))
 
 
 BOTH = pytest.mark.parametrize("how", [in_this_thread, in_a_loop])
@@ -121,7 +121,7 @@ class Faulty:
 def test_a_model_that_breaks_its_contract_is_a_failure(result: object, said: str) -> None:
     for how in (perform, lambda *given: asyncio.run(aperform(*given))):
         answers: list[Answer] = []
-        how(script([CONNECT, sending(2)], answers), lambda *_: Faulty(result), lambda _: None)
+        how(script([CONNECT, sending(2)], answers), Hands(lambda _: Faulty(result)))
         failure = answers[1].result if isinstance(answers[1], Sent) else None
         assert isinstance(failure, ProviderFailure)
         assert (failure.kind, said in failure.message) == (ProviderErrorKind.BAD_REQUEST, True)
@@ -130,8 +130,8 @@ def test_a_model_that_breaks_its_contract_is_a_failure(result: object, said: str
 def test_a_wait_is_told_before_it_begins() -> None:
     waits = [Wait(seconds=0.0, reason="busy"), Wait(seconds=0.01, reason="down")]
     told: list[Wait] = []
-    perform(script(list(waits), []), connect, lambda _: None, told.append)
-    asyncio.run(aperform(script(list(waits), []), connect, lambda _: None, told.append))
+    perform(script(list(waits), []), Hands(connect, on_wait=told.append))
+    asyncio.run(aperform(script(list(waits), []), Hands(connect, on_wait=told.append)))
     assert told == [*waits, *waits]
 
 
@@ -175,7 +175,7 @@ def test_a_wait_lets_the_event_loop_go_on() -> None:
         seen.append("beside")
 
     async def both() -> None:
-        await asyncio.gather(aperform(script([Wait(seconds=0.02)], []), connect, seen.append), beside())
+        await asyncio.gather(aperform(script([Wait(seconds=0.02)], []), Hands(connect, seen.append)), beside())
         seen.append("after")
 
     asyncio.run(both())
@@ -185,12 +185,12 @@ def test_a_wait_lets_the_event_loop_go_on() -> None:
 def test_an_endpoint_is_found_outside_of_the_event_loop() -> None:
     threads: list[int] = []
 
-    def slow(model: str | None, base_url: str | None) -> Echo | ProviderFailure:
+    def slow(wanted: Connect) -> Echo | ProviderFailure:
         threads.append(threading.get_ident())
-        return connect(model, base_url)
+        return connect(wanted)
 
-    asyncio.run(aperform(script([CONNECT], []), slow, print))
-    perform(script([CONNECT], []), slow, print)
+    asyncio.run(aperform(script([CONNECT], []), Hands(slow)))
+    perform(script([CONNECT], []), Hands(slow))
     assert [thread == threading.get_ident() for thread in threads] == [False, True]
 
 
@@ -215,18 +215,18 @@ class Stopping:
         return self.complete(call, on_text)
 
 
-def run(asynchronous: bool, *given: Any) -> None:
+def run(asynchronous: bool, wanted: Script, hands: Hands) -> None:
     if asynchronous:
-        asyncio.run(aperform(*given))
+        asyncio.run(aperform(wanted, hands))
     else:
-        perform(*given)
+        perform(wanted, hands)
 
 
 def answered(asynchronous: bool, stop: StopRequest, model: Model, effect: Effect | None = None) -> Answer:
     """How the effect (a call, if none is given) is answered once the model is connected."""
     answers: list[Answer] = []
     wanted = script([CONNECT, effect or sending(2)], answers)
-    run(asynchronous, wanted, lambda *_: model, print, lambda _: stop.ask("by Ctrl-C"), stop)
+    run(asynchronous, wanted, Hands(lambda _: model, on_wait=lambda _: stop.ask("by Ctrl-C"), stop=stop))
     answer = answers[-1]
     return answer.model_copy(update={"seconds": 0.0}) if isinstance(answer, Sent | Stopped) else answer
 
@@ -242,10 +242,10 @@ def test_nothing_begins_once_somebody_wants_the_run_to_stop(asynchronous: bool, 
     stop.ask("by SIGTERM")
     answers: list[Answer] = []
 
-    def unwanted(*_: object) -> Echo:
+    def unwanted(*_: object) -> Any:
         raise AssertionError("it began")
 
-    run(asynchronous, script([effect], answers), unwanted, unwanted, unwanted, stop)
+    run(asynchronous, script([effect], answers), Hands(unwanted, unwanted, unwanted, stop=stop))
     assert answers == [Stopped(reason="by SIGTERM")]
 
 
@@ -356,7 +356,7 @@ def test_an_endpoint_that_is_long_in_coming_is_not_waited_for() -> None:
         return Echo()
 
     async def hurry() -> None:
-        await aperform(script([CONNECT], answers), slow, print, stop=stop)
+        await aperform(script([CONNECT], answers), Hands(slow, stop=stop))
         assert (answers, found.is_set()) == ([Stopped(reason="by Ctrl-C")], False)
         found.set()
 
@@ -388,7 +388,7 @@ def test_a_cancelled_run_takes_its_call_along() -> None:
             return REPLY
 
         wanted = script([CONNECT, sending(2)], [])
-        running = asyncio.ensure_future(aperform(wanted, lambda *_: Acting(wait), print))
+        running = asyncio.ensure_future(aperform(wanted, Hands(lambda _: Acting(wait))))
         await called.wait()
         running.cancel()
         await running

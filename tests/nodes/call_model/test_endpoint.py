@@ -2,7 +2,15 @@ import pytest
 from hypothesis import given, strategies as st
 from pydantic import SecretStr
 
-from nodes.call_model.endpoint import NO_KEY, Endpoint, choose_served_model, find_endpoint
+from nodes.call_model.endpoint import (
+    NO_KEY,
+    Endpoint,
+    choose_served_model,
+    find_endpoint,
+    is_address,
+    key_variable_of,
+    same_origin,
+)
 from nodes.records import ProviderErrorKind, ProviderFailure
 
 URL = "http://127.0.0.1:8080/v1"
@@ -10,8 +18,8 @@ OTHER = "https://llm.example/v1"
 EMBEDDED = Endpoint(model="local", embedded=True)
 
 
-def endpoint(model: str, base_url: str = "", key: str = NO_KEY) -> Endpoint:
-    return Endpoint(model=model, base_url=base_url, api_key=SecretStr(key))
+def endpoint(model: str, base_url: str = "", key: str = NO_KEY, variable: str = "OPENAI_API_KEY") -> Endpoint:
+    return Endpoint(model=model, base_url=base_url, api_key=SecretStr(key), key_variable=variable)
 
 
 @pytest.mark.parametrize(
@@ -91,6 +99,87 @@ def test_a_key_that_no_header_can_carry_is_refused_without_being_shown(key: str)
     message = "OPENAI_API_KEY holds a character that no key has: set it again, without spaces or line breaks."
     expected = ProviderFailure(kind=ProviderErrorKind.AUTHENTICATION, message=message)
     assert find_endpoint("m", URL, {"OPENAI_API_KEY": key}) == expected
+
+
+# --- The key of another host
+
+OF_OTHER = "MENDGRAPH_API_KEY_LLM_EXAMPLE"
+
+
+@pytest.mark.parametrize(
+    ("url", "environment", "expected"),
+    [
+        (OTHER, {OF_OTHER: "k-2", "OPENAI_API_KEY": "sk-1"}, endpoint("m", OTHER, "k-2", OF_OTHER)),
+        (OTHER, {"OPENAI_API_KEY": "sk-1"}, endpoint("m", OTHER, NO_KEY, OF_OTHER)),
+        (
+            OTHER,
+            {OF_OTHER: " ", "OPENAI_API_KEY": "sk-1", "OPENAI_BASE_URL": URL},
+            endpoint("m", OTHER, variable=OF_OTHER),
+        ),
+        (OTHER, {"OPENAI_API_KEY": "sk-1", "OPENAI_BASE_URL": "https://LLM.example:443"}, endpoint("m", OTHER, "sk-1")),
+        (
+            OTHER,
+            {"OPENAI_API_KEY": "sk-1", "OPENAI_BASE_URL": "http://llm.example"},
+            endpoint("m", OTHER, variable=OF_OTHER),
+        ),
+        ("https://api.openai.com/v1", {"OPENAI_API_KEY": "sk-1"}, endpoint("m", "https://api.openai.com/v1", "sk-1")),
+    ],
+    ids=["its own", "none of its own", "blank", "the usual origin", "the same host without TLS", "the default origin"],
+)
+def test_another_host_gets_its_own_key_and_never_the_usual_one(
+    url: str, environment: dict[str, str], expected: Endpoint
+) -> None:
+    assert find_endpoint("m", url, environment, key_variable=key_variable_of(url)) == expected
+
+
+def test_a_bad_key_of_another_host_is_named_by_its_variable() -> None:
+    message = f"{OF_OTHER} holds a character that no key has: set it again, without spaces or line breaks."
+    expected = ProviderFailure(kind=ProviderErrorKind.AUTHENTICATION, message=message)
+    assert find_endpoint("m", OTHER, {OF_OTHER: "a b"}, key_variable=OF_OTHER) == expected
+
+
+@pytest.mark.parametrize(
+    ("url", "variable"),
+    [
+        ("https://openrouter.ai/api/v1", "MENDGRAPH_API_KEY_OPENROUTER_AI"),
+        ("http://127.0.0.1:8080/v1", "MENDGRAPH_API_KEY_127_0_0_1"),
+        ("http://[::1]:8080", "MENDGRAPH_API_KEY___1"),
+        ("https://api.openai.com", "MENDGRAPH_API_KEY_API_OPENAI_COM"),
+        ("https://api-openai.com", "MENDGRAPH_API_KEY_API__OPENAI_COM"),
+        ("nowhere", ""),
+    ],
+)
+def test_each_host_has_a_variable_of_its_own(url: str, variable: str) -> None:
+    assert key_variable_of(url) == variable
+
+
+@given(*[st.from_regex(r"[a-z0-9]([a-z0-9-]{0,3}[a-z0-9])?(\.[a-z]([a-z-]{0,2}[a-z])?){1,2}", fullmatch=True)] * 2)
+def test_no_two_hosts_share_a_variable(one: str, other: str) -> None:
+    variables = {key_variable_of(f"https://{host}/v1") for host in (one, other)}
+    assert len(variables) == len({one, other})
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("https://a.example/v1", "https://A.example:443/other", True),
+        ("http://a.example", "http://a.example:80", True),
+        ("http://a.example", "https://a.example", False),
+        ("https://a.example", "https://a.example:8443", False),
+        ("https://a.example", "https://a.example.evil.example", False),
+        ("https://a.example", "https://a.example@evil.example", False),
+        ("", "", False),
+        ("a", "a", False),
+    ],
+)
+def test_an_origin_is_scheme_host_and_port(one: str, other: str, same: bool) -> None:
+    assert same_origin(one, other) is same_origin(other, one) is same
+
+
+@given(st.text(), st.text())
+def test_any_texts_can_be_compared(one: str, other: str) -> None:
+    assert same_origin(one, one) is is_address(one)
+    assert same_origin(one, other) is same_origin(other, one)
 
 
 @given(st.none() | st.text(), st.none() | st.text(), st.text(), st.text())

@@ -2,35 +2,29 @@ import json
 from typing import Any
 
 import httpx2
-import openai
 import pytest
 from hypothesis import given, strategies as st
 from pydantic import SecretStr
 
 from nodes.call_model.endpoint import Endpoint
-from nodes.call_model.failures import TotalTimeoutError, describe_failure
+from nodes.call_model.failures import (
+    BrokenConnectionError,
+    ConnectTimeoutError,
+    IdleTimeoutError,
+    StatusError,
+    StreamedError,
+    TotalTimeoutError,
+    describe_failure,
+)
 from nodes.records import ProviderErrorKind, ProviderFailure
 
 URL = "http://llm.test/v1"
 ENDPOINT = Endpoint(model="m", base_url=URL)
-REQUEST = httpx2.Request("POST", f"{URL}/chat/completions")
 
 
-def status(code: int, body: Any = None, **headers: str) -> openai.APIStatusError:
-    """The error as the SDK makes it: `body` is the inner error object, or text."""
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    response = httpx2.Response(code, request=REQUEST, headers=named)
-    kinds: dict[int, type[openai.APIStatusError]] = {
-        400: openai.BadRequestError,
-        401: openai.AuthenticationError,
-        403: openai.PermissionDeniedError,
-        404: openai.NotFoundError,
-        409: openai.ConflictError,
-        429: openai.RateLimitError,
-        500: openai.InternalServerError,
-    }
-    message = body if isinstance(body, str) else f"Error code: {code}{f' - {body}' if body else ''}"
-    return kinds.get(code, openai.APIStatusError)(message, response=response, body=body)
+def status(code: int, body: Any = None, retry_after_s: float | None = None) -> StatusError:
+    """The refusal of a request; `body` is the error object inside, or text."""
+    return StatusError(code, {"error": body} if isinstance(body, dict) else body, retry_after_s)
 
 
 def error(message: str, code: str | None = None) -> dict[str, Any]:
@@ -40,10 +34,16 @@ def error(message: str, code: str | None = None) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("raised", "kind", "message"),
     [
-        (openai.APITimeoutError(REQUEST), "timeout", f"{URL} did not answer in time (Request timed out.)."),
+        (httpx2.ReadTimeout("timed out"), "timeout", f"{URL} did not answer in time (timed out)."),
+        (ConnectTimeoutError(10.0), "timeout", f"{URL} did not answer in time (no connection within 10 s)."),
+        (
+            IdleTimeoutError(2.5),
+            "timeout",
+            f"{URL} did not answer in time (the reply had begun, and nothing more came for 2.5 s).",
+        ),
         (TotalTimeoutError(30.0), "timeout", f"{URL} did not answer in time (no complete reply within 30 s)."),
         (
-            openai.APIConnectionError(request=REQUEST),
+            BrokenConnectionError(),
             "connection",
             f"{URL} cannot be reached (Connection error.). Is the address right and the server running?",
         ),
@@ -58,6 +58,11 @@ def error(message: str, code: str | None = None) -> dict[str, Any]:
             status(404, error("no m here")),
             "model_unavailable",
             f"{URL} does not have this model (no m here). Choose one with --model.",
+        ),
+        (
+            status(429, {"message": "no credit", "code": "insufficient_quota"}),
+            "authentication",
+            f"{URL} refuses the key: check OPENAI_API_KEY (no credit).",
         ),
         (status(429, error("slow\ndown")), "rate_limited", f"{URL} says: too many requests (slow)."),
         (status(400, error("temperature?")), "bad_request", f"{URL} refuses the request (temperature?)."),
@@ -77,11 +82,11 @@ def error(message: str, code: str | None = None) -> dict[str, Any]:
             "context_overflow",
             f"The conversation is longer than the model's window at {URL} (x).",
         ),
-        (status(500, "<html>\nbroken"), "server_error", f"{URL} failed (<html>)."),
-        (status(503, error("")), "server_error", f"{URL} failed (APIStatusError)."),
+        (status(500, "<html>\nbroken"), "server_error", f"{URL} failed (Error code: 500)."),
+        (status(503, error("")), "server_error", f"{URL} failed (StatusError)."),
         (status(408), "server_error", f"{URL} failed (Error code: 408)."),
         (status(409), "server_error", f"{URL} failed (Error code: 409)."),
-        (openai.APIError("overloaded", REQUEST, body=None), "server_error", f"{URL} failed (overloaded)."),
+        (StreamedError({"message": "overloaded"}), "server_error", f"{URL} failed (overloaded)."),
         (
             json.JSONDecodeError("Expecting value", "x", 0),
             "server_error",
@@ -97,7 +102,7 @@ def test_each_error_has_its_kind_and_says_what_to_do(raised: Exception, kind: st
 @pytest.mark.parametrize(
     ("raised", "detail"),
     [
-        (openai.APIConnectionError(request=REQUEST), "Connection error."),
+        (BrokenConnectionError(), "Connection error."),
         (ValueError("bad"), "it sent no chat completion: bad"),
         (status(500, error("x")), "x"),
     ],
@@ -109,17 +114,35 @@ def test_a_reply_that_had_begun_broke_off(raised: Exception, detail: str) -> Non
 
 
 def test_a_timeout_in_the_middle_is_a_timeout() -> None:
-    failure = describe_failure(openai.APITimeoutError(REQUEST), ENDPOINT, begun=True)
+    failure = describe_failure(IdleTimeoutError(1.0), ENDPOINT, begun=True)
     assert failure.kind is ProviderErrorKind.TIMEOUT
 
 
+def test_the_endpoints_wish_is_kept() -> None:
+    assert describe_failure(status(429, error("later"), 0.25), ENDPOINT).retry_after_s == 0.25
+
+
 @pytest.mark.parametrize(
-    ("value", "seconds"),
-    [("2", 2.0), ("0.25", 0.25), ("Wed, 21 Oct 2015 07:28:00 GMT", None), ("", None)],
+    ("said", "message"),
+    [
+        ({"message": "too long"}, "too long"),
+        ({"message": ["too"]}, "An error occurred during streaming"),
+        ("overloaded", "An error occurred during streaming"),
+    ],
 )
-def test_the_endpoints_wish_is_kept(value: str, seconds: float | None) -> None:
-    failure = describe_failure(status(429, error("later"), retry_after=value), ENDPOINT)
-    assert failure.retry_after_s == seconds
+def test_a_failure_in_the_stream_is_told_in_its_words(said: object, message: str) -> None:
+    assert describe_failure(StreamedError(said), ENDPOINT).message == f"{URL} failed ({message})."
+
+
+def test_an_overflow_in_the_stream_is_one() -> None:
+    failure = describe_failure(StreamedError({"message": "x", "code": "context_length_exceeded"}), ENDPOINT, begun=True)
+    assert failure.kind is ProviderErrorKind.CONTEXT_OVERFLOW
+
+
+def test_a_refused_key_is_named_by_its_variable() -> None:
+    endpoint = ENDPOINT.model_copy(update={"key_variable": "MENDGRAPH_API_KEY_LLM_TEST"})
+    message = f"{URL} refuses the key: check MENDGRAPH_API_KEY_LLM_TEST (no)."
+    assert describe_failure(status(401, error("no")), endpoint).message == message
 
 
 @pytest.mark.parametrize(

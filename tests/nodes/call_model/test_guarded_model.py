@@ -87,10 +87,14 @@ def test_a_reply_closes_the_circuit_and_is_freed_of_secrets(ask: Ask) -> None:
     reply = ModelReply(
         text="it is swordfish",
         refusal="swordfish",
+        reasoning="hm, swordfish",
         calls=(RawCall(call_id="1", tool="t", arguments='{"a": "swordfish"}'),),
     )
     clean = ModelReply(
-        text="it is ***", refusal="***", calls=(RawCall(call_id="1", tool="t", arguments='{"a": "***"}'),)
+        text="it is ***",
+        refusal="***",
+        reasoning="hm, ***",
+        calls=(RawCall(call_id="1", tool="t", arguments='{"a": "***"}'),),
     )
     assert ask(guarded(reply, breaker), seen.append) == clean
     assert breaker.told == ["admit", "succeeded"]
@@ -147,3 +151,19 @@ def test_a_call_that_is_cut_off_says_nothing_of_the_provider(ask: Ask, error: Ba
 
 def test_a_model_that_breaks_its_contract_is_passed_on(ask: Ask) -> None:
     assert ask(guarded("no reply", Breaker()), lambda _: None) == "no reply"
+
+
+class Counting(Model):
+    def count_tokens(self, prompt: Prompt) -> int | None:
+        assert prompt is CALL.prompt
+        return 7
+
+    async def acount_tokens(self, prompt: Prompt) -> int | None:
+        return self.count_tokens(prompt)
+
+
+@pytest.mark.parametrize(("model", "tokens"), [(Counting(None), 7), (Model(None), None)])
+def test_tokens_are_counted_where_the_model_can(model: Model, tokens: int | None) -> None:
+    guard = GuardedModel(model, Breaker(), Scrubber(str, Stream))
+    assert guard.count_tokens(CALL.prompt) == tokens
+    assert asyncio.run(guard.acount_tokens(CALL.prompt)) == tokens

@@ -1,161 +1,102 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from nodes.call_model.budget import APILimits, APIUsageStats
+from nodes.call_model.estimates import MOST_TOKENS, Gauge
 from nodes.call_model.ledger import (
-    MIN_OUTPUT_TOKENS,
     Mending,
     Reservation,
     RunLimits,
     Spending,
     begin_turn,
-    cost_usd,
+    charge_lost,
     count_mending,
-    estimate_tokens,
     exhausted_limit,
+    measured,
     reserve,
     settle,
+    unknown_price,
     usage_report,
 )
+from nodes.call_model.prices import FREE, Price
+from nodes.call_model.spending_book import Used
 from nodes.records import StopCause, StopReason
+from tests.nodes.call_model.spendings import LIMITS, PRICES, SECONDS, SPENDINGS, TOKENS, spent
 
-TOKENS = st.integers(0, 3_000)
-SECONDS = st.floats(0, 50)
-
-
-def mostly(usual: Any, values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """A limit that is seldom narrow, so that the others are reached too."""
-    return st.one_of(*[st.just(usual)] * 3, values)
-
-
-LIMITS = st.builds(
-    RunLimits,
-    api=st.builds(
-        APILimits,
-        mostly(100, st.integers(1, 8)),
-        mostly(100, st.integers(1, 4)),
-        mostly(100_000, st.integers(1, 1_500)),
-        mostly(50_000, st.integers(1, 500)),
-    ),
-    max_input_tokens_per_turn=mostly(None, st.integers(1, 1_000)),
-    max_output_tokens_per_turn=mostly(None, st.integers(1, 300)),
-    max_output_tokens_per_call=st.integers(MIN_OUTPUT_TOKENS, 200),
-    max_steps=mostly(None, st.integers(1, 5)),
-    max_steps_soft=st.booleans(),
-    max_seconds=mostly(None, st.floats(0.01, 100)),
-    max_cost_usd=st.floats(1e-6, 0.01),
-    usd_per_million_input=mostly(None, st.sampled_from([0.0, 0.15, 3.0])),
-    usd_per_million_output=st.sampled_from([None, 0.0, 15.0, 60.0]),
+UNPRICED = (
+    "Limit 'max_cost_usd' cannot be held: 2 calls of this thread went to a model whose price was not known."
+    " Start a new thread, or leave max_cost_usd empty."
 )
-CALL = st.tuples(st.just("call"), st.integers(0, 400), st.tuples(st.integers(0, 400), st.floats(0, 1), SECONDS))
-OTHER = st.sampled_from(["turn", "step"]).map(lambda kind: (kind, 0, (0, 0.0, 0.0)))
-MOVES = st.lists(st.one_of(CALL, CALL, CALL, OTHER), max_size=25)
-
-
-def spent(calls: int = 0, tokens_in: int = 0, tokens_out: int = 0, **fields: Any) -> Spending:
-    return Spending(usage=APIUsageStats(calls, tokens_in, tokens_out, calls), **fields)
 
 
 def stopped(reason: StopReason, message: str) -> StopCause:
     return StopCause(reason=reason, message=message)
 
 
-@settings(max_examples=300)
-@given(LIMITS, MOVES)
-def test_a_call_is_granted_only_where_it_fits_into_every_limit(limits: RunLimits, moves: list[Any]) -> None:
-    """Over any course of calls, turns and steps, with the real use at most what was granted and any input."""
-    spending = begin_turn(Spending())
-    for kind, estimated, (used_in, share_out, seconds) in moves:
-        if kind == "turn":
-            spending = begin_turn(spending)
-            continue
-        if kind == "step":
-            spending = spending.model_copy(update={"steps": spending.steps + 1})
-            continue
-        leave = reserve(spending, limits, estimated)
-        if isinstance(leave, StopCause):
-            continue
-        assert_fits(spending, limits, estimated, leave)
-        used = settle(spending, min(used_in, estimated), int(leave.max_output_tokens * share_out), seconds)
-        assert_no_token_limit_is_passed(used, limits)
-        spending = used
-
-
-def assert_fits(spending: Spending, limits: RunLimits, estimated: int, leave: Reservation) -> None:
-    usage, granted = spending.usage, leave.max_output_tokens
-    assert usage.total_calls < limits.api.max_calls_per_session
-    assert usage.calls_in_current_turn < limits.api.max_calls_per_turn
-    assert MIN_OUTPUT_TOKENS <= granted <= limits.max_output_tokens_per_call
-    after = settle(spending, estimated, granted, 0.0)
-    assert_no_token_limit_is_passed(after, limits)
-    if limits.max_steps is not None and not limits.max_steps_soft:
-        assert spending.steps < limits.max_steps
-    if limits.max_seconds is None:
-        assert leave.max_seconds is None
-    else:
-        assert leave.max_seconds == limits.max_seconds - spending.seconds > 0
-    cost = cost_usd(after, limits)
-    if cost is not None and limits.max_cost_usd is not None:
-        assert cost <= limits.max_cost_usd + 1e-9
-
-
-def assert_no_token_limit_is_passed(spending: Spending, limits: RunLimits) -> None:
-    now, start = spending.usage, spending.at_turn_start
-    assert now.total_input_tokens <= limits.api.max_input_tokens_per_session
-    assert now.total_output_tokens <= limits.api.max_output_tokens_per_session
-    if limits.max_input_tokens_per_turn is not None:
-        assert now.total_input_tokens - start.total_input_tokens <= limits.max_input_tokens_per_turn
-    if limits.max_output_tokens_per_turn is not None:
-        assert now.total_output_tokens - start.total_output_tokens <= limits.max_output_tokens_per_turn
-
-
-SPENDINGS = st.builds(
-    lambda calls, tokens, turn, steps, seconds, mended: Spending(
-        usage=APIUsageStats(calls, tokens[0] + turn[0], tokens[1] + turn[1], min(calls, 3)),
-        at_turn_start=APIUsageStats(0, tokens[0], tokens[1], 0),
-        steps=steps,
-        seconds=seconds,
-        mending=Mending(rescued=mended[0], asked_again=mended[1], cut=mended[2]),
-    ),
-    st.integers(0, 12),
-    st.tuples(TOKENS, TOKENS),
-    st.tuples(TOKENS, TOKENS),
-    st.integers(0, 6),
-    SECONDS,
-    st.tuples(*[st.integers(0, 5)] * 3),
-)
-
-
-@given(SPENDINGS, LIMITS, TOKENS)
+@given(SPENDINGS, LIMITS, PRICES, TOKENS)
 def test_an_exhausted_limit_and_a_refused_reservation_agree(
-    spending: Spending, limits: RunLimits, estimated: int
+    spending: Spending, limits: RunLimits, price: Price | None, estimated: int
 ) -> None:
-    exhausted, leave = exhausted_limit(spending, limits), reserve(spending, limits, estimated)
+    exhausted, leave = exhausted_limit(spending, limits), reserve(spending, limits, estimated, price)
     if exhausted is not None:
         assert leave == exhausted
     soft = limits.model_copy(update={"max_steps_soft": True})
     without = limits.model_copy(update={"max_steps": None})
     assert exhausted_limit(spending, soft) == exhausted_limit(spending, without)
-    assert reserve(spending, soft, estimated) == reserve(spending, without, estimated)
+    assert reserve(spending, soft, estimated, price) == reserve(spending, without, estimated, price)
 
 
 @given(SPENDINGS)
 def test_a_new_turn_resets_only_the_turn(spending: Spending) -> None:
     fresh = begin_turn(spending)
-    assert fresh == Spending(usage=spending.usage._replace(calls_in_current_turn=0), at_turn_start=fresh.usage)
-    report = usage_report(fresh, RunLimits())
+    usage = spending.usage._replace(calls_in_current_turn=0)
+    of_the_turn = {"at_turn_start": usage, "steps": 0, "seconds": 0.0, "mending": Mending()}
+    assert fresh == spending.model_copy(update={"usage": usage, **of_the_turn})
+    report = usage_report(fresh)
     assert [value for name, value in report.items() if name.endswith("current_turn")] == [0, 0, 0, 0, 0.0]
     assert not [name for name in report if name.startswith("replies_")]
 
 
 @given(SPENDINGS, TOKENS, TOKENS, SECONDS, st.integers(1, 5))
 def test_settling_adds_up(spending: Spending, tokens_in: int, tokens_out: int, seconds: float, calls: int) -> None:
-    old, new = spending.usage, settle(spending, tokens_in, tokens_out, seconds, calls)
+    price, cached = Price(input=2.0, output=10.0, cached_input=0.5), tokens_in // 2
+    old, new = (
+        spending.usage,
+        settle(spending, tokens_in, tokens_out, seconds, calls, cached_tokens=cached, price=price),
+    )
     added = APIUsageStats(old[0] + calls, old[1] + tokens_in, old[2] + tokens_out, old[3] + calls)
-    expected = {"usage": added, "seconds": spending.seconds + seconds}
-    assert new == spending.model_copy(update=expected)
+    expected = {
+        "usage": added,
+        "seconds": spending.seconds + seconds,
+        "cached_tokens": spending.cached_tokens + cached,
+        "cost_usd": pytest.approx(
+            spending.cost_usd + ((tokens_in - cached) * 2.0 + cached * 0.5 + tokens_out * 10.0) / 1_000_000
+        ),
+    }
+    assert dict(new) == {**dict(spending), **expected}
+
+
+@pytest.mark.parametrize(
+    ("told", "charged"),
+    [
+        ((-5, -1, -1), (0, 0, 0)),
+        ((10, 5, 11), (10, 5, 10)),
+        ((10**30, 10**30, 10**30), (MOST_TOKENS, MOST_TOKENS, MOST_TOKENS)),
+    ],
+)
+def test_what_no_endpoint_can_mean_is_made_countable(told: tuple[int, ...], charged: tuple[int, ...]) -> None:
+    price = Price(input=1.0, output=0.0, cached_input=0.5)
+    spending = settle(Spending(), told[0], told[1], 0.0, cached_tokens=told[2], price=price)
+    assert (spending.usage[1], spending.usage[2], spending.cached_tokens) == charged
+    assert spending.cost_usd == charged[0] * 0.5 / 1_000_000
+
+
+def test_calls_without_a_known_price_are_counted_and_those_without_tokens_cost_nothing() -> None:
+    spending = settle(settle(Spending(), 10, 5, 0.0), 0, 0, 1.0)
+    assert (spending.unpriced_calls, spending.cost_usd) == (1, 0.0)
+    assert settle(spending, 10, 5, 0.0, price=FREE).unpriced_calls == 1
 
 
 @pytest.mark.parametrize(
@@ -179,11 +120,12 @@ def test_settling_adds_up(spending: Spending, tokens_in: int, tokens_out: int, s
         ),
         (spent(steps=3), {"max_steps": 3}, "max_steps", "Limit 'max_steps' exceeded: 3/3"),
         (spent(seconds=0.04), {"max_seconds": 0.03}, "wall_clock", "Limit 'max_seconds' exceeded: 0.04/0.03"),
+        (spent(1, cost_usd=0.03), {"max_cost_usd": 0.03}, "max_cost", "Limit 'max_cost_usd' exceeded: 0.03/0.03"),
         (
-            spent(1, 1_000, 1_000),
-            {"max_cost_usd": 0.03, "usd_per_million_input": 10.0, "usd_per_million_output": 20.0},
+            spent(3, unpriced_calls=2),
+            {"max_cost_usd": 0.03},
             "max_cost",
-            "Limit 'max_cost_usd' exceeded: 0.03/0.03",
+            UNPRICED,
         ),
     ],
 )
@@ -191,25 +133,29 @@ def test_each_limit_has_its_reason(spending: Spending, limits: dict[str, Any], r
     assert exhausted_limit(spending, RunLimits(**limits)) == stopped(StopReason(reason), message)
 
 
+def leave(estimated: int, most: int = 2_048, seconds: float | None = None, cost: float | None = None) -> Reservation:
+    return Reservation(input_tokens=estimated, max_output_tokens=most, max_seconds=seconds, cost_usd=cost)
+
+
 @pytest.mark.parametrize(
     ("spending", "limits", "estimated", "expected"),
     [
-        (spent(), {}, 1_000, Reservation(max_output_tokens=2_048, max_seconds=None)),
-        (spent(0, 0, 49_000), {}, 1_000, Reservation(max_output_tokens=1_000, max_seconds=None)),
-        (spent(seconds=9.96), {"max_seconds": 10.0}, 1, Reservation(max_output_tokens=2_048, max_seconds=10 - 9.96)),
+        (spent(), {}, 1_000, leave(1_000)),
+        (spent(0, 0, 49_000), {}, 1_000, leave(1_000, 1_000)),
+        (spent(seconds=9.96), {"max_seconds": 10.0}, 1, leave(1, seconds=10 - 9.96)),
         (
             spent(0, 99_500),
             {},
             501,
             stopped(StopReason.MAX_INPUT_TOKENS, "The next call needs about 501 input tokens, and 500 are left."),
         ),
-        (spent(0, 99_500), {}, 500, Reservation(max_output_tokens=2_048, max_seconds=None)),
-        (spent(0, 0, 49_984), {}, 1, Reservation(max_output_tokens=16, max_seconds=None)),
+        (spent(0, 99_500), {}, 500, leave(500)),
+        (spent(0, 0, 49_984), {}, 1, leave(1, 16)),
         (
             spent(0, 400, 300),
             {"max_input_tokens_per_turn": 1_000, "max_output_tokens_per_turn": 500},
             600,
-            Reservation(max_output_tokens=200, max_seconds=None),
+            leave(600, 200),
         ),
         (
             spent(0, 400),
@@ -218,66 +164,136 @@ def test_each_limit_has_its_reason(spending: Spending, limits: dict[str, Any], r
             stopped(StopReason.MAX_INPUT_TOKENS, "The next call needs about 601 input tokens, and 600 are left."),
         ),
         (spent(0, 0, 49_985), {}, 1, stopped(StopReason.MAX_OUTPUT_TOKENS, "Only 15 output tokens are left.")),
-        (
-            spent(),
-            {"max_cost_usd": 0.01, "usd_per_million_input": 1.0, "usd_per_million_output": 10.0},
-            1_000,
-            Reservation(max_output_tokens=900, max_seconds=None),
-        ),
-        (
-            spent(1, 5, 4),
-            {"max_cost_usd": 20.0, "usd_per_million_input": 0.0, "usd_per_million_output": 1_000_000.0},
-            9,
-            Reservation(max_output_tokens=16, max_seconds=None),
-        ),
-        (
-            spent(1, 1, 1),
-            {"max_cost_usd": 20.0, "usd_per_million_input": 1_000_000.0, "usd_per_million_output": 1_000_000.0},
-            3,
-            stopped(StopReason.MAX_COST, "The next call may cost more than is left of max_cost_usd=20.0."),
-        ),
-        (
-            spent(),
-            {"max_cost_usd": 0.01, "usd_per_million_input": 10.0, "usd_per_million_output": 0.0},
-            1_001,
-            stopped(StopReason.MAX_COST, "The next call may cost more than is left of max_cost_usd=0.01."),
-        ),
-        (
-            spent(),
-            {"max_cost_usd": 0.01, "usd_per_million_input": 10.0, "usd_per_million_output": 0.0},
-            1_000,
-            Reservation(max_output_tokens=2_048, max_seconds=None),
-        ),
-        (
-            spent(),
-            {"max_cost_usd": 0.01, "usd_per_million_input": 0.0, "usd_per_million_output": 5e-324},
-            1,
-            Reservation(max_output_tokens=2_048, max_seconds=None),
-        ),
     ],
 )
 def test_a_reservation_is_cut_to_what_is_left(
     spending: Spending, limits: dict[str, Any], estimated: int, expected: Reservation | StopCause
 ) -> None:
-    assert reserve(spending, RunLimits(**limits), estimated) == expected
+    assert reserve(spending, RunLimits(**limits), estimated, None) == expected
 
 
-def test_without_both_prices_there_is_no_cost_and_no_cost_limit() -> None:
-    limits = RunLimits(max_cost_usd=0.000001, usd_per_million_input=5.0)
-    assert cost_usd(spent(1, 1_000, 1_000), limits) is None
-    assert reserve(spent(1, 1_000, 1_000), limits, 100) == Reservation(max_output_tokens=2_048, max_seconds=None)
+@pytest.mark.parametrize(
+    ("cost", "cap", "price", "estimated", "expected"),
+    [
+        (0.0, 0.01, Price(input=1.0, output=10.0), 1_000, leave(1_000, 900, cost=0.01)),
+        (4.0, 20.0, Price(input=0.0, output=1_000_000.0), 9, leave(9, 16, cost=16.0)),
+        (
+            2.0,
+            20.0,
+            Price(input=1_000_000.0, output=1_000_000.0),
+            3,
+            stopped(StopReason.MAX_COST, "The next call may cost more than is left of max_cost_usd=20.0."),
+        ),
+        (
+            0.0,
+            0.01,
+            Price(input=10.0, output=0.0),
+            1_001,
+            stopped(StopReason.MAX_COST, "The next call may cost more than is left of max_cost_usd=0.01."),
+        ),
+        (0.0, 0.01, Price(input=10.0, output=0.0), 1_000, leave(1_000, cost=0.01)),
+        (0.0, 0.01, Price(input=10.0, output=0.0, cached_input=0.0), 1_000, leave(1_000, cost=0.01)),
+        (0.0, 0.02, Price(input=10.0, output=0.0, cached_input=20.0), 1_000, leave(1_000, cost=0.02)),
+        (0.0, 0.01, Price(input=0.0, output=5e-324), 1, leave(1, cost=0.0)),
+        (5.0, None, Price(input=1.0, output=0.0), 1_000_000, None),
+    ],
+)
+def test_a_reservation_is_cut_to_what_can_be_paid(
+    cost: float, cap: float | None, price: Price, estimated: int, expected: Reservation | StopCause | None
+) -> None:
+    limits = RunLimits(max_cost_usd=cap, api=APILimits(max_input_tokens_per_session=1_000_000))
+    wanted = leave(estimated, cost=1.0) if expected is None else expected
+    assert reserve(spent(cost_usd=cost), limits, estimated, price) == wanted
 
 
-@pytest.mark.parametrize(("characters", "messages", "tokens"), [(0, 0, 0), (1, 1, 5), (300, 2, 108), (301, 0, 101)])
-def test_estimates_are_on_the_high_side(characters: int, messages: int, tokens: int) -> None:
-    assert estimate_tokens(characters, messages) == tokens
+@pytest.mark.parametrize(("asked", "granted"), [(None, 2_048), (400, 400), (8, 8), (5_000, 2_048)])
+def test_a_reply_may_be_kept_shorter(asked: int | None, granted: int) -> None:
+    limits = RunLimits(max_cost_usd=1.0)
+    assert reserve(spent(), limits, 10, FREE, most_output=asked) == leave(10, granted, cost=0.0)
+
+
+def test_a_limit_on_cost_sends_nothing_to_a_model_without_a_price() -> None:
+    for limits in (RunLimits(max_cost_usd=5.0), RunLimits(max_cost_usd_per_day=5.0)):
+        assert reserve(spent(), limits, 10, None) == unknown_price(limits, None)
+        assert reserve(spent(), limits, 10, FREE) == leave(10, cost=0.0)
+    assert reserve(spent(1, 1_000, 1_000, unpriced_calls=1), RunLimits(), 100, None) == leave(100)
+
+
+# --- The call that is held back
+
+
+def test_only_the_last_call_may_use_what_is_held_back() -> None:
+    limits, spending = RunLimits(wrap_up=True), spent(9)
+    message = "Limit 'max_calls_per_turn' exceeded: 9/9, as the rest of it is kept for the account of the run."
+    assert exhausted_limit(spending, limits) is None
+    assert reserve(spending, limits, 1, None) == stopped(StopReason.MAX_CALLS_PER_TURN, message)
+    assert reserve(spending, limits, 1, None, wrapping_up=True) == leave(1)
+    assert reserve(spending, RunLimits(), 1, None) == leave(1)
+    for held, input_tokens in ((True, 98_001), (False, 100_001)):
+        refused = reserve(spent(), limits, input_tokens, None, wrapping_up=not held)
+        message = f"The next call needs about {input_tokens} input tokens, and {input_tokens - 1} are left."
+        assert refused == stopped(StopReason.MAX_INPUT_TOKENS, message)
+
+
+def test_rounds_of_tools_do_not_stop_the_last_call() -> None:
+    limits = RunLimits(max_steps=3, wrap_up=True)
+    assert reserve(spent(steps=3), limits, 1, None) == stopped(StopReason.MAX_STEPS, "Limit 'max_steps' exceeded: 3/3")
+    assert reserve(spent(steps=3), limits, 1, None, wrapping_up=True) == leave(1)
+
+
+# --- What a killed process has spent, and what an endpoint counted
+
+
+@given(SPENDINGS, st.builds(Used, calls=TOKENS, input_tokens=TOKENS, cost_usd=st.none() | st.floats(0, 9)), TOKENS)
+def test_what_was_lost_is_charged_once(spending: Spending, used: Used, number: int) -> None:
+    charged = charge_lost(spending, used, number)
+    assert charged.booked == max(number, spending.booked)
+    assert charge_lost(charged, used, number) == charged
+    if number <= spending.booked:
+        assert charged == spending
+        return
+    assert charged.usage.total_calls == spending.usage.total_calls + used.calls
+    assert charged.usage.calls_in_current_turn == spending.usage.calls_in_current_turn + used.calls
+    assert charged.cost_usd == spending.cost_usd + (used.cost_usd or 0.0)
+    assert charged.unpriced_calls >= spending.unpriced_calls + (used.cost_usd is None and used.input_tokens > 0)
+
+
+def test_all_of_what_was_lost_is_charged() -> None:
+    used = Used(calls=2, input_tokens=30, output_tokens=20, cached_tokens=10, cost_usd=0.5, seconds=1.5)
+    assert charge_lost(spent(1, 5, 5, cost_usd=1.0), used, 7) == Spending(
+        usage=APIUsageStats(3, 35, 25, 3), seconds=1.5, cached_tokens=10, cost_usd=1.5, booked=7
+    )
+
+
+@pytest.mark.parametrize(
+    ("counted", "gauge"),
+    [
+        ((300, 2, 90), Gauge(size=300, messages=2, tokens=90)),
+        ((300, 2, 10**30), Gauge(size=300, messages=2, tokens=MOST_TOKENS)),
+        ((300, 2, 0), Gauge(size=9, messages=1, tokens=3)),
+        ((300, 2, -4), Gauge(size=9, messages=1, tokens=3)),
+        ((0, 0, 90), Gauge(size=9, messages=1, tokens=3)),
+    ],
+)
+def test_the_gauge_is_the_last_count_that_was_told(counted: tuple[int, int, int], gauge: Gauge) -> None:
+    spending = spent(gauge=Gauge(size=9, messages=1, tokens=3))
+    assert measured(spending, *counted) == spent(gauge=gauge)
+
+
+# --- The report
 
 
 def test_the_report_holds_json_values() -> None:
     start = APIUsageStats(2, 100, 50, 0)
-    spending = Spending(usage=APIUsageStats(5, 1_100, 450, 3), at_turn_start=start, steps=2, seconds=1.23456)
-    limits = RunLimits(usd_per_million_input=1.0, usd_per_million_output=2.0)
-    assert usage_report(spending, limits) == {
+    spending = Spending(
+        usage=APIUsageStats(5, 1_100, 450, 3),
+        at_turn_start=start,
+        steps=2,
+        seconds=1.23456,
+        cached_tokens=900,
+        cost_usd=0.1 + 0.2,
+    )
+    report = {
         "total_calls": 5,
         "total_input_tokens": 1_100,
         "total_output_tokens": 450,
@@ -286,8 +302,12 @@ def test_the_report_holds_json_values() -> None:
         "output_tokens_in_current_turn": 400,
         "steps_in_current_turn": 2,
         "seconds_in_current_turn": 1.235,
-        "cost_usd": 0.002,
+        "cached_tokens": 900,
+        "cost_usd": 0.3,
     }
+    assert usage_report(spending) == report
+    unpriced = spending.model_copy(update={"unpriced_calls": 1})
+    assert usage_report(unpriced) == {**report, "unpriced_calls": 1, "cost_usd": None}
 
 
 # --- Replies that had to be mended
@@ -302,11 +322,13 @@ def test_mended_replies_add_up_and_cost_nothing(spending: Spending, rescued: int
     assert count_mending(spending) == spending
 
 
-@given(SPENDINGS, LIMITS, TOKENS)
-def test_mended_replies_are_no_limit(spending: Spending, limits: RunLimits, estimated: int) -> None:
+@given(SPENDINGS, LIMITS, PRICES, TOKENS)
+def test_mended_replies_are_no_limit(
+    spending: Spending, limits: RunLimits, price: Price | None, estimated: int
+) -> None:
     unmended = spending.model_copy(update={"mending": Mending()})
     assert exhausted_limit(spending, limits) == exhausted_limit(unmended, limits)
-    assert reserve(spending, limits, estimated) == reserve(unmended, limits, estimated)
+    assert reserve(spending, limits, estimated, price) == reserve(unmended, limits, estimated, price)
 
 
 @pytest.mark.parametrize(
@@ -323,6 +345,6 @@ def test_mended_replies_are_no_limit(spending: Spending, limits: RunLimits, esti
     ],
 )
 def test_the_report_tells_only_of_what_had_to_be_mended(mending: Mending, told: dict[str, int]) -> None:
-    report = usage_report(spent(mending=mending), RunLimits())
-    assert report == {**usage_report(spent(), RunLimits()), **told}
+    report = usage_report(spent(mending=mending))
+    assert report == {**usage_report(spent()), **told}
     assert list(report)[-1] == "cost_usd"

@@ -6,10 +6,12 @@ import pytest
 from langchain_core.messages import HumanMessage
 
 from graph.stop_request import StopRequest
+from nodes.call_model.driver import Hands
 from nodes.call_model.exchange import CallModelState, CallSettings
 from nodes.call_model.ledger import RunLimits, Spending
 from nodes.call_model.model import Call
 from nodes.call_model.node import acall_model, call_model
+from nodes.call_model.paid_call import Purse
 from nodes.records import (
     EditForm,
     Effect,
@@ -54,13 +56,11 @@ class Scripted:
 def run(asynchronous: bool, model: Scripted, state: CallModelState, settings: CallSettings) -> tuple[Any, list[str]]:
     said: list[str] = []
 
-    def connect(_model: str | None, _base_url: str | None) -> Scripted:
-        return model
-
+    hands = Hands(lambda _: model, said.append)
     if asynchronous:
-        update = asyncio.run(acall_model(state, settings, [READ], connect, said.append))
+        update = asyncio.run(acall_model(state, settings, [READ], hands))
     else:
-        update = call_model(state, settings, [READ], connect, said.append)
+        update = call_model(state, settings, [READ], hands)
     if "spending" in update:  # the clock's part, which is the driver's
         update["spending"] = update["spending"].model_copy(update={"seconds": 0.0})
     return update, said
@@ -89,7 +89,7 @@ def test_an_exhausted_budget_makes_no_call(asynchronous: bool) -> None:
     state = CallModelState(
         messages=[HumanMessage("hi")], profile=Profile(), spending=Spending(steps=3), corrections=[], preload=None
     )
-    update, said = run(asynchronous, model, state, CallSettings(limits=RunLimits(max_steps=3)))
+    update, said = run(asynchronous, model, state, CallSettings(Purse(limits=RunLimits(max_steps=3))))
     assert (update["stop"].reason, model.calls, said) == (StopReason.MAX_STEPS, [], [])
 
 
@@ -100,7 +100,7 @@ def test_nothing_is_called_once_somebody_wants_the_run_to_stop(asynchronous: boo
     state = CallModelState(
         messages=[HumanMessage("hi")], profile=Profile(), spending=spending, preload=ModelReply(preloaded=True)
     )
-    given: Any = (state, CallSettings(), [READ], lambda *_: model, print, print, stop)
+    given: Any = (state, CallSettings(), [READ], Hands(lambda _: model, print, print, stop=stop))
     update = asyncio.run(acall_model(*given)) if asynchronous else call_model(*given)
     cause = StopCause(reason=StopReason.CANCELLED, message="The run was stopped by the program.")
     assert update == {"reply": None, "spending": spending, "stop": cause}

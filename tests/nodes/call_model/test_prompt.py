@@ -1,11 +1,12 @@
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage
 
 from nodes.call_model.constrained import calls_schema
-from nodes.call_model.ledger import estimate_tokens
+from nodes.call_model.estimates import Gauge, estimate_input
 from nodes.call_model.profiles import SMALL_STOP, TOOL_RESULT_STOP
 from nodes.call_model.prompt import FREE_RETRIES, NATIVE_SYSTEM, TEXT_SYSTEM, Prompt, build_prompt
 from nodes.call_model.wire import describe_tool
@@ -164,7 +165,7 @@ def test_prompts_are_short() -> None:
     [system, *_] = build_prompt(TEXT, specs, [TASK], (), 0.0).messages
     assert len(system["content"]) / 4 < 600
     blocks = build_prompt(BLOCKS, offered(EditForm.BLOCKS), [TASK], (), 0.0)
-    assert blocks.characters() / 4 < 500
+    assert blocks.size / 4 < 500
     native = build_prompt(NATIVE_BLOCKS, offered(EditForm.BLOCKS), [TASK], (), 0.0)
     assert len(json.dumps(native.messages)) <= len(json.dumps(blocks.messages))
 
@@ -185,20 +186,20 @@ def test_the_estimate_counts_everything_that_is_sent(profile: Profile, task: str
     prompt = built(profile, history)
     sent = json.dumps([*prompt.messages, *prompt.tools], ensure_ascii=False)
     names = sum(len('{"role": "assistant", "content": ""}, ') + 20 for _ in prompt.messages)
-    assert prompt.characters() >= len(sent) - names - sent.count("\\")
-    assert estimate_tokens(prompt.characters(), len(prompt.messages)) * 3 >= prompt.characters()
+    assert prompt.size >= len(sent) - names - sent.count("\\")
+    assert estimate_input(prompt.size, len(prompt.messages), Gauge()) * 3 >= prompt.size
 
 
 def test_a_character_of_another_script_counts_as_a_token() -> None:
-    letters, characters = (built(TEXT, [HumanMessage(text * 300)]).characters() for text in ("a", "字"))
+    letters, characters = (built(TEXT, [HumanMessage(text * 300)]).size for text in ("a", "字"))
     assert characters - letters == 600
 
 
 def test_the_schema_of_the_reply_counts_as_sent() -> None:
     free = Prompt(messages=(user("Fix calc.py"),))
     schema = {"type": "object", "anyOf": [{"type": "object"}]}
-    bound = free.model_copy(update={"response_schema": schema})
-    assert (free.response_schema, bound.characters() - free.characters()) == (None, len(json.dumps(schema)))
+    bound = replace(free, response_schema=schema)
+    assert (free.response_schema, bound.size - free.size) == (None, len(json.dumps(schema, separators=(",", ":"))))
 
 
 @pytest.mark.parametrize("small", [True, False])

@@ -1,4 +1,5 @@
 import asyncio
+from dataclasses import replace
 from threading import Barrier
 
 import pytest
@@ -16,7 +17,7 @@ RESPONSE_FORMAT = {"type": "json_schema", "json_schema": {"name": "tool_call", "
 TOOL = {"type": "function", "function": {"name": "read_file", "description": "Read.", "parameters": {}}}
 PROMPT = Prompt(messages=({"role": "user", "content": "Hi"},), tools=(TOOL,))
 FREE = Call(prompt=PROMPT, max_output_tokens=50, timeout_s=5.0)
-BOUND = FREE.model_copy(update={"prompt": PROMPT.model_copy(update={"response_schema": SCHEMA})})
+BOUND = FREE.model_copy(update={"prompt": replace(PROMPT, response_schema=SCHEMA)})
 Result = ModelReply | ProviderFailure
 
 

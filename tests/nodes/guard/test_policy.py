@@ -1,9 +1,11 @@
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
 
+from nodes.guard import policy
 from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
 from nodes.guard.policy import GuardConfig, Mode, judge_call, judge_path, judge_reply
 from nodes.guard.verdicts import Item, denied, verdict_on_malformed
@@ -331,3 +333,48 @@ def test_a_kept_result_may_be_read_and_not_written() -> None:
     message = "@result/3 is a kept result, which can only be read. Write to a file of the workspace instead."
     assert judge(WRITE, path="@result/3") == denied("kept_result", INVALID, message)
     assert judge(WRITE, path="./@result/3") == allowed("@result/3")
+
+
+def test_the_default_rules_judge_a_name_once_for_reading_and_once_for_writing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    def looks(path: Path) -> bool:
+        asked.append(str(path))
+        return path.name == "counted-once.py"
+
+    counted = (FileGuardrailRule("counted", "Counted", looks),)
+    monkeypatch.setattr(policy, "DEFAULT_GUARDRAIL_RULES", counted)
+    for _ in range(3):
+        assert judge_path("src/counted-once.py", for_write=False, rules=counted) is not None
+        assert judge_path("src/counted-once.py", for_write=True, rules=counted) is not None
+    assert asked == ["src/counted-once.py", "src/counted-once.py"]
+
+
+def test_rules_of_a_user_are_asked_each_time_and_after_the_default_ones() -> None:
+    asked: list[str] = []
+
+    def looks(path: Path) -> bool:
+        asked.append(str(path))
+        return True
+
+    rules = (*DEFAULT_GUARDRAIL_RULES, FileGuardrailRule("mine", "Mine", looks))
+    expected = (
+        "Blocked by rule 'env_file': Environment variable files; Blocked by rule 'mine': Mine (.env)."
+        " Go on without this file."
+    )
+    for _ in range(2):
+        error = judge_path(".env", for_write=True, rules=rules)
+        assert error is not None
+        assert error.message == expected
+    assert asked == [".env", ".env"]
+
+
+def test_an_absolute_name_is_judged_each_time_because_its_links_may_lead_elsewhere_by_then(tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path)
+    assert judge_path(str(link), for_write=True, rules=DEFAULT_GUARDRAIL_RULES) is None
+    link.unlink()
+    link.symlink_to("/etc")
+    assert judge_path(str(link), for_write=True, rules=DEFAULT_GUARDRAIL_RULES) is not None

@@ -65,6 +65,7 @@ def test_the_specs_six_kinds_have_the_specs_text(kind: ExtractionErrorType) -> N
         (E.INVALID_ANSWER, "Give the final answer again, with a value that fits the asked schema."),
         (E.OVERSIZED_ARGUMENTS, "Send less in one call: make several smaller edits."),
         (E.EMPTY_REPLY, "Reply with a tool call or with an answer."),
+        (E.THOUGHT_ONLY_REPLY, "You only thought. Now answer, or make the tool call."),
         (
             E.TRUNCATED_REPLY,
             "The reply was cut at the token limit and nothing ran. Send a shorter reply or smaller edits.",

@@ -124,6 +124,14 @@ def errors_of(*kinds: ExtractionErrorType) -> list[ExtractionError]:
             StopReason.EMPTY_REPLY,
             "The model's reply was still empty after 3 retries.",
         ),
+        ([E.THOUGHT_ONLY_REPLY], 2, 0, None, ""),
+        (
+            [E.THOUGHT_ONLY_REPLY],
+            3,
+            0,
+            StopReason.EMPTY_REPLY,
+            "The model still only thought, without an answer or a tool call, after 3 retries.",
+        ),
         ([E.TRUNCATED_REPLY], 0, 0, None, ""),
         (
             [E.REFUSED_REPLY],

@@ -1,7 +1,8 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.parse.cutting import kept_part
+from nodes.parse.cutting import kept_part, was_cut
+from nodes.parse.thoughts import without_thoughts
 from nodes.records import FinishReason, ModelReply, RawCall
 
 TOOLS = frozenset({"read_file"})
@@ -38,3 +39,17 @@ def test_a_reply_that_invents_nothing_is_left_as_it_is(reply: ModelReply) -> Non
 @given(st.text(max_size=200))
 def test_what_is_kept_begins_the_reply(text: str) -> None:
     assert text.startswith(kept_part(ModelReply(text=text), TOOLS).text)
+
+
+@pytest.mark.parametrize(
+    ("text", "cut"),
+    [
+        (CALL, False),
+        (f"<think>Hm.</think>\n{CALL}", False),
+        (f"{CALL}\n\nuser: thank you", True),
+        (f"<think>Hm.</think>\n{CALL}\n\nuser: thank you", True),
+    ],
+)
+def test_thoughts_are_not_what_was_cut(text: str, cut: bool) -> None:
+    said = ModelReply(text=text)
+    assert was_cut(said, kept_part(without_thoughts(said), TOOLS)) is cut

@@ -126,6 +126,68 @@ def test_a_reply_that_invents_nothing_stays_the_reply(text: str) -> None:
     assert "reply" not in parse(ParseState(reply=ModelReply(text=text)), READER)
 
 
+# --- A reply of a model that thinks aloud
+
+UNMEANT = 'tool: delete_file({"path":"a"})'
+THOUGHT_ONLY = ExtractionError(
+    Kind.THOUGHT_ONLY_REPLY, 0, "", "The reply was only thought: no answer and no tool call."
+)
+CUT_THOUGHT = ExtractionError(
+    Kind.TRUNCATED_REPLY,
+    0,
+    "",
+    "The reply was cut at the token limit while it was still thinking. Nothing was executed.",
+)
+
+
+def thinking(text: str, finish: FinishReason = FinishReason.STOP) -> ParseState:
+    return ParseState(reply=ModelReply(text=text, finish_reason=finish), step=4)
+
+
+def test_a_call_in_a_thought_is_no_call_and_the_thought_is_not_kept() -> None:
+    assert parse(thinking(f"<think>\n{UNMEANT}\n</think>\n\n{KEPT}"), READER) == {
+        "reading": Reading.CALLS,
+        "items": [CALL],
+        "errors": [],
+        "answer": None,
+        "reply": ModelReply(text=KEPT, reasoning=UNMEANT),
+    }
+
+
+@pytest.mark.parametrize("how", [TEXT, NATIVE, BLOCKS, NATIVE_BLOCKS], ids=["text", "native", "blocks", "both"])
+def test_in_each_form_a_thought_before_an_answer_is_left_aside(how: Reader) -> None:
+    thought = f"{GOOD}\ncalc.py\n```python\n{CODE}```"
+    update = parse(thinking(f"<think>{thought}</think>It adds."), how)
+    answer = Answer(text="It adds.")
+    assert (update["reading"], update["items"], update["answer"]) == (Reading.ANSWER, [], answer)
+    assert update["reply"] == ModelReply(text="It adds.", reasoning=thought)
+
+
+def test_beside_native_calls_a_thought_is_left_aside_too() -> None:
+    reply = ModelReply(text=f"<think>{GOOD}</think>", calls=(raw("read_file", '{"path": "a.py"}', "x"),))
+    update = parse(ParseState(reply=reply, step=3), NATIVE)
+    assert update["items"] == [reading_file("x", line=0)]
+    assert update["reply"] == reply.model_copy(update={"text": "", "reasoning": GOOD})
+
+
+@pytest.mark.parametrize(
+    ("state", "error"),
+    [
+        (thinking("<think>Hm.</think>\n"), THOUGHT_ONLY),
+        (thinking(f"<think>Hm.\n{KEPT}"), THOUGHT_ONLY),
+        (ParseState(reply=ModelReply(reasoning="Hm.")), THOUGHT_ONLY),
+        (thinking("<think>\n\n</think>"), EMPTY),
+        (ParseState(reply=ModelReply(reasoning=" ")), EMPTY),
+        (thinking(f"<think>Hm.\n{KEPT}", FinishReason.LENGTH), CUT_THOUGHT),
+        (ParseState(reply=ModelReply(reasoning="Hm.", finish_reason=FinishReason.LENGTH)), CUT_THOUGHT),
+    ],
+)
+def test_a_reply_that_only_thinks_is_malformed(state: ParseState, error: ExtractionError) -> None:
+    update = parse(state, READER)
+    update.pop("reply", None)
+    assert update == {"reading": Reading.MALFORMED, "items": [], "errors": [error], "answer": None}
+
+
 # --- What the calls of a reply come to
 
 

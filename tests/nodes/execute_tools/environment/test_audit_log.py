@@ -266,6 +266,38 @@ def test_whatever_is_logged_and_whatever_the_lock_does_the_run_goes_on(
     def unsupported(*_: object, **__: object) -> None:
         raise NotImplementedError("no locks here")
 
-    monkeypatch.setattr("filelock.FileLock.acquire", unsupported)
+    monkeypatch.setattr("fcntl.flock", unsupported)
     log.write({"n": 1})
     assert log.lost == 1
+
+
+def test_where_the_file_system_has_no_locks_lines_are_appended_and_no_file_is_turned_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    log = AuditLog(str(tmp_path), max_bytes=1)
+    monkeypatch.setattr("fcntl.flock", without)
+    log.write({"n": 0})
+    log.write({"n": 1})
+    assert (files(tmp_path), log.lost) == ({"audit.jsonl": [{"n": 0}, {"n": 1}]}, 0)
+
+
+def test_the_lock_is_given_back_although_a_copy_of_the_process_has_the_handle(tmp_path: Path) -> None:
+    copies: list[int] = []
+
+    def copying(path: str, *arguments: Any, **options: Any) -> int:
+        descriptor = opened(path, *arguments, **options)
+        if path == LOCK_NAME:
+            copies.append(os.dup(descriptor))  # what a fork would do
+        return descriptor
+
+    opened = os.open
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "open", copying)
+        AuditLog(str(tmp_path), max_bytes=1).write({"n": 0})
+    AuditLog(str(tmp_path), max_bytes=1).write({"n": 1})
+    assert files(tmp_path) == {"audit.jsonl": [{"n": 1}], "audit.jsonl.1": [{"n": 0}]}
+    for copy in copies:
+        os.close(copy)

@@ -9,7 +9,9 @@ from hypothesis import given, strategies as st
 
 from nodes.execute_tools.environment.run_folder import (
     DATA_DIR_VARIABLE,
+    folder_identity,
     folder_name,
+    records_folders,
     remove_run_folder,
     run_folder,
     run_folder_path,
@@ -259,3 +261,26 @@ def test_what_is_no_folder_is_not_removed(tmp_path: Path, kind: str) -> None:
     with pytest.raises(NotADirectoryError):
         remove_run_folder("t", str(tmp_path))
     assert (os.path.lexists(path), os.listdir(outside)) == (True, ["kept"])
+
+
+def test_all_records_lie_below_two_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = tmp_path / "data"
+    monkeypatch.setenv(DATA_DIR_VARIABLE, str(base))
+    assert (
+        records_folders()
+        == records_folders(str(base))
+        == tuple(str(base / name) for name in ("runs", "workspaces", "spending"))
+    )
+    assert Path(run_folder_path("t")).parent == base / "runs"
+    assert Path(workspace_folder_path(str(tmp_path))).parent == base / "workspaces"
+    assert not base.exists()
+
+
+def test_a_folder_is_the_same_under_each_name_that_leads_to_it(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    (tmp_path / "other").mkdir()
+    status = tmp_path.stat()
+    names = (tmp_path, tmp_path / "link", tmp_path / "other", tmp_path / "missing")
+    own, linked, other, missing = (folder_identity(str(each)) for each in names)
+    assert own == linked == (status.st_dev, status.st_ino)
+    assert (other == own, missing) == (False, None)

@@ -147,3 +147,20 @@ def test_a_block_that_was_moved_is_found_again(lines: list[str], by: int, around
     found = find_loosely(text, block, block)
     if block.strip() and not list(find_spots(text, block)) and found is not None and len(found.spots) == 1:
         assert found.tier is Tier.TRAILING_BLANKS or replace_spots(text, found.spots, found.replacement) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted", "starts"),
+    [
+        ("ab\nab\nabc\n", "b ", [1, 4]),
+        ("ab \nab", "ab\t", [0, 4]),
+        ("ab\n", "ab\n\r", [0]),
+        ("ab", "ab\n\r", []),
+    ],
+)
+def test_blanks_at_the_end_of_what_is_wanted_ask_for_the_end_of_a_line(
+    text: str, wanted: str, starts: list[int]
+) -> None:
+    found = find_loosely(text, wanted, "x")
+
+    assert [spot.start for spot in (found.spots if found else ())] == starts

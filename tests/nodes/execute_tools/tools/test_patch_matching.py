@@ -4,7 +4,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from nodes.execute_tools.tools.patch_matching import LISTED_PLACES, Patched, apply_hunks
+from nodes.execute_tools.tools.patch_matching import LISTED_PLACES, Patched, _File, _scopes, _united, apply_hunks
 from nodes.execute_tools.tools.v4a_patch import PatchError, UpdatedFile, parse_patch
 
 CALC = """\
@@ -320,3 +320,20 @@ def test_a_diff_of_any_lines_gives_the_new_text_or_is_refused(old: list[str], ne
         assert found == Patched(joined(new, "\n", ended=True), 0)
     else:
         assert "several places" in found.message or "only adds lines" in found.message
+
+
+def test_nested_and_touching_scopes_are_looked_through_once() -> None:
+    assert _united([(0, 9), (2, 9), (3, 4), (9, 12), (14, 15)]) == [(0, 12), (14, 15)]
+
+
+def test_a_header_that_leads_everywhere_leaves_a_hunk_as_ambiguous_as_it_is() -> None:
+    found = _scopes(_File(")\nx\n" * 3), [")", ")"])
+
+    assert found == [(0, 6), (2, 6), (4, 6)]
+
+
+def test_the_lines_are_joined_once_for_all_hunks() -> None:
+    file = _File("a\n b\n")
+
+    assert file.joined(str.strip) is file.joined(str.strip)
+    assert file.joined(str.strip) == ("\na\nb\n", [0, 2, 4])

@@ -196,3 +196,13 @@ def test_no_text_makes_reading_raise(text: str) -> None:
     if isinstance(found, PythonText):
         assert "".join(found.lines) == text
         assert all(1 <= unit.first <= unit.last <= len(found.lines) for unit in found.units)
+
+
+def test_members_are_read_once_and_found_by_their_names() -> None:
+    text = read_python("class A:\n    x = 1\n    x = 2\n    def f(self): ...\nclass B:\n    x = 3\ny = 4\n")
+    assert isinstance(text, PythonText)
+    first, second, _ = text.units
+
+    assert text.members(first) is text.members(first)
+    assert text.holders == {"x": ((first, 2), (second, 1)), "f": ((first, 1),)}
+    assert text.names == {"A", "B", "y"}

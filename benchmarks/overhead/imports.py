@@ -1,0 +1,50 @@
+"""What importing costs: CPU seconds of a fresh Python, in the environment that it belongs to."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.overhead.environments import LANGCHAIN, OWN, PYDANTIC_AI, python_of
+from benchmarks.real_model.child import clean_environment, root_of_project
+
+IMPORTS = (
+    ("python itself", OWN, "pass"),
+    ("import graph", OWN, "import graph"),
+    ("import graph; graph.run_task, when a run starts", OWN, "import graph; graph.run_task; graph.build_graph"),
+    ("import openai", OWN, "import openai; openai.OpenAI"),
+    ("import langgraph.graph", OWN, "import langgraph.graph"),
+    ("import langchain.agents", LANGCHAIN, "import langchain.agents"),
+    ("import langchain.agents, langchain_openai", LANGCHAIN, "import langchain.agents, langchain_openai"),
+    ("import deepagents", LANGCHAIN, "import deepagents"),
+    ("import pydantic_ai", PYDANTIC_AI, "import pydantic_ai"),
+)
+HELP = "mendgraph --help"
+
+
+def import_costs(rounds: int) -> dict[str, list[float]]:
+    """CPU seconds of each import, in turns, after an unmeasured turn that leaves the byte code behind."""
+    commands: list[tuple[str, Sequence[str]]] = [
+        (name, [python_of(environment), "-P", "-c", code]) for name, environment, code in IMPORTS
+    ]
+    commands.append((HELP, [str(Path(sys.executable).with_name("mendgraph")), "--help"]))
+    costs: dict[str, list[float]] = {name: [] for name, _ in commands}
+    for turn in range(rounds + 1):
+        for name, command in commands:
+            cost = _cpu_s(command)
+            if turn:
+                costs[name].append(cost)
+    return costs
+
+
+def _cpu_s(command: Sequence[str]) -> float:
+    with tempfile.TemporaryDirectory() as home:
+        environment = clean_environment(os.environ, Path(home), {"PYTHONPATH": str(root_of_project())})
+        process = subprocess.Popen(command, env=environment, cwd=home, stdout=subprocess.DEVNULL)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed")
+    return used.ru_utime + used.ru_stime

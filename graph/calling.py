@@ -1,0 +1,201 @@
+"""Everything that model calls of one machine share: connections, breakers, prices, the spending book, what was sent.
+
+It gives the node its settings and its hands; the node decides with the one and acts with the other.
+"""
+
+import os
+import random
+from collections.abc import Callable
+from functools import cached_property, partial
+from hashlib import sha256
+
+from langgraph.config import get_stream_writer
+
+from graph.context import AgentContext
+from graph.gateway import Gateway
+from graph.price_files import load_prices
+from graph.slices import CallModelSlice
+from graph.spending_store import SpendingStore
+from nodes.call_model.client import Connections
+from nodes.call_model.driver import NEVER, Hands, Stop
+from nodes.call_model.effects import Connect, Wait
+from nodes.call_model.endpoint import EMBEDDED_MODEL
+from nodes.call_model.exchange import CallSettings
+from nodes.call_model.fallbacks import FallbackProblem, ModelChoice, models_in_order
+from nodes.call_model.guarded_model import GuardedModel, Scrubber
+from nodes.call_model.ledger import Spending, unknown_price
+from nodes.call_model.local_model import CONTEXT_TOKENS
+from nodes.call_model.model import Model
+from nodes.call_model.offered_tools import offered_tools
+from nodes.call_model.paid_call import Purse
+from nodes.call_model.prices import FREE, Price, PriceList, find_price
+from nodes.call_model.profiles import find_profile
+from nodes.call_model.window import StandIns
+from nodes.call_model.wire_cache import WireCache
+from nodes.execute_tools.environment.deadline import monotonic_s
+from nodes.execute_tools.policy.circuit_breaker import BreakerConfig, Breakers
+from nodes.execute_tools.secrets.redacted_stream import RedactedStream
+from nodes.records import JsonMap, Profile, ProviderFailure, ToolError, ToolSpec
+
+
+class Calling:
+    """How one machine calls its models. Nothing is connected, opened or read before it is needed."""
+
+    def __init__(self, model: Model | None, gateway: Gateway, stop: Stop | None) -> None:
+        """`model` answers all calls, where there is one; `stop` is how somebody lets a run end early."""
+        self._model, self._gateway, self._stop = model, gateway, stop or NEVER
+        self._connections = Connections(lambda: os.environ)
+        self._breakers = Breakers(BreakerConfig(), monotonic_s)
+        self._wire = WireCache()
+        self._stand_ins: StandIns = {}
+        self._book = SpendingStore()
+
+    @cached_property
+    def _prices(self) -> PriceList | ToolError:
+        return load_prices()
+
+    def close(self) -> None:
+        """Close the connections that were opened for sync calls, and the spending book."""
+        self._connections.close()
+        self._book.close()
+
+    async def aclose(self) -> None:
+        """Close the connections of this event loop, those for sync calls, and the spending book."""
+        await self._connections.aclose()
+        self._book.close()
+
+    def profile(self, context: AgentContext) -> Profile:
+        """How a turn of this context talks to its model."""
+        return context.profile(self._is_embedded(context), self._model_name(context))
+
+    def begin(self, context: AgentContext, run_id: str) -> None:
+        """Mark in the spending book that a thread begins, whatever becomes of this process before its first step."""
+        self._book.begin(_thread(context, run_id))
+
+    def fresh_spending(self, context: AgentContext, run_id: str, *, marked: bool) -> Spending:
+        """The counters of a thread that has none yet.
+
+        What is booked under its name since it was `marked` was lost with a killed process. Where nobody marks threads
+        their names may come twice: what is booked before is then another one's.
+        """
+        begun = self._book.begun(_thread(context, run_id)) if marked else None
+        return Spending(booked=self._book.newest() if begun is None else begun)
+
+    def problem(self, context: AgentContext) -> str | None:
+        """What no call can be made with: a price list that cannot be read, or a limit on cost without a price."""
+        if context.price() is None and isinstance(self._prices, ToolError):
+            return self._prices.message
+        limits = context.limits()
+        found = models_in_order(context.model, context.base_url, context.fallback_models)
+        if isinstance(found, FallbackProblem) and self._model is None:
+            return found.message
+        for choice in self._choices(context):
+            name = self._priced_name(context, choice)
+            cause = unknown_price(limits, self._price(context, name), name)
+            if cause is not None:
+                return cause.message
+        return None
+
+    def settings(self, state: CallModelSlice) -> CallSettings:
+        """How the calls of this turn are made and paid."""
+        context, profile = state["context"], state["profile"]
+        purse = Purse(
+            limits=context.limits(profile),
+            models=self._choices(context),
+            timeout_s=context.request_timeout_s,
+            idle_timeout_s=context.idle_timeout_s,
+            retries=context.provider_retries,
+            thread=_thread(context, state.get("run_id", "")),
+            counts=profile.embedded,
+            price_of=partial(self._price, context),
+            jitter=random.random,
+        )
+        return CallSettings(
+            purse=purse,
+            temperature=context.temperature,
+            seed=context.seed,
+            window_tokens=self._window_tokens(context, profile),
+            wire=self._wire,
+            stand_ins=self._stand_ins,
+        )
+
+    def tools(self, state: CallModelSlice) -> list[ToolSpec]:
+        """The tools that the model is told of."""
+        context = state["context"]
+        return offered_tools(
+            self._gateway.specs.values(),
+            state["profile"].edit_form,
+            read_only=context.mode == "read-only",
+            answer_schema=context.answer_schema,
+            usable=self._gateway.usable(context),
+            few=context.offer == "few",
+            notes=self._gateway.notes(context),
+        )
+
+    def hands(self, state: CallModelSlice, tell: Callable[[str, JsonMap], None]) -> Hands:
+        """What performs this turn's calls; text and waits go to whoever streams the run with mode "custom"."""
+        write = get_stream_writer()
+
+        def on_text(text: str) -> None:
+            write({"type": "text", "text": text})
+
+        def on_wait(wait: Wait) -> None:
+            write({"type": "waiting", "seconds": wait.seconds, "reason": wait.reason})
+
+        limits = state["context"].limits()
+        return Hands(self._connect, on_text, on_wait, tell, self._book, limits, self._stop)
+
+    def unbooked(self) -> str:
+        """Why calls are not written into the spending book, told once; "" where they are."""
+        trouble = self._book.trouble()
+        return trouble.message if trouble else ""
+
+    def _connect(self, wanted: Connect) -> Model | ProviderFailure:
+        connected = self._model or self._connections.connect(
+            wanted.model, wanted.base_url, key_variable=wanted.key_variable
+        )
+        if isinstance(connected, ProviderFailure):
+            return connected
+        redactor = self._gateway.redactor()
+        # A literal that the model itself calls a password is no secret of ours; it may be the fixture of a test.
+        scrubber = Scrubber(redactor.unnamed, partial(RedactedStream, redactor))
+        choice = ModelChoice(model=wanted.model, base_url=wanted.base_url)
+        return GuardedModel(connected, self._breakers.of(choice.breaker_key), scrubber)
+
+    def _choices(self, context: AgentContext) -> tuple[ModelChoice, ...]:
+        """The run's models in order. A model of the user's own answers for all of them."""
+        found = models_in_order(context.model, context.base_url, context.fallback_models)
+        if self._model is not None or isinstance(found, FallbackProblem):
+            return (ModelChoice(model=context.model, base_url=context.base_url),)
+        return found
+
+    def _is_embedded(self, context: AgentContext) -> bool:
+        return self._model is None and self._connections.is_embedded(context.model, context.base_url)
+
+    def _model_name(self, context: AgentContext) -> str:
+        if self._model is not None:
+            return context.model or ""
+        return self._connections.model_name(context.model, context.base_url)
+
+    def _priced_name(self, context: AgentContext, choice: ModelChoice) -> str:
+        """The name under which a call of this model is looked up in the price list."""
+        own = self._model is not None or choice.model is not None
+        return choice.model or "" if own else EMBEDDED_MODEL if self._is_embedded(context) else ""
+
+    def _price(self, context: AgentContext, name: str) -> Price | None:
+        """What the context says of every model; else the embedded one is free, and others cost what the list says."""
+        said = context.price()
+        if said is not None:
+            return said
+        if self._model is None and (name == EMBEDDED_MODEL or (not name and self._is_embedded(context))):
+            return FREE
+        return None if isinstance(self._prices, ToolError) else find_price(self._prices, name)
+
+    def _window_tokens(self, context: AgentContext, profile: Profile) -> int | None:
+        known = CONTEXT_TOKENS if profile.embedded else find_profile(self._model_name(context)).window_tokens
+        return context.window_tokens or known
+
+
+def _thread(context: AgentContext, run_id: str) -> str:
+    """A thread's name in the spending book, which all workspaces share."""
+    return f"{run_id} {sha256(context.workspace.encode('utf-8', 'replace')).hexdigest()[:16]}"

@@ -1,0 +1,108 @@
+"""What a saver has still to write: the writes of tasks until the checkpoint that they lead to, and rows that wait.
+
+A checkpoint holds the channels whole but for those that grow, so of the writes that led to it only those to growing
+channels are ever read again: the others are not stored beside it.
+"""
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from langgraph.checkpoint.base import WRITES_IDX_MAP
+from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
+
+Write = tuple[str, Any]
+"""A channel and a value."""
+
+Statement = tuple[str, list[tuple[Any, ...]]]
+"""SQL and the rows that it is executed for."""
+
+_INSERT: Final = """
+    INTO writes (thread_id, checkpoint_ns, checkpoint_id, task_id, task_path, idx, channel, type, value)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+_ONCE: Final = f"INSERT OR IGNORE {_INSERT}"
+_ANEW: Final = f"INSERT OR REPLACE {_INSERT}"
+
+
+class Place(NamedTuple):
+    """Which checkpoint of which thread; "" where there is none."""
+
+    thread: str
+    namespace: str
+    checkpoint: str
+
+
+class _TaskWrites(NamedTuple):
+    task: str
+    path: str
+    writes: tuple[Write, ...]
+
+
+class PendingRows:
+    """Any thread may add to it; who takes what there is has it alone."""
+
+    def __init__(self, serializer: SerializerProtocol) -> None:
+        self._serializer = serializer
+        self._writes: dict[Place, list[_TaskWrites]] = {}
+        self._rows: list[Statement] = []
+        self._lock = threading.Lock()
+
+    def __bool__(self) -> bool:
+        """Whether anything waits."""
+        return bool(self._writes or self._rows)
+
+    def add_writes(self, place: Place, task: str, path: str, writes: Sequence[Write]) -> None:
+        """What a task wrote that ran from the checkpoint at `place`."""
+        with self._lock:
+            self._writes.setdefault(place, []).append(_TaskWrites(task, path, tuple(writes)))
+
+    def add_checkpoint(self, parent: Place, values: Mapping[str, Any], rows: Statement) -> None:
+        """The row of a checkpoint with these channels. It holds most of what was written at its parent.
+
+        Raises:
+            StoreError: something of what it does not hold has no stored form.
+        """
+        with self._lock:
+            led_to_it = self._writes.pop(parent, [])
+        statements = [
+            self._statement(parent, each, [index for index, write in enumerate(each.writes) if _is_kept(write, values)])
+            for each in led_to_it
+        ]
+        with self._lock:
+            self._rows.extend(each for each in (*statements, rows) if each[1])
+
+    def take(self) -> list[Statement]:
+        """All that waits, which waits no more, in an order in which it may be written.
+
+        Raises:
+            StoreError: something of it has no stored form; all of it is gone then.
+        """
+        with self._lock:
+            waiting, rows = dict(self._writes), [*self._rows]
+            self._writes.clear()
+            self._rows.clear()
+        for place, written in waiting.items():
+            rows.extend(self._statement(place, each, range(len(each.writes))) for each in written)
+        return rows
+
+    def _statement(self, place: Place, written: _TaskWrites, indices: Sequence[int]) -> Statement:
+        """The rows of the writes with these indices, as `SqliteSaver.put_writes` stores them."""
+        special = all(channel in WRITES_IDX_MAP for channel, _ in written.writes)
+        rows = []
+        for index in indices:
+            channel, value = written.writes[index]
+            where = (*place, written.task, written.path, WRITES_IDX_MAP.get(channel, index), channel)
+            rows.append((*where, *self._serializer.dumps_typed(value)))
+        return (_ANEW if special else _ONCE), rows
+
+
+def is_urgent(writes: Sequence[Write]) -> bool:
+    """Whether they are no part of a state: an error, a question to a person or its answer. No checkpoint may follow."""
+    return any(channel in WRITES_IDX_MAP for channel, _ in writes)
+
+
+def _is_kept(write: Write, values: Mapping[str, Any]) -> bool:
+    channel, _ = write
+    return channel not in values or isinstance(values[channel], _DeltaSnapshot)

@@ -1,0 +1,118 @@
+"""What the script of a model call asks for, and what it is answered: the words between decisions and effects."""
+
+from dataclasses import dataclass
+
+from nodes.call_model.model import Call
+from nodes.call_model.prompt import Prompt
+from nodes.call_model.spending_book import Entry, Used
+from nodes.records import JsonMap, ModelReply, ProviderFailure, Record, StopCause
+
+
+@dataclass(frozen=True)
+class Connect:
+    """Find the endpoint. Answered by None, or by the failure to find one.
+
+    `key_variable` names the environment variable with the endpoint's key, "" for the usual one.
+    """
+
+    model: str | None
+    base_url: str | None
+    key_variable: str = ""
+
+
+@dataclass(frozen=True)
+class Count:
+    """Count the tokens of a prompt with the endpoint's own tokenizer. Answered by `Counted`."""
+
+    prompt: Prompt
+
+
+@dataclass(frozen=True)
+class Counted:
+    """The answer to `Count`; None where the endpoint has no tokenizer to ask."""
+
+    tokens: int | None
+
+
+@dataclass(frozen=True)
+class Lose:
+    """Ask the spending book for what this thread has spent after entry `after`. Answered by `Lost`."""
+
+    thread: str
+    after: int
+
+
+@dataclass(frozen=True)
+class Lost:
+    """What calls have cost that no checkpoint knows of, and the number of the last of them; 0 where there are none."""
+
+    used: Used
+    number: int
+
+
+@dataclass(frozen=True)
+class Reserve:
+    """Enter a reservation into the spending book. Answered by `Booked`, or by the limit or failure that forbids it."""
+
+    entry: Entry
+
+
+@dataclass(frozen=True)
+class Booked:
+    """The number of an entry; 0 where nothing is booked."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Settle:
+    """Enter what a reserved call has really used. Answered by None."""
+
+    number: int
+    used: Used
+
+
+class Send(Record):
+    """Send this call. Answered by what came back, and the seconds it took. What is said is not shown if `quiet`."""
+
+    call: Call
+    quiet: bool = False
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Wait this long before the next try; `reason` is why the last one failed. Answered by None."""
+
+    seconds: float
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Tell:
+    """Tell whoever follows the run's trace. Answered by None."""
+
+    name: str
+    payload: JsonMap
+
+
+class Sent(Record):
+    """The answer to `Send`."""
+
+    result: ModelReply | ProviderFailure
+    seconds: float
+
+
+class Stopped(Record):
+    """The answer to any effect that a stop has ended, or kept from beginning; `reason` says who asked for it.
+
+    Where a call was `sent`, it took `seconds`, and `received_characters` of its reply had come.
+    """
+
+    reason: str
+    sent: bool = False
+    seconds: float = 0.0
+    received_characters: int = 0
+
+
+Effect = Connect | Count | Lose | Reserve | Settle | Send | Wait | Tell
+Answer = Counted | Lost | Booked | Sent | Stopped | StopCause | ProviderFailure | None

@@ -1,0 +1,147 @@
+"""Making a request fit the model's window before it is sent: the script around the decisions of `compaction`.
+
+Nothing is done, and nothing is counted, while the whole fits. Otherwise old results are cleared, then the model sums up
+what was first, which is a request that is paid like any other, and where that does not help the window slides.
+"""
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field, replace
+from math import ceil
+from typing import Final
+
+from langchain_core.messages import AnyMessage
+
+from nodes.call_model.compaction import RULES, Budget, Compacted, NeedsSummary, compact
+from nodes.call_model.effects import Answer, Effect, Tell
+from nodes.call_model.estimates import Gauge, estimate_input
+from nodes.call_model.ledger import MIN_OUTPUT_TOKENS, Spending
+from nodes.call_model.overflow import overflow_window
+from nodes.call_model.paid_call import Purse, Request, paid_call
+from nodes.call_model.prompt import Prompt, build_prompt
+from nodes.call_model.window import StandIns, Window, shown
+from nodes.call_model.wire_cache import WireCache
+from nodes.records import Correction, EditForm, Plan, Profile, Protocol, StopCause, StopReason, ToolSpec
+
+
+@dataclass(frozen=True)
+class Talk:
+    """A turn's conversation, and everything that a prompt is made of besides."""
+
+    history: Sequence[AnyMessage]
+    profile: Profile
+    specs: Sequence[ToolSpec] = ()
+    corrections: Sequence[Correction] = ()
+    temperature: float = 0.0
+    asked_again: int = 0
+    plan: Plan = field(default_factory=Plan)
+    changed: tuple[str, ...] = ()
+    wire: WireCache = field(default_factory=WireCache)
+    stand_ins: StandIns = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A prompt that fits, with the most that its reply may have; or why there is none. And what is shown by now."""
+
+    window: Window
+    spending: Spending
+    prompt: Prompt | None = None
+    most_output: int | None = None
+    stop: StopCause | None = None
+
+
+MOST_ROUNDS: Final = 3
+"""Compactions before one request: one brings the view far below the window, unless its estimate was far off."""
+
+OUTPUT_SHARE: Final = 4
+"""A reply is given room for all of its tokens, or for this part of the window, if that is less."""
+
+
+def fit(
+    talk: Talk, window: Window, spending: Spending, purse: Purse, window_tokens: int | None, overflow: str | None = None
+) -> Generator[Effect, Answer, Fitted]:
+    """Yield the effects of making the next request fit; `overflow` is what an endpoint said that refused the last one.
+
+    Where nobody knows the window, only an endpoint's refusal makes the conversation smaller.
+    """
+    named = None if overflow is None else overflow_window(overflow)
+    if named is not None:
+        window = window.model_copy(update={"tokens": named})
+    known = min((each for each in (window_tokens, window.tokens) if each is not None), default=None)
+    output = purse.limits.max_output_tokens_per_call
+    output = output if known is None else min(output, known // OUTPUT_SHARE)
+    if talk.profile.edit_form is EditForm.BLOCKS:
+        return _blocks(talk, window, spending, known, output, overflow)
+    forced = overflow is not None
+    for _ in range(MOST_ROUNDS):
+        prompt = _prompt(talk, shown(talk.history, window, talk.stand_ins))
+        estimated = _estimate(prompt, spending)
+        if not forced and (known is None or estimated + output <= known * RULES.trigger):
+            return Fitted(window, spending, prompt, _left(estimated, known))
+        found = _compacted(talk, window, prompt, estimated, known, output, forced=forced)
+        if isinstance(found, NeedsSummary):
+            asked = Request(Prompt(messages=found.messages), purpose="summary", most_output=found.max_output_tokens)
+            paid = yield from paid_call(asked, spending, replace(purse, retries=0))
+            spending = paid.spending
+            if paid.stop is not None and paid.stop.reason is StopReason.CANCELLED:
+                return Fitted(window, spending, stop=paid.stop)
+            found = found.conclude(paid.reply.text) if paid.reply else found.fallback
+        if isinstance(found, StopCause):
+            return Fitted(window, spending, stop=found)
+        if found is None:
+            return Fitted(window, spending, prompt, _left(estimated, known))
+        forced, window = False, found.window
+        saved = {"tokens_before": found.tokens_before, "tokens_after": found.tokens_after}
+        yield Tell(name="context.compacted", payload={"kind": found.kind.value, **saved})
+    prompt = _prompt(talk, shown(talk.history, window, talk.stand_ins))
+    return Fitted(window, spending, prompt, _left(_estimate(prompt, spending), known))
+
+
+def _compacted(
+    talk: Talk, window: Window, prompt: Prompt, estimated: int, known: int | None, output: int, *, forced: bool
+) -> Compacted | NeedsSummary | StopCause | None:
+    """What to do about a request of `estimated` tokens; messages are measured at the rate of the whole."""
+    rate = estimated / max(prompt.size, 1)
+    native = talk.profile.protocol is Protocol.NATIVE
+
+    def size_of(message: AnyMessage) -> int:
+        if not message.id:  # one that is only being considered
+            return ceil(len(message.text.encode("utf-8", "replace")) * rate)
+        return ceil(talk.wire.messages([message], native=native)[0].size * rate)
+
+    view = sum(map(size_of, shown(talk.history, window, talk.stand_ins)))
+    budget = Budget(window_tokens=known, fixed_tokens=max(0, estimated - view), output_tokens=output)
+    return compact(talk.history, window, talk.plan, talk.changed, size_of, budget, forced=forced, made=talk.stand_ins)
+
+
+def _blocks(
+    talk: Talk, window: Window, spending: Spending, known: int | None, output: int, overflow: str | None
+) -> Fitted:
+    """The block form makes each request anew, and leaves out what does not fit; after a refusal half of it."""
+    prompt = _prompt(talk, talk.history, None if known is None else max(known - output, 1))
+    if overflow is not None:
+        estimated = estimate_input(prompt.size, len(prompt.messages), Gauge())
+        prompt = _prompt(talk, talk.history, estimated // 2)
+    return Fitted(window, spending, prompt, _left(_estimate(prompt, spending), known))
+
+
+def _estimate(prompt: Prompt, spending: Spending) -> int:
+    return estimate_input(prompt.size, len(prompt.messages), spending.gauge)
+
+
+def _prompt(talk: Talk, view: Sequence[AnyMessage], most_tokens: int | None = None) -> Prompt:
+    return build_prompt(
+        talk.profile,
+        talk.specs,
+        view,
+        talk.corrections,
+        talk.temperature,
+        talk.asked_again,
+        talk.wire,
+        most_tokens,
+    )
+
+
+def _left(estimated: int, known: int | None) -> int | None:
+    """What the window leaves to the reply."""
+    return None if known is None else max(MIN_OUTPUT_TOKENS, known - estimated)

@@ -1,0 +1,74 @@
+"""What one run may use, and how much of that is held back for its last call."""
+
+from typing import Final, TypeVar
+
+from nodes.call_model.budget import APILimits
+from nodes.call_model.prices import PRICES_VARIABLE, Price, most_cost
+from nodes.records import Record, StopCause, StopReason
+
+WRAP_UP_INPUT_TOKENS: Final = 2_000
+WRAP_UP_OUTPUT_TOKENS: Final = 400
+"""What is held back for the account of a run that a limit ends."""
+
+FEWEST_CALLS_TO_HOLD_BACK: Final = 3
+HOLD_BACK_AT_MOST: Final = 0.1
+"""Nothing is held back of a limit with fewer calls, or of which the tokens or USD would be more than this part."""
+
+Amount = TypeVar("Amount", int, float)
+
+
+class RunLimits(Record):
+    """What one run may use. None means no limit of that kind. Those of a day are of all workspaces, by the UTC day."""
+
+    api: APILimits = APILimits()
+    max_input_tokens_per_turn: int | None = None
+    max_output_tokens_per_turn: int | None = None
+    max_output_tokens_per_call: int = 2_048
+    max_steps: int | None = None
+    max_steps_soft: bool = False
+    max_seconds: float | None = None
+    max_cost_usd: float | None = None
+    max_tokens_per_day: int | None = None
+    max_cost_usd_per_day: float | None = None
+    wrap_up: bool = False
+
+
+def unknown_price(limits: RunLimits, price: Price | None, model: str = "") -> StopCause | None:
+    """Why a limit on cost allows no call of a model without a price; None with a price, or without such a limit."""
+    capped = (
+        (StopReason.MAX_COST, "max_cost_usd", limits.max_cost_usd),
+        (StopReason.DAY_LIMIT, "max_cost_usd_per_day", limits.max_cost_usd_per_day),
+    )
+    for reason, name, maximum in capped:
+        if price is None and maximum is not None:
+            asked = f"the model {model!r}" if model else "the model"
+            message = (
+                f"Limit '{name}' cannot be held: no price is known for {asked}. Add it to prices.toml in the"
+                f" configuration folder, or to the file that {PRICES_VARIABLE} names; or leave {name} empty."
+            )
+            return StopCause(reason=reason, message=message)
+    return None
+
+
+def less_wrap_up(limits: RunLimits, price: Price | None) -> RunLimits:
+    """The limits as ordinary calls see them: without what is held back, wherever they are large enough for it."""
+    sessions, turns = limits.api.max_calls_per_session, limits.api.max_calls_per_turn
+    cost = 0.0 if price is None else most_cost(price, WRAP_UP_INPUT_TOKENS, WRAP_UP_OUTPUT_TOKENS)
+    turn_input, turn_output = limits.max_input_tokens_per_turn, limits.max_output_tokens_per_turn
+    return limits.model_copy(
+        update={
+            "api": APILimits(
+                max_calls_per_session=sessions - (sessions >= FEWEST_CALLS_TO_HOLD_BACK),
+                max_calls_per_turn=turns - (turns >= FEWEST_CALLS_TO_HOLD_BACK),
+                max_input_tokens_per_session=_less(limits.api.max_input_tokens_per_session, WRAP_UP_INPUT_TOKENS),
+                max_output_tokens_per_session=_less(limits.api.max_output_tokens_per_session, WRAP_UP_OUTPUT_TOKENS),
+            ),
+            "max_input_tokens_per_turn": turn_input and _less(turn_input, WRAP_UP_INPUT_TOKENS),
+            "max_output_tokens_per_turn": turn_output and _less(turn_output, WRAP_UP_OUTPUT_TOKENS),
+            "max_cost_usd": limits.max_cost_usd and _less(limits.max_cost_usd, cost),
+        }
+    )
+
+
+def _less(limit: Amount, held_back: Amount) -> Amount:
+    return limit - held_back if held_back <= limit * HOLD_BACK_AT_MOST else limit

@@ -1,0 +1,340 @@
+"""One request to a model, with its tries and its fallbacks, as a script of effects; each try is paid.
+
+It is reserved before it is sent and settled after it, whatever came of it: in the state's own counters, and in the
+spending book, which a kill cannot make forget. A try whose reservation does not fit is never sent.
+"""
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from typing import Final
+
+from nodes.call_model.effects import (
+    Answer,
+    Booked,
+    Connect,
+    Count,
+    Counted,
+    Effect,
+    Reserve,
+    Send,
+    Sent,
+    Settle,
+    Stopped,
+    Tell,
+    Wait,
+)
+from nodes.call_model.estimates import countable, estimate_input
+from nodes.call_model.fallbacks import ModelChoice, Tried, in_words, next_model
+from nodes.call_model.ledger import Reservation, RunLimits, Spending, measured, reserve, settle
+from nodes.call_model.model import Call
+from nodes.call_model.prices import Price
+from nodes.call_model.prompt import Prompt
+from nodes.call_model.retry import wait_before_retry
+from nodes.call_model.spending_book import Entry, Used
+from nodes.records import ModelReply, ProviderErrorKind, ProviderFailure, StopCause, StopReason
+
+_PAID_FAILURES: Final = frozenset({ProviderErrorKind.TIMEOUT, ProviderErrorKind.INCOMPLETE_STREAM})
+"""Failures after the endpoint had begun to work: their input is charged."""
+
+BYTES_PER_OUTPUT_TOKEN: Final = 3
+"""What a reply without usage is charged with."""
+
+
+def unknown_price(_: str) -> Price | None:
+    """No price is known."""
+    return None
+
+
+def no_jitter() -> float:
+    """The middle of all waits."""
+    return 0.5
+
+
+@dataclass(frozen=True)
+class Purse:
+    """How requests of a run are made and paid: its limits, its models in order, its patience with them.
+
+    `counts` says that the endpoint has a tokenizer to ask. `price_of` gives a model's price by its name, `jitter` a
+    number from 0 to 1.
+    """
+
+    limits: RunLimits = field(default_factory=RunLimits)
+    models: tuple[ModelChoice, ...] = (ModelChoice(),)
+    timeout_s: float = 300.0
+    idle_timeout_s: float | None = None
+    retries: int = 2
+    thread: str = ""
+    counts: bool = False
+    price_of: Callable[[str], Price | None] = unknown_price
+    jitter: Callable[[], float] = no_jitter
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked. `purpose` is the spending book's word for it; only replies are shown while they come."""
+
+    prompt: Prompt
+    seed: int | None = None
+    purpose: str = "reply"
+    most_output: int | None = None
+    wrapping_up: bool = False
+
+
+@dataclass(frozen=True)
+class Paid:
+    """What came of a request: the reply, or why there is none; and the counters after all of its tries.
+
+    `overflow` is what the endpoint said of a prompt that is longer than its window.
+    """
+
+    spending: Spending
+    reply: ModelReply | None = None
+    stop: StopCause | None = None
+    overflow: str = ""
+
+
+@dataclass
+class _Tries:
+    """The way of one request: which model it is at, which try of that, and how long it has waited in all."""
+
+    spending: Spending
+    index: int = 0
+    attempt: int = 0
+    waited_s: float = 0.0
+    connected: bool = False
+    failed: list[Tried] = field(default_factory=list)
+
+
+def paid_call(request: Request, spending: Spending, purse: Purse) -> Generator[Effect, Answer, Paid]:
+    """Yield the effects of one request until it has a reply or an end."""
+    tries = _Tries(spending)
+    prompt, limits = request.prompt, purse.limits
+    estimated = estimate_input(prompt.size, len(prompt.messages), spending.gauge)
+    while True:
+        model = purse.models[tries.index]
+        price = purse.price_of(model.model or "")
+        leave = _reserve(request, tries.spending, limits, estimated, price)
+        if isinstance(leave, StopCause):
+            return Paid(tries.spending, stop=leave)
+        if not tries.connected:
+            found = yield Connect(model=model.model, base_url=model.base_url, key_variable=model.key_variable)
+            if isinstance(found, Stopped):
+                return Paid(tries.spending, stop=stopped(found))
+            if isinstance(found, ProviderFailure):
+                if (end := _moved_on(tries, found, purse)) is None:
+                    yield _fallen_back(tries, found, purse)
+                    continue
+                return Paid(tries.spending, stop=end)
+            tries.connected = True
+            if purse.counts:
+                counted = yield Count(prompt=prompt)
+                if isinstance(counted, Counted) and counted.tokens is not None:
+                    size, messages = prompt.size, len(prompt.messages)
+                    estimated = estimate_input(size, messages, spending.gauge, counted.tokens)
+                    leave = _reserve(request, tries.spending, limits, estimated, price)
+                    if isinstance(leave, StopCause):
+                        return Paid(tries.spending, stop=leave)
+        tries.attempt += 1
+        ended = yield from _one_try(request, tries, leave, model, price, purse)
+        if ended is not None:
+            return ended
+
+
+def stopped(stop: Stopped) -> StopCause:
+    """Why a run ends that somebody has stopped."""
+    return StopCause(reason=StopReason.CANCELLED, message=f"The run was stopped {stop.reason}.")
+
+
+def _reserve(
+    request: Request, spending: Spending, limits: RunLimits, estimated: int, price: Price | None
+) -> Reservation | StopCause:
+    return reserve(spending, limits, estimated, price, most_output=request.most_output, wrapping_up=request.wrapping_up)
+
+
+def _one_try(
+    request: Request, tries: _Tries, leave: Reservation, model: ModelChoice, price: Price | None, purse: Purse
+) -> Generator[Effect, Answer, Paid | None]:
+    """Send the request once; None where there is to be another try, for which it has been waited then."""
+    entry = Entry(
+        thread=purse.thread,
+        model=model.model or "",
+        purpose=request.purpose,
+        input_tokens=leave.input_tokens,
+        output_tokens=leave.max_output_tokens,
+        cost_usd=leave.cost_usd,
+    )
+    booked = yield Reserve(entry=entry)
+    if isinstance(booked, Stopped):
+        return Paid(tries.spending, stop=stopped(booked))
+    if isinstance(booked, StopCause):
+        return Paid(tries.spending, stop=booked)
+    number = booked.number if isinstance(booked, Booked) else 0
+    timeout = purse.timeout_s if leave.max_seconds is None else min(purse.timeout_s, leave.max_seconds)
+    call = Call(
+        prompt=request.prompt,
+        max_output_tokens=leave.max_output_tokens,
+        timeout_s=timeout,
+        idle_timeout_s=purse.idle_timeout_s,
+        seed=request.seed,
+    )
+    sent = yield Send(call=call, quiet=request.purpose != "reply")
+    assert isinstance(sent, Sent | Stopped)  # noqa: S101 - the driver's side of the protocol
+    if isinstance(sent, Sent) and isinstance(sent.result, ModelReply):
+        sent = sent.model_copy(update={"result": _countable(sent.result)})
+    before = tries.spending
+    tries.spending = _charged(before, sent, request.prompt, leave, purse, price)
+    if number:
+        tries.spending = tries.spending.model_copy(update={"booked": max(number, before.booked)})
+    used = _used(before, tries.spending)
+    yield Settle(number=number, used=used)
+    told = used.model_dump(exclude={"calls"})
+    yield Tell(name="model.usage", payload={"purpose": request.purpose, "model": _name(sent, model), **told})
+    if isinstance(sent, Stopped):
+        return Paid(tries.spending, stop=stopped(sent))
+    if isinstance(sent.result, ModelReply):
+        return Paid(tries.spending, sent.result)
+    return (yield from _after_failure(sent.result, request, tries, leave, price, purse))
+
+
+def _after_failure(
+    failure: ProviderFailure, request: Request, tries: _Tries, leave: Reservation, price: Price | None, purse: Purse
+) -> Generator[Effect, Answer, Paid | None]:
+    """Wait for the next try of this model, go on to the next model, or end."""
+    left = _seconds_left(tries.spending, purse.limits)
+    wait = wait_before_retry(
+        failure,
+        tries.attempt,
+        purse.retries,
+        left,
+        waited_s=tries.waited_s,
+        jitter=purse.jitter(),
+        is_last=tries.index + 1 == len(purse.models),
+    )
+    if wait is None:
+        end = _out_of_time(failure, tries.spending, purse.limits) or _moved_on(tries, failure, purse)
+        overflow = failure.message if failure.kind is ProviderErrorKind.CONTEXT_OVERFLOW else ""
+        if end is None:
+            yield _fallen_back(tries, failure, purse)
+            return None
+        return Paid(tries.spending, stop=end, overflow=overflow)
+    again = _reserve(request, tries.spending, purse.limits, leave.input_tokens, price)
+    if isinstance(again, StopCause):
+        return Paid(tries.spending, stop=again)
+    ended = yield Wait(seconds=wait, reason=failure.message)
+    if isinstance(ended, Stopped):
+        return Paid(tries.spending, stop=stopped(ended))
+    tries.waited_s += wait
+    tries.spending = tries.spending.model_copy(update={"seconds": tries.spending.seconds + wait})
+    return None
+
+
+def _moved_on(tries: _Tries, failure: ProviderFailure, purse: Purse) -> StopCause | None:
+    """None where the next model is to be asked; otherwise how the request ends."""
+    model = purse.models[tries.index]
+    tries.failed.append(Tried(name=model.name, kind=failure.kind, tries=max(tries.attempt, 1)))
+    following = next_model(failure, tries.index, purse.models)
+    if following is None:
+        return _cause(failure, tries)
+    tries.index, tries.attempt, tries.connected = following, 0, False
+    return None
+
+
+def _fallen_back(tries: _Tries, failure: ProviderFailure, purse: Purse) -> Tell:
+    """Which model could not answer, why, and which one is asked from here on."""
+    model, following = tries.failed[-1].name, purse.models[tries.index].name
+    return Tell(name="model.fallback", payload={"model": model, "following": following, "reason": failure.message})
+
+
+def _charged(
+    spending: Spending,
+    sent: Sent | Stopped,
+    prompt: Prompt,
+    leave: Reservation,
+    purse: Purse,
+    price: Price | None,
+) -> Spending:
+    """The counters after one try. Where no usage is told, the estimate is charged: no number never means no cost.
+
+    A dropped call is charged like one that broke off.
+    """
+    if isinstance(sent, Stopped):
+        if not sent.sent:
+            return spending
+        return settle(spending, leave.input_tokens, _tokens(sent.received_characters), sent.seconds, price=price)
+    result = sent.result
+    if isinstance(result, ProviderFailure):
+        charged = leave.input_tokens if result.kind in _PAID_FAILURES else 0
+        received = _tokens(result.received_characters)
+        return settle(spending, charged, received, sent.seconds, int(result.sent), price=price)
+    characters = len(result.text) + len(result.refusal) + len(result.reasoning)
+    characters += sum(len(call.arguments) for call in result.calls)
+    if result.input_tokens > 0:
+        spending = measured(spending, prompt.size, len(prompt.messages), result.input_tokens)
+    return settle(
+        spending,
+        result.input_tokens or leave.input_tokens,
+        result.output_tokens or _tokens(characters),
+        sent.seconds,
+        cached_tokens=result.cached_tokens,
+        price=price or purse.price_of(result.model),
+    )
+
+
+def _countable(reply: ModelReply) -> ModelReply:
+    """The reply with numbers that can be charged and stored, whatever its endpoint says; 0 is not told."""
+    given = countable(reply.input_tokens)
+    told = {
+        "input_tokens": given,
+        "output_tokens": countable(reply.output_tokens),
+        "cached_tokens": min(countable(reply.cached_tokens), given),
+    }
+    return (
+        reply if all(getattr(reply, name) == count for name, count in told.items()) else reply.model_copy(update=told)
+    )
+
+
+def _used(before: Spending, after: Spending) -> Used:
+    """What one try came to, as the book keeps it."""
+    spent, had = after.usage, before.usage
+    return Used(
+        calls=spent.total_calls - had.total_calls,
+        input_tokens=spent.total_input_tokens - had.total_input_tokens,
+        output_tokens=spent.total_output_tokens - had.total_output_tokens,
+        cached_tokens=after.cached_tokens - before.cached_tokens,
+        cost_usd=None if after.unpriced_calls > before.unpriced_calls else after.cost_usd - before.cost_usd,
+        seconds=after.seconds - before.seconds,
+    )
+
+
+def _name(sent: Sent | Stopped, model: ModelChoice) -> str:
+    """The model as the endpoint calls it, where it has answered."""
+    answered = sent.result.model if isinstance(sent, Sent) and isinstance(sent.result, ModelReply) else ""
+    return answered or model.name
+
+
+def _tokens(characters: int) -> int:
+    return -(-characters // BYTES_PER_OUTPUT_TOKEN)
+
+
+def _seconds_left(spending: Spending, limits: RunLimits) -> float | None:
+    return None if limits.max_seconds is None else limits.max_seconds - spending.seconds
+
+
+def _out_of_time(failure: ProviderFailure, spending: Spending, limits: RunLimits) -> StopCause | None:
+    """The turn's own limit, where that and not the endpoint's patience ended the wait for a reply."""
+    left = _seconds_left(spending, limits)
+    if failure.kind is not ProviderErrorKind.TIMEOUT or left is None or left > 0:
+        return None
+    message = f"Limit 'max_seconds' exceeded: {round(spending.seconds, 6)}/{limits.max_seconds}"
+    return StopCause(reason=StopReason.WALL_CLOCK, message=message)
+
+
+def _cause(failure: ProviderFailure, tries: _Tries) -> StopCause:
+    overflow = failure.kind is ProviderErrorKind.CONTEXT_OVERFLOW
+    times = f" ({tries.attempt} tries)" if tries.attempt > 1 else ""
+    told = in_words(tries.failed) if len(tries.failed) > 1 else f"provider error: {failure.kind.value}{times}"
+    return StopCause(
+        reason=StopReason.CONTEXT_OVERFLOW if overflow else StopReason.PROVIDER_FAILED,
+        message=failure.message,
+        diagnostics=(told,),
+    )

@@ -1,0 +1,135 @@
+"""What models cost: price lists read from TOML text, and the price of a model by its name."""
+
+import math
+import re
+import tomllib
+from datetime import date
+from typing import Any, Final
+
+from pydantic import Field
+
+from nodes.call_model.estimates import countable
+from nodes.records import Record, ToolError, ToolErrorCode
+
+PRICES_VARIABLE: Final = "MENDGRAPH_PRICES"
+"""Names a price list to be used instead of `prices.toml` in the user's config folder."""
+
+_MILLION: Final = 1_000_000
+_DATE: Final = re.compile(r"-20\d\d(-?)(0[1-9]|1[0-2])\1(0[1-9]|[12]\d|3[01])$")
+_FIELDS: Final = ("input", "output", "cached_input")
+
+
+class Price(Record):
+    """USD for a million tokens. `cached_input` None: cached tokens cost as much as others.
+
+    Some providers ask for more where a request has more than 128,000 or 200,000 tokens; that is not in here.
+    """
+
+    input: float
+    output: float
+    cached_input: float | None = None
+
+
+FREE: Final = Price(input=0.0, output=0.0)
+"""The price of the embedded model."""
+
+
+class PriceList(Record):
+    """Prices by the model's name, and by provider and name (`openai/gpt-4o`); `dated` and `source` say of what day."""
+
+    prices: dict[str, Price] = Field(default_factory=dict)
+    dated: str = ""
+    source: str = ""
+
+
+def parse_prices(text: str, name: str) -> PriceList | ToolError:
+    """Read a price list; `name` is what errors call it.
+
+    Each table is a provider's, each of its rows a model's: `[openai]` and then `"gpt-4o" = { input = 2.5, output = 10,
+    cached_input = 1.25 }`, in USD for a million tokens. `dated` and `source` may stand at the top.
+
+    Returns:
+        The list, or INVALID_ARGUMENT with the line or the field that is wrong.
+    """
+    try:
+        tree = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        return _wrong(name, f"it is no TOML: {error}")
+    prices: dict[str, Price] = {}
+    for provider, rows in tree.items():
+        if provider in {"dated", "source"}:
+            continue
+        if not isinstance(rows, dict):
+            return _wrong(name, f"{provider!r} is neither a provider's table nor 'dated' or 'source'")
+        for model, row in rows.items():
+            price = _price(row)
+            if isinstance(price, str):
+                return _wrong(name, f"{model!r} in [{provider}] {price}")
+            names = (model, f"{provider}/{model}")
+            if twice := next((each for each in names if each in prices), None):
+                return _wrong(name, f"{twice!r} in [{provider}] has a price already, in another table")
+            prices.update(dict.fromkeys(names, price))
+    dated, source = tree.get("dated", ""), tree.get("source", "")
+    if not (isinstance(dated, date) or dated == "" or _is_day(dated)):
+        return _wrong(name, "'dated' is no day like 2026-02-28")
+    if not isinstance(source, str):
+        return _wrong(name, "'source' is no text")
+    return PriceList(prices=prices, dated=str(dated), source=source)
+
+
+def with_own(shipped: PriceList, own: PriceList) -> PriceList:
+    """The shipped prices with the user's own in place of those of the same name."""
+    return shipped.model_copy(update={"prices": {**shipped.prices, **own.prices}})
+
+
+def find_price(prices: PriceList, model: str) -> Price | None:
+    """The price of the model of this name, or None: a price is never guessed from a similar name.
+
+    The name is looked for as it is, alone (`gpt-4o`) or after its provider (`openai/gpt-4o`); then without a date at
+    its end (`gpt-4o-2024-08-06`, `claude-sonnet-4-5-20250929`), since endpoints answer with the dated name. A dated
+    version with a price of its own has a row of its own, which is found first.
+    """
+    found = prices.prices.get(model)
+    return found if found is not None else prices.prices.get(_DATE.sub("", model))
+
+
+def cost_of(price: Price, input_tokens: int, output_tokens: int, cached_tokens: int = 0) -> float:
+    """USD for these tokens; `cached_tokens` are those of the input that the endpoint had in its cache."""
+    total, output = countable(input_tokens), countable(output_tokens)
+    cached = min(countable(cached_tokens), total)
+    cached_price = price.input if price.cached_input is None else price.cached_input
+    return ((total - cached) * price.input + cached * cached_price + output * price.output) / _MILLION
+
+
+def most_cost(price: Price, input_tokens: int, output_tokens: int) -> float:
+    """USD for these tokens at the most, as nobody knows yet how many of the input are cached."""
+    return (input_tokens * max(price.input, price.cached_input or 0.0) + output_tokens * price.output) / _MILLION
+
+
+def _price(row: Any) -> Price | str:
+    """A row as a price, or what is wrong with it."""
+    if not isinstance(row, dict):
+        return "has to be a table like { input = 2.5, output = 10.0 }"
+    unknown = sorted(set(row) - set(_FIELDS))
+    if unknown:
+        return f"has the field {unknown[0]!r}, and there are only {', '.join(_FIELDS)}"
+    for field in _FIELDS:
+        if field not in row and field != "cached_input":
+            return f"lacks {field!r}"
+        value = row.get(field, 0)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+            return f"has {field} = {value!r}, and a price is a number of USD, 0 or more"
+    return Price(**row)
+
+
+def _is_day(text: Any) -> bool:
+    try:
+        date.fromisoformat(text)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _wrong(name: str, problem: str) -> ToolError:
+    message = f"The price list {name} cannot be used: {problem}. Mend it, or move it away."
+    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)

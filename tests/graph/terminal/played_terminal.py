@@ -1,0 +1,61 @@
+"""A terminal for tests: a workspace with a bug, a scripted model, and everything that is shown."""
+
+import io
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from graph.context import AgentContext
+from graph.terminal.screen import Display, Screen
+from graph.terminal.turns import Setup
+from nodes.records import ProviderFailure
+from tests.doubles.replies import Message, Say
+from tests.doubles.scripted_model import ScriptedModel
+
+BUG = "def add(a, b):\n    return a - b\n"
+READ = 'tool: read_file({"path": "calc.py"})'
+
+
+class Terminal:
+    """A workspace with a bug, and everything that the terminal shows."""
+
+    def __init__(self, root: Path, script: Sequence[Message | ProviderFailure | str], **options: Any) -> None:
+        self.calc, self.thread_id = root / "calc.py", root.name
+        self.calc.write_text(BUG, encoding="utf-8")
+        self._files = (io.StringIO(), io.StringIO())
+        out, err = (Screen(Console(file=file)) for file in self._files)
+        kind = options.pop("model", ScriptedModel)
+        lines: Iterator[str] = iter(options.pop("lines", ()))
+        said = options.pop("said", None)
+        self.asked: list[str] = []
+        self.setup = Setup(
+            context=AgentContext(workspace=str(root), protocol="text", **options.pop("context", {})),
+            display=Display(out, err, **options),
+            next_line=lambda prompt: self._read(prompt, lines),
+            ask=None if said is None else lambda prompt: self._read(prompt, iter([said])),
+            find_log=self._find_log,
+            session_options={
+                "model": kind([Say(line) if isinstance(line, str) else line for line in script]),
+                "thread_id": self.thread_id,
+            },
+        )
+
+    def _read(self, prompt: str, lines: Iterator[str]) -> str:
+        self.asked.append(prompt)
+        for line in lines:
+            return line
+        raise EOFError
+
+    def _find_log(self, thread_id: str) -> str:
+        assert thread_id == self.thread_id
+        return "/data/audit\x1b.jsonl"
+
+    @property
+    def out(self) -> str:
+        return self._files[0].getvalue()
+
+    @property
+    def err(self) -> str:
+        return self._files[1].getvalue()

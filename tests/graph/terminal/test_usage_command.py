@@ -1,0 +1,118 @@
+"""`mendgraph usage` at the command line."""
+
+import json
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graph import cli
+from graph.spending_days import ModelDay
+from graph.spending_store import FILE_NAME, KEPT_DAYS, SpendingStore
+from graph.terminal import options as opt
+from graph.terminal.ending import Line
+from graph.terminal.usage_command import day_lines, day_objects
+from nodes.call_model.ledger import RunLimits
+from nodes.call_model.spending_book import Entry, Used
+
+TODAY = date(2026, 2, 28)
+
+
+def day(model: str, days_ago: int = 0, **changed: Any) -> ModelDay:
+    one = {"calls": 12, "input_tokens": 120_000, "output_tokens": 900, "cached_tokens": 80_000, "cost_usd": 0.25}
+    zero = {"unpriced_calls": 0, "unsettled": 0, "seconds": 1.5}
+    return ModelDay.model_validate({"day": TODAY - timedelta(days=days_ago), "model": model, **one, **zero, **changed})
+
+
+def test_a_day_has_a_line_for_each_model_and_one_for_all_of_them() -> None:
+    spent = [
+        day("gpt-4o-mini"),
+        day("local", cached_tokens=0, cost_usd=0.0),
+        day("", 1, calls=1, cost_usd=0.0, unpriced_calls=1),
+    ]
+    lines = day_lines(spent, 7, TODAY)
+    assert [line.text for line in lines] == [
+        "DAY         MODEL          CALLS       IN  CACHED    OUT  COST",
+        "today       gpt-4o-mini       12  120,000  80,000    900  0.2500 USD",
+        "            local             12  120,000       0    900",
+        "            (all)             24  240,000  80,000  1,800  0.2500 USD",
+        "2026-02-27  (the default)      1  120,000  80,000    900  no price known",
+    ]
+    assert [line.style for line in lines] == ["bold", "", "", "", ""]
+
+
+def test_calls_without_a_price_or_an_end_are_told() -> None:
+    lines = day_lines([day("m", unpriced_calls=2, unsettled=1_200)], 7, TODAY)
+    assert lines[1].text.endswith("900  0.2500 USD and 2 without a price")
+    assert lines[2:] == [
+        Line("1,200 calls of these have no end yet, or were killed: they count as what was reserved for them.", "dim")
+    ]
+
+
+@pytest.mark.parametrize(("days", "words"), [(1, "today"), (7, "in the last 7 days")])
+def test_without_calls_there_is_one_sentence(days: int, words: str) -> None:
+    assert day_lines([], days, TODAY) == [Line(f"No model was called {words} (UTC).")]
+
+
+def test_a_name_is_one_line() -> None:
+    assert day_lines([day("a\nb")], 7, TODAY)[1].text.startswith("today  a b  ")
+
+
+def test_programs_get_the_days_with_their_models() -> None:
+    shown = day_objects([day("a", cost_usd=0.1 + 0.2), day("b"), day("a", 1)])
+    assert [(each["day"], [model["model"] for model in each["models"]]) for each in shown] == [
+        ("2026-02-28", ["a", "b"]),
+        ("2026-02-27", ["a"]),
+    ]
+    assert shown[0]["models"][0] == {
+        "model": "a",
+        "calls": 12,
+        "input_tokens": 120_000,
+        "output_tokens": 900,
+        "cached_tokens": 80_000,
+        "cost_usd": 0.3,
+        "unpriced_calls": 0,
+        "unsettled": 0,
+        "seconds": 1.5,
+    }
+
+
+def book(base: Path, days_ago: int) -> None:
+    store = SpendingStore(str(base), lambda: datetime.now(UTC) - timedelta(days=days_ago))
+    entry = Entry(thread="t", model="m", purpose="reply", input_tokens=9, output_tokens=1, cost_usd=0.0)
+    number = store.reserve(entry, RunLimits())
+    assert isinstance(number, int)
+    store.settle(number, Used(calls=1, input_tokens=5, output_tokens=1))
+    store.close()
+
+
+def test_the_command_shows_the_last_days(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path))
+    book(tmp_path, 0)
+    book(tmp_path, 3)
+    days = []
+    for words in ([], ["--days", "3"], ["--days=4"]):
+        assert cli.main(["usage", *words, "--json"]) == 0
+        days.append(len(json.loads(capsys.readouterr().out)))
+    assert days == [2, 1, 2]
+    assert cli.main(["usage"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split() == ["today", "m", "1", "5", "0", "1"]
+
+
+def test_a_book_that_cannot_be_read_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path))
+    (tmp_path / FILE_NAME).parent.mkdir(mode=0o700)
+    (tmp_path / FILE_NAME).write_bytes(b"no database at all, only words " * 100)
+    assert cli.main(["usage"]) == 4
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err.count("\n")) == ("", 1)
+    assert shown.err.startswith("mendgraph: The spending book cannot be read. ")
+
+
+def test_as_many_days_can_be_asked_for_as_are_kept() -> None:
+    assert opt.KEPT_DAYS == KEPT_DAYS

@@ -1,0 +1,230 @@
+"""What calls have used: the turn's line, the session's, and what a program gets."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graph.events import Compacted, Paid, Text
+from graph.terminal.ending import Line
+from graph.terminal.exit_codes import ExitCode
+from graph.terminal.turns import chat, run_once
+from graph.terminal.usage_words import (
+    Account,
+    compaction_words,
+    cost_words,
+    session_line,
+    usage_block,
+    usage_lines,
+    usd,
+)
+from nodes.call_model.budget import APILimits
+from nodes.call_model.ledger import Spending, begin_turn, settle, usage_report
+from nodes.call_model.prices import Price
+from tests.doubles.replies import Say
+from tests.graph.terminal.played_terminal import READ, Terminal
+
+LIMITS = APILimits()
+PRICE = Price(input=1.0, output=10.0, cached_input=0.1)
+USAGE = {
+    "calls_in_current_turn": 3,
+    "input_tokens_in_current_turn": 12_345,
+    "output_tokens_in_current_turn": 67,
+    "seconds_in_current_turn": 8.91,
+    "total_calls": 3,
+    "cached_tokens": 0,
+    "cost_usd": 0.0,
+}
+LINE = "usage: 3/10 calls, 12,345 tokens in, 67 out, 8.9 s"
+
+
+def paid(input_tokens: int = 1_000, cached_tokens: int = 0, cost_usd: float | None = 0.0, model: str = "m") -> Paid:
+    return Paid(1, "reply", model, input_tokens, 10, cached_tokens, cost_usd, 0.5)
+
+
+def account(*events: Paid) -> Account:
+    noted = Account()
+    for event in events:
+        noted.note(event)
+    return noted
+
+
+@pytest.mark.parametrize(
+    ("changed", "line"),
+    [
+        ({}, LINE),
+        ({"cost_usd": 0.01234}, f"{LINE}, 0.0123 USD"),
+        ({"cost_usd": 0.00001}, f"{LINE}, less than 0.0001 USD"),
+        ({"cost_usd": None}, f"{LINE}, cost unknown: no price for the model (see prices.toml)"),
+        ({"cached_tokens": 10_000}, LINE.replace(" in", " in (10,000 cached)")),
+    ],
+)
+def test_a_session_of_one_turn_is_one_line(changed: dict[str, Any], line: str) -> None:
+    assert list(usage_lines({**USAGE, **changed}, LIMITS, Account())) == [Line(line, "dim")]
+
+
+def test_where_no_model_was_called_nothing_is_told() -> None:
+    assert list(usage_lines({}, LIMITS, Account())) == []
+
+
+def second_turn() -> dict[str, Any]:
+    """The report of a session whose first turn had 40,000 tokens, and whose second had 1,000."""
+    first = settle(Spending(), 40_000, 100, 3.0, cached_tokens=30_000, price=PRICE)
+    return usage_report(settle(begin_turn(first), 1_000, 10, 0.5, cached_tokens=600, price=PRICE))
+
+
+def test_a_later_turn_has_its_own_cost_beside_the_session_s() -> None:
+    assert [line.text for line in usage_lines(second_turn(), LIMITS, account(paid(1_000, 600, 0.00056)))] == [
+        "usage: 1/10 calls, 1,000 tokens in (600 cached), 10 out, 0.5 s, 0.0006 USD",
+        "session: 2/100 calls, 41,000 tokens in (30,600 cached), 110 out, 0.0146 USD",
+    ]
+
+
+def test_of_a_turn_that_was_taken_up_again_only_what_is_known_is_told() -> None:
+    assert [line.text for line in usage_lines(second_turn(), LIMITS, account(paid(400, 400, 0.00056)))] == [
+        "usage: 1/10 calls, 1,000 tokens in, 10 out, 0.5 s",
+        "session: 2/100 calls, 41,000 tokens in (30,600 cached), 110 out, 0.0146 USD",
+    ]
+
+
+def test_a_price_that_is_not_known_is_said_with_its_model() -> None:
+    noted = account(paid(1_000, cost_usd=None, model="a"), paid(0, cost_usd=None, model="b"), paid(0, cost_usd=0.5))
+    unknown = "cost unknown: no price for a, b (see prices.toml)"
+    turn, session = usage_lines({**second_turn(), "cost_usd": None}, LIMITS, noted)
+    assert turn.text.endswith(f"0.5 s, {unknown}")
+    assert session.text.endswith(f"110 out, {unknown}")
+
+
+def test_a_session_remembers_whose_price_is_not_known_and_a_turn_begins_anew() -> None:
+    noted = account(paid(model="a", cost_usd=None), paid(model="a", cost_usd=None))
+    noted.note(Compacted(1, "slid", 2, 1))
+    noted.begin()
+    assert noted == Account(unpriced=["a"])
+
+
+def test_the_embedded_model_s_price_is_not_worth_a_word() -> None:
+    assert cost_words(0.0, []) == []
+    assert (usd(0.0), usd(0.0001), usd(12.3)) == ("0.0000 USD", "0.0001 USD", "12.3000 USD")
+
+
+def test_the_block_is_that_of_the_specification() -> None:
+    report = second_turn()
+    assert "\n".join(line.text for line in usage_block(report, LIMITS)) == (
+        "API Usage Stats:\n  Calls: 2/100\n  Turn Calls: 1/10\n  Input Tokens: 41000/100000\n  Output Tokens: 110/50000"
+    )
+    assert session_line({}, LIMITS, Account()).text.startswith("session: 0/100 calls, 0 tokens in, 0 out")
+
+
+def test_a_program_gets_each_call_and_each_compaction_in_order() -> None:
+    noted = Account()
+    for event in (
+        Compacted(2, "cleared", 900, 400),
+        Text("no matter"),
+        Paid(2, "summary", "a", 9, 1, 0, 0.1 + 0.2, 0.12345),
+        Paid(2, "reply", "b", 5, 2, 3, None, 1.0),
+    ):
+        noted.note(event)
+    first = {"step": 2, "purpose": "summary", "model": "a", "input_tokens": 9, "output_tokens": 1, "cached_tokens": 0}
+    second = {"step": 2, "purpose": "reply", "model": "b", "input_tokens": 5, "output_tokens": 2, "cached_tokens": 3}
+    assert noted.as_map() == {
+        "steps": [{**first, "cost_usd": 0.3, "seconds": 0.123}, {**second, "cost_usd": None, "seconds": 1.0}],
+        "compactions": [{"step": 2, "kind": "cleared", "tokens_before": 900, "tokens_after": 400}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("cleared", "older results are no longer shown to the model: 13,400 -> 6,900 tokens"),
+        ("summarised", "the model is shown a summary of the conversation's beginning: 13,400 -> 6,900 tokens"),
+        ("slid", "the conversation's beginning is no longer shown to the model: 13,400 -> 6,900 tokens"),
+        ("new", "the model is shown less of the conversation: 13,400 -> 6,900 tokens"),
+    ],
+)
+def test_a_compaction_says_what_it_did_and_saved(kind: str, words: str) -> None:
+    assert compaction_words(Compacted(1, kind, 13_400, 6_900)) == words
+
+
+# --- At the terminal
+
+PRICED = {"model": "gpt-4o", "evidence": False}
+UNPRICED = "cost unknown: no price for nobody-s-model (see prices.toml)"
+
+
+def test_a_task_ends_with_its_usage_and_the_block(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, [Say(READ, (400, 20)), Say("It adds.", (400, 20))], context=PRICED)
+    assert run_once(terminal.setup, "Does it add?") is ExitCode.FINISHED
+    *_, usage, head, calls, turn, tokens_in, tokens_out = terminal.out.splitlines()
+    assert usage.startswith("usage: 2/10 calls, 800 tokens in, 40 out, ")
+    assert usage.endswith(" s, 0.0024 USD")
+    assert [head, calls, turn, tokens_in, tokens_out] == [
+        "API Usage Stats:",
+        "  Calls: 2/100",
+        "  Turn Calls: 2/10",
+        "  Input Tokens: 800/100000",
+        "  Output Tokens: 40/50000",
+    ]
+
+
+def test_a_price_that_nobody_knows_is_said_at_the_end_of_a_task(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, ["It adds."], context={"model": "nobody-s-model"})
+    assert run_once(terminal.setup, "Does it add?") is ExitCode.FINISHED
+    assert terminal.out.splitlines()[2].endswith(f" s, {UNPRICED}")
+
+
+def test_a_chat_shows_its_usage_when_it_is_asked(tmp_path: Path) -> None:
+    script = [Say("Hello.", (300, 5)), Say("Bye.", (400, 10))]
+    terminal = Terminal(tmp_path, script, lines=["hi", "bye", " /usage "], context=PRICED)
+    assert chat(terminal.setup) is ExitCode.FINISHED
+    lines = terminal.out.splitlines()
+    assert lines.count("API Usage Stats:") == 2
+    assert lines.count("session: 2/100 calls, 700 tokens in, 15 out, 0.0019 USD") == 3
+    (second,) = [line for line in lines if line.startswith("usage: 1/10 calls, 400 tokens in, 10 out, ")]
+    assert second.endswith(" s, 0.0011 USD")
+
+
+def test_in_json_a_chat_s_usage_is_an_object(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, [Say("Hello.", (300, 5))], lines=["/usage", "hi", "/usage"], as_json=True)
+    assert chat(terminal.setup) is ExitCode.FINISHED
+    before, turn, after = (json.loads(line) for line in terminal.out.splitlines())
+    assert [each["usage"]["total_calls"] for each in (before, turn, after)] == [0, 1, 1]
+    assert set(before) == {"usage"}
+
+
+def test_json_has_a_row_for_each_call(tmp_path: Path) -> None:
+    script = [Say(READ, (400, 20)), Say("It adds.", (400, 20))]
+    terminal = Terminal(tmp_path, script, context=PRICED, as_json=True)
+    assert run_once(terminal.setup, "Does it add?") is ExitCode.FINISHED
+    shown = json.loads(terminal.out)
+    for step in shown["steps"]:
+        step.pop("seconds")
+    one = {"purpose": "reply", "model": "gpt-4o", "input_tokens": 400, "output_tokens": 20, "cached_tokens": 0}
+    assert shown["steps"] == [{"step": number, **one, "cost_usd": 0.0012} for number in (1, 2)]
+    assert (shown["compactions"], shown["usage"]["cost_usd"]) == ([], 0.0024)
+
+
+def test_the_account_of_a_run_that_a_limit_ended_is_shown_and_paid(tmp_path: Path) -> None:
+    context = {**PRICED, "max_calls_per_turn": 3}
+    terminal = Terminal(tmp_path, [READ, READ, "Nothing is done yet."], context=context)
+    assert run_once(terminal.setup, "Mend it") is ExitCode.BUDGET_STOP
+    assert "The model's own account:\n  Nothing is done yet.\nHow to go on: " in terminal.out
+    in_json = Terminal(tmp_path, [READ, READ, "Nothing is done yet."], context=context, as_json=True)
+    assert run_once(in_json.setup, "Mend it") is ExitCode.BUDGET_STOP
+    shown = json.loads(in_json.out)
+    assert shown["outcome"]["account"] == "Nothing is done yet."
+    assert [step["purpose"] for step in shown["steps"]] == ["reply", "reply", "wrap_up"]
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_compaction_is_a_line_and_an_object(tmp_path: Path, as_json: bool) -> None:
+    looks = [f'tool: read_file({{"path": "calc.py", "start_line": {line}}})' for line in range(1, 9)]
+    context = {**PRICED, "window_tokens": 4_096, "max_output_tokens_per_call": 256}
+    terminal = Terminal(tmp_path, [*looks, "It adds."], context=context, as_json=as_json)
+    terminal.calc.write_text("".join(f"number_{line} = {line} * {line}\n" for line in range(120)), encoding="utf-8")
+    assert run_once(terminal.setup, "Does it add?") is ExitCode.FINISHED
+    told = [line for line in (terminal.err if as_json else terminal.out).splitlines() if " -> " in line]
+    assert told
+    if as_json:
+        saved = [(each["tokens_before"], each["tokens_after"]) for each in json.loads(terminal.out)["compactions"]]
+        assert [line.rpartition(": ")[2] for line in told] == [f"{was:,} -> {now:,} tokens" for was, now in saved]

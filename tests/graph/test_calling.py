@@ -1,0 +1,151 @@
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graph.calling import Calling
+from graph.context import AgentContext
+from graph.gateway import Gateway
+from graph.slices import CallModelSlice
+from nodes.call_model.effects import Connect
+from nodes.call_model.fallbacks import ModelChoice
+from nodes.call_model.guarded_model import GuardedModel
+from nodes.call_model.local_model import CONTEXT_TOKENS
+from nodes.call_model.prices import FREE, PRICES_VARIABLE, Price
+from nodes.records import Profile
+from tests.doubles.scripted_model import ScriptedModel
+from tests.doubles.scripted_server import ScriptedServer
+
+OWN_PRICES = """
+[mine]
+"my-model" = { input = 3.0, output = 5.0, cached_input = 1.0 }
+"""
+
+
+@contextmanager
+def calling(model: Any = None) -> Iterator[Calling]:
+    bound = Calling(model, Gateway(None, (), {}, ()), None)
+    try:
+        yield bound
+    finally:
+        bound.close()
+
+
+def guarded(bound: Calling, model: str, base_url: str) -> GuardedModel:
+    connected = bound._connect(Connect(model=model, base_url=base_url))
+    assert isinstance(connected, GuardedModel)
+    return connected
+
+
+def state(context: AgentContext, profile: Profile | None = None) -> CallModelSlice:
+    return CallModelSlice(context=context, profile=profile or Profile(), run_id="r")
+
+
+def test_nothing_is_opened_until_a_model_is_called() -> None:
+    with calling() as bound:
+        assert bound._connections._models == {}
+
+
+def test_connections_are_shared_by_runs() -> None:
+    with ScriptedServer() as server, calling() as bound:
+        first, second = (guarded(bound, "m", server.base_url) for _ in range(2))
+        assert first.model is second.model
+        assert guarded(bound, "other", server.base_url).model is not first.model
+
+
+def test_a_provider_has_one_circuit_for_all_its_runs() -> None:
+    with ScriptedServer() as server, calling() as bound:
+        first, second, other = (guarded(bound, name, server.base_url).breaker for name in ("m", "m", "other"))
+        assert first is second
+        assert other is not first
+
+
+@pytest.mark.parametrize(
+    ("said", "name", "price"),
+    [
+        ({}, "local", FREE),
+        ({}, "", FREE),
+        ({"model": "m", "base_url": "http://127.0.0.1:1/v1"}, "", None),
+        ({"model": "my-model"}, "my-model", Price(input=3.0, output=5.0, cached_input=1.0)),
+        ({"model": "nobodys"}, "nobodys", None),
+        ({"usd_per_million_input": 1.0, "usd_per_million_output": 2.0}, "nobodys", Price(input=1.0, output=2.0)),
+        (
+            {"usd_per_million_input": 1.0, "usd_per_million_output": 2.0, "usd_per_million_cached_input": 0.5},
+            "my-model",
+            Price(input=1.0, output=2.0, cached_input=0.5),
+        ),
+    ],
+)
+def test_a_price_is_the_contexts_or_the_lists_and_never_guessed(
+    said: dict[str, Any], name: str, price: Price | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own.toml").write_text(OWN_PRICES, "utf-8")
+    monkeypatch.setenv(PRICES_VARIABLE, str(tmp_path / "own.toml"))
+    for variable in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(variable, raising=False)
+    with calling() as bound:
+        assert bound.settings(state(AgentContext(**said))).purse.price_of(name) == price
+
+
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        ({"model": "nobodys"}, ""),
+        ({"model": "nobodys", "max_cost_usd": 1.0}, "no price is known for the model 'nobodys'"),
+        ({"model": "nobodys", "max_cost_usd_per_day": 1.0}, "no price is known for the model 'nobodys'"),
+        ({"model": "local", "max_cost_usd": 1.0}, ""),
+        ({"model": "local", "max_cost_usd": 1.0, "fallback_models": ("nobodys",)}, "the model 'nobodys'"),
+        (
+            {"model": "m", "max_cost_usd": 1.0, "usd_per_million_input": 1.0, "usd_per_million_output": 1.0},
+            "",
+        ),
+    ],
+)
+def test_a_limit_on_cost_needs_a_price_for_every_model(said: dict[str, Any], problem: str) -> None:
+    with calling() as bound:
+        found = bound.problem(AgentContext(**said))
+    assert found is None if not problem else problem in (found or "")
+
+
+def test_a_price_list_that_cannot_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own.toml").write_text("[mine", "utf-8")
+    monkeypatch.setenv(PRICES_VARIABLE, str(tmp_path / "own.toml"))
+    with calling() as bound:
+        assert "own.toml" in (bound.problem(AgentContext(model="m")) or "")
+        assert bound.problem(AgentContext(usd_per_million_input=1.0, usd_per_million_output=1.0)) is None
+
+
+def test_fallbacks_are_asked_in_order_but_not_beside_a_model_of_the_users_own() -> None:
+    context = AgentContext(model="m", fallback_models=("local", "other @ http://127.0.0.1:1/v1"))
+    with calling() as bound:
+        assert [choice.model for choice in bound.settings(state(context)).purse.models] == ["m", "local", "other"]
+    with calling(ScriptedModel([])) as bound:
+        assert bound.settings(state(context)).purse.models == (ModelChoice(model="m"),)
+
+
+@pytest.mark.parametrize(
+    ("said", "embedded", "tokens"),
+    [
+        ({"model": "local"}, True, CONTEXT_TOKENS),
+        ({"model": "gpt-4o", "base_url": "http://127.0.0.1:1/v1"}, False, 128_000),
+        ({"model": "gpt-4o", "window_tokens": 9_000}, False, 9_000),
+        ({"model": "nobodys", "base_url": "http://127.0.0.1:1/v1"}, False, None),
+    ],
+)
+def test_the_window_is_the_contexts_or_known_by_the_models_name(
+    said: dict[str, Any], embedded: bool, tokens: int | None
+) -> None:
+    with calling() as bound:
+        found = bound.settings(state(AgentContext(**said), Profile(embedded=embedded)))
+    assert (found.window_tokens, found.purse.counts) == (tokens, embedded)
+
+
+def test_only_a_large_model_has_a_call_held_back_for_its_account() -> None:
+    with calling() as bound:
+        held = [
+            bound.settings(state(AgentContext(wrap_up=wanted), Profile(small=small))).purse.limits.wrap_up
+            for wanted, small in ((True, False), (True, True), (False, False))
+        ]
+    assert held == [True, False, False]

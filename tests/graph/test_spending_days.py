@@ -1,0 +1,120 @@
+"""What the spending book tells of its days."""
+
+import os
+import sqlite3
+from contextlib import closing
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from graph.spending_days import ModelDay, spent_by_day
+from graph.spending_store import FILE_NAME, FORMAT, SpendingStore
+from nodes.call_model.ledger import RunLimits
+from nodes.call_model.spending_book import Entry, Used
+from nodes.records import ToolError, ToolErrorCode
+
+NOON = datetime(2026, 2, 28, 12, tzinfo=UTC)
+TODAY = date(2026, 2, 28)
+
+
+def book(base: Path, model: str, used: Used | None, days_ago: int = 0) -> None:
+    """Enter a call of so many days ago; without `used` it is never settled."""
+    store = SpendingStore(str(base), lambda: NOON - timedelta(days=days_ago))
+    number = store.reserve(
+        Entry(thread="t", model=model, purpose="reply", input_tokens=500, output_tokens=50, cost_usd=0.5), RunLimits()
+    )
+    assert isinstance(number, int)
+    if used is not None:
+        store.settle(number, used)
+    store.close()
+
+
+def book_path(base: Path) -> str:
+    (base / FILE_NAME).parent.mkdir(mode=0o700, exist_ok=True)
+    return str(base / FILE_NAME)
+
+
+def used(cost_usd: float | None, calls: int = 1) -> Used:
+    return Used(calls=calls, input_tokens=100, output_tokens=10, cached_tokens=40, cost_usd=cost_usd, seconds=1.5)
+
+
+def day(model: str, days_ago: int = 0, **changed: Any) -> ModelDay:
+    one = {"calls": 1, "input_tokens": 100, "output_tokens": 10, "cached_tokens": 40, "cost_usd": 0.25, "seconds": 1.5}
+    zero = {"unpriced_calls": 0, "unsettled": 0}
+    return ModelDay.model_validate({"day": TODAY - timedelta(days=days_ago), "model": model, **one, **zero, **changed})
+
+
+def test_days_and_models_are_added_up_newest_first(tmp_path: Path) -> None:
+    book(tmp_path, "b", used(0.25), days_ago=1)
+    book(tmp_path, "b", used(0.25))
+    book(tmp_path, "", used(None, calls=2))
+    book(tmp_path, "a", used(0.25))
+    book(tmp_path, "a", used(0.25))
+    twice: dict[str, Any] = {
+        "calls": 2,
+        "input_tokens": 200,
+        "output_tokens": 20,
+        "cached_tokens": 80,
+        "cost_usd": 0.5,
+        "seconds": 3.0,
+    }
+    assert spent_by_day(2, str(tmp_path), lambda: NOON) == [
+        day("", calls=2, cost_usd=0.0, unpriced_calls=2),
+        day("a", **twice),
+        day("b"),
+        day("b", days_ago=1),
+    ]
+
+
+def test_the_last_days_include_today_and_begin_at_midnight(tmp_path: Path) -> None:
+    for days_ago in (0, 1, 2):
+        book(tmp_path, "m", used(0.25), days_ago)
+    found = [spent_by_day(days, str(tmp_path), lambda: NOON) for days in (1, 2, 62)]
+    assert found == [[day("m", ago) for ago in range(end)] for end in (1, 2, 3)]
+
+
+def test_a_call_without_an_end_counts_as_reserved(tmp_path: Path) -> None:
+    book(tmp_path, "m", None)
+    reserved: dict[str, Any] = {
+        "input_tokens": 500,
+        "output_tokens": 50,
+        "cached_tokens": 0,
+        "cost_usd": 0.5,
+        "seconds": 0.0,
+    }
+    assert spent_by_day(1, str(tmp_path), lambda: NOON) == [day("m", unsettled=1, **reserved)]
+
+
+def test_a_call_that_used_nothing_needs_no_price(tmp_path: Path) -> None:
+    book(tmp_path, "m", Used(calls=1, cost_usd=None))
+    found = spent_by_day(1, str(tmp_path), lambda: NOON)
+    assert not isinstance(found, ToolError)
+    assert [each.unpriced_calls for each in found] == [0]
+
+
+def test_without_a_book_there_are_no_days(tmp_path: Path) -> None:
+    assert spent_by_day(7, str(tmp_path)) == []
+    assert spent_by_day(7, str(tmp_path)) == []
+
+
+def test_what_is_no_book_of_this_version_is_refused(tmp_path: Path) -> None:
+    book(tmp_path, "m", used(0.25))
+    path = book_path(tmp_path)
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(f"PRAGMA user_version = {FORMAT + 1}")
+    assert spent_by_day(7, str(tmp_path)) == ToolError(
+        code=ToolErrorCode.IO_ERROR,
+        message=f"The spending book cannot be read. The file {path!r} is of no or of another version of mendgraph:"
+        " move it away.",
+    )
+
+
+def test_what_cannot_be_read_is_told_with_the_remedy(tmp_path: Path) -> None:
+    Path(book_path(tmp_path)).write_bytes(b"no database at all, only words " * 100)
+    damaged = spent_by_day(7, str(tmp_path))
+    (tmp_path / "file").touch()
+    nowhere = spent_by_day(7, os.path.join(tmp_path, "file"))
+    assert isinstance(damaged, ToolError)
+    assert isinstance(nowhere, ToolError)
+    assert damaged.code is ToolErrorCode.IO_ERROR
+    assert damaged.message.startswith("The spending book cannot be read. ")

@@ -1,0 +1,73 @@
+"""Whatever an endpoint answers: what a request costs is the same in the book and in the counters."""
+
+import pytest
+from hypothesis import given, strategies as st
+
+from nodes.call_model.effects import (
+    Reserve,
+    Send,
+    Settle,
+    Stopped,
+    Tell,
+    Wait,
+)
+from nodes.call_model.ledger import RunLimits
+from nodes.call_model.retry import MOST_WAITED_S, TRANSIENT
+from nodes.records import (
+    ModelReply,
+    ProviderErrorKind as Kind,
+    ProviderFailure,
+)
+from tests.nodes.call_model.paid_calls import BUSY, DEAR, OTHER, OURS, THIRD, Endpoint, Result, failed, paid, purse
+from tests.nodes.call_model.spendings import LIMITS
+
+RESULTS = st.builds(failed, st.sampled_from(Kind), st.none() | st.floats(-1, 40), st.integers(0, 300)) | st.builds(
+    ModelReply,
+    text=st.text(max_size=20),
+    input_tokens=st.integers(-5, 300) | st.just(2**62),
+    output_tokens=st.integers(-5, 300) | st.just(2**62),
+    cached_tokens=st.integers(-5, 400),
+)
+
+
+@given(
+    results=st.lists(RESULTS, max_size=12),
+    models=st.integers(1, 3),
+    retries=st.integers(0, 3),
+    limits=LIMITS,
+    stop_at=st.none() | st.integers(0, 20),
+    counted=st.none() | st.integers(-1, 300),
+)
+def test_the_book_and_the_counters_say_the_same(
+    results: list[Result], models: int, retries: int, limits: RunLimits, stop_at: int | None, counted: int | None
+) -> None:
+    endpoint = Endpoint(
+        [*results, *[BUSY] * 20],
+        stop_at=-1 if stop_at is None else stop_at,
+        stop=Stopped(reason="by the test"),
+        counted=counted,
+    )
+    asked = purse(*(OURS, OTHER, THIRD)[:models], retries=retries, limits=limits, price_of=lambda _: DEAR)
+    result = paid(endpoint, asked)
+    entries = [each.used for each in endpoint.of(Settle)]
+    usage = result.spending.usage
+    assert usage[:3] == tuple(
+        sum(getattr(each, name) for each in entries) for name in ("calls", "input_tokens", "output_tokens")
+    )
+    assert result.spending.cost_usd == pytest.approx(sum(each.cost_usd or 0.0 for each in entries))
+    assert result.spending.cached_tokens == sum(each.cached_tokens for each in entries)
+    assert len(endpoint.of(Send)) == len(entries) == len(endpoint.of(Tell)) <= models * (retries + 1)
+    assert (result.reply is None) is (result.stop is not None)
+    assert sum(each.seconds for each in endpoint.of(Wait)) <= MOST_WAITED_S
+    assert endpoint.course.replace("n", "").replace("w", "").replace("c", "").rstrip("r") == "rset" * len(entries)
+    for send, reserved in zip(endpoint.of(Send), endpoint.of(Reserve), strict=False):
+        assert send.call.max_output_tokens == reserved.entry.output_tokens
+
+
+@given(st.lists(RESULTS, min_size=1, max_size=9))
+def test_only_what_may_pass_is_sent_again(results: list[Result]) -> None:
+    endpoint = Endpoint([*results, *[BUSY] * 9])
+    paid(endpoint, purse(retries=8))
+    for before in results[: len(endpoint.of(Send)) - 1]:
+        assert isinstance(before, ProviderFailure)
+        assert before.kind in TRANSIENT

@@ -1,0 +1,365 @@
+import json
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings, strategies as st
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+
+from nodes.call_model.compaction import RULES, Budget, Compacted, CompactionKind, NeedsSummary, compact
+from nodes.call_model.window import WHOLE, StandIns, Window, shown
+from nodes.language.history import is_request
+from nodes.language.tool_results import parse_text_results
+from nodes.records import Plan, PlanStep, Protocol, StopCause, StopReason
+from tests.nodes.call_model.window_histories import exchange, histories, read, size_of, tokens, with_ids
+
+TASK = HumanMessage("Fix the add function in calc.py, please.")
+GARBAGE, EMPTY_PLAN = "I cannot do that.", Plan()
+GOOD = json.dumps({"done": ["read a.py"], "left": ["mend it"]})
+BUDGET = Budget(window_tokens=16_000, fixed_tokens=900, output_tokens=2_048)
+MOST = int(16_000 * RULES.trigger) - 900 - 2_048
+AIM = int(MOST * RULES.target)
+
+Verdict = Compacted | NeedsSummary | StopCause | None
+
+
+def look(
+    history: Sequence[AnyMessage], window: Window = WHOLE, budget: Budget = BUDGET, *, forced: bool = False
+) -> Verdict:
+    return compact(history, window, EMPTY_PLAN, (), size_of, budget, forced=forced)
+
+
+def settled(verdict: Verdict, reply: str) -> Compacted | StopCause | None:
+    return verdict.conclude(reply) if isinstance(verdict, NeedsSummary) else verdict
+
+
+def talk(steps: int, said: str = "I think about it. " * 60, protocol: Protocol = Protocol.NATIVE) -> list[AnyMessage]:
+    """A turn in which nothing can be cleared, as it is the model that talks."""
+    return with_ids([TASK, *(m for at in range(steps) for m in exchange(protocol, read(9, f"f{at}.py"), said=said))])
+
+
+def reading(steps: int, characters: int = 3_000, protocol: Protocol = Protocol.NATIVE) -> list[AnyMessage]:
+    """A turn of large results."""
+    return with_ids([TASK, *(m for at in range(steps) for m in exchange(protocol, read(characters, f"f{at}.py")))])
+
+
+def test_nothing_is_done_while_the_request_fits() -> None:
+    history = reading(10)
+    assert tokens(history) <= MOST < tokens(reading(11))
+    assert look(history) is None
+    assert isinstance(look(reading(11)), Compacted)
+    assert look(reading(99), budget=BUDGET._replace(window_tokens=None)) is None
+
+
+@pytest.mark.parametrize("protocol", list(Protocol))
+def test_old_results_are_cleared_first(protocol: Protocol) -> None:
+    history = reading(11, protocol=protocol)
+    done = look(history)
+    assert isinstance(done, Compacted)
+    cleared = [str(message.id) for message in history[2:-6:2]]
+    assert done == Compacted(
+        window=Window(cleared=tuple(cleared[: len(done.window.cleared)]), compactions=1),
+        kind=CompactionKind.CLEARED,
+        tokens_before=tokens(history) + 900,
+        tokens_after=tokens(shown(history, done.window)) + 900,
+    )
+    assert done.tokens_after - 900 <= AIM
+    assert look(history, done.window) is None
+
+
+def test_the_largest_go_before_the_oldest_and_small_ones_stay() -> None:
+    sizes = [100, 2_000, 27_000, *[800] * 6]
+    history = with_ids([TASK, *(m for size in sizes for m in exchange(Protocol.NATIVE, read(size)))])
+    done = look(history)
+    assert isinstance(done, Compacted)
+    assert done.window.cleared == ("m6",)
+    assert look(history[:4] * 90) is not None
+
+
+def test_of_two_results_the_older_goes_although_it_is_a_little_smaller() -> None:
+    sizes = [100, 16_000, 100, 100, 16_500, *[100] * 4]
+    history = with_ids([TASK, *(m for size in sizes for m in exchange(Protocol.NATIVE, read(size)))])
+    done = look(history)
+    assert isinstance(done, Compacted)
+    assert done.window.cleared == ("m4",)
+
+
+def test_the_last_exchanges_keep_their_results_fewer_where_they_are_too_large() -> None:
+    for characters, kept in ((3_000, 3), (7_000, 2), (13_000, 1)):
+        history = reading(12, characters)
+        done = look(history)
+        assert isinstance(done, Compacted)
+        results = [message for message in history if isinstance(message, ToolMessage)]
+        whole = [m.id not in done.window.cleared for m in results]
+        assert whole[-kept:] == [True] * kept
+        assert kept == RULES.kept_exchanges or not any(whole[:-kept])
+
+
+@pytest.mark.parametrize("protocol", list(Protocol))
+def test_where_clearing_is_not_enough_the_model_sums_up_the_beginning(protocol: Protocol) -> None:
+    history = talk(40, protocol=protocol)
+    asked = compact(history, WHOLE, Plan(steps=(PlanStep(title="Mend"),)), ["a.py", "a.py"], size_of, BUDGET)
+    assert isinstance(asked, NeedsSummary)
+    assert [message["role"] for message in asked.messages] == ["system", "user"]
+    assert asked.max_output_tokens == RULES.summary_tokens
+    done = asked.conclude(f"```json\n{GOOD}\n```")
+    view = shown(history, done.window)
+    assert (done.kind, done.window.summarised_at) == (CompactionKind.SUMMARISED, history[-1].id)
+    assert (
+        view[0].text
+        == done.window.head
+        == (
+            "The beginning of this conversation is not shown any more, to save room.\n\n"
+            "Done so far:\n- read a.py\nLeft to do:\n- mend it\n\n"
+            "Changed files: a.py\n\n"
+            "The plan:\n[ ] Mend\n\n"
+            f"The request, which you are working on:\n{TASK.text}"
+        )
+    )
+    assert view[1:] == history[-len(view) + 1 :]
+    assert isinstance(view[1], AIMessage)
+    assert tokens(view) <= AIM
+    assert (done.tokens_before, done.tokens_after) == (tokens(history) + 900, tokens(view) + 900)
+
+
+def test_a_beginning_that_is_given_up_is_a_large_one() -> None:
+    history = talk(40)
+    done = settled(look(history), GARBAGE)
+    assert isinstance(done, Compacted)
+    each, deep = tokens(history[1:3]), AIM * RULES.cut
+    assert deep - RULES.summary_tokens - 2 * each < done.tokens_after - 900 <= deep
+
+
+def test_a_window_forgets_what_was_cleared_in_what_is_hidden() -> None:
+    history = talk(40)
+    done = look(history, Window(cleared=("m2", "m80"), useless_summaries=RULES.most_useless))
+    assert isinstance(done, Compacted)
+    assert done.window.cleared == ("m80",)
+
+
+def test_a_last_exchange_above_the_aim_still_goes_on_with_a_summary() -> None:
+    history = with_ids([*talk(20), *exchange(Protocol.NATIVE, read(3 * 7_000))])
+    assert AIM < tokens(history[-2:]) < MOST - RULES.summary_tokens
+    done = settled(look(history), GOOD)
+    assert isinstance(done, Compacted)
+    assert done.kind is CompactionKind.SUMMARISED
+    assert shown(history, done.window)[1:] == history[-2:]
+
+
+def test_what_the_head_tells_besides_the_request_gives_way_to_the_last_exchange() -> None:
+    history = with_ids([*talk(20), *exchange(Protocol.NATIVE, read(3 * 12_000))])
+    plan = Plan(steps=tuple(PlanStep(title="p" * 200) for _ in range(15)))
+    done = compact(history, WHOLE, plan, (), size_of, BUDGET)
+    assert isinstance(done, Compacted)
+    assert (done.kind, "The plan" in done.window.head, TASK.text in done.window.head) == ("slid", False, True)
+    assert shown(history, done.window)[1:] == history[-2:]
+
+
+@pytest.mark.parametrize("reply", [GARBAGE, "", json.dumps({"done": ["x" * 399] * 20, "left": ["y" * 399] * 20})])
+def test_a_useless_summary_lets_the_window_slide(reply: str) -> None:
+    history = talk(40)
+    asked = look(history)
+    assert isinstance(asked, NeedsSummary)
+    done = asked.conclude(reply)
+    assert done == asked.fallback
+    hidden = next(at for at, message in enumerate(history) if message.id == done.window.first) // 2
+    assert done.kind is CompactionKind.SLID
+    assert (done.window.left_out, done.window.useless_summaries) == (hidden, 1)
+    assert f"{hidden} exchanges were left out" in done.window.head
+    assert TASK.text in done.window.head
+
+
+def test_no_summary_is_asked_for_without_progress_or_after_two_useless_ones() -> None:
+    history = talk(40)
+    for window in (Window(summarised_at=str(history[-1].id)), Window(useless_summaries=RULES.most_useless)):
+        done = look(history, window)
+        assert isinstance(done, Compacted)
+        assert done.kind is CompactionKind.SLID
+    assert isinstance(look(history, Window(summarised_at="m1", useless_summaries=1)), NeedsSummary)
+
+
+def test_a_second_summary_takes_up_the_first_and_a_slide_keeps_it() -> None:
+    history = talk(80)
+    first = settled(look(history[:61]), GOOD)
+    assert isinstance(first, Compacted)
+    asked = look(history, first.window)
+    assert isinstance(asked, NeedsSummary)
+    assert "Done so far:\n- read a.py" in asked.messages[1]["content"]
+    second = asked.conclude('{"findings": ["all new"]}')
+    assert "all new" in second.window.head
+    assert "read a.py" not in second.window.head
+    slid = asked.conclude(GARBAGE)
+    assert "- read a.py" in slid.window.head
+    assert slid.window.left_out > 0
+
+
+def test_requests_of_earlier_turns_are_quoted_and_a_shown_request_is_not() -> None:
+    old = [HumanMessage("Look at b.py."), *talk(40)[1:], AIMessage("I did.")]
+    history = with_ids([*old, TASK, *talk(1)[1:]])
+    done = settled(look(history), GOOD)
+    assert isinstance(done, Compacted)
+    assert "Earlier requests:\n- Look at b.py." in done.window.head
+    assert TASK.text not in done.window.head
+    assert TASK.text in [message.text for message in shown(history, done.window)]
+
+
+def test_the_results_of_the_last_exchange_go_where_they_alone_are_too_large() -> None:
+    history = with_ids([TASK, *exchange(Protocol.NATIVE, read(30_000), read(30_000), read(2_000))])
+    done = look(history)
+    assert isinstance(done, Compacted)
+    assert (done.kind, done.window.first) == (CompactionKind.CLEARED, "")
+    assert done.window.cleared == ("m2", "m3", "m4")
+
+
+@pytest.mark.parametrize("steps", [0, 1, 9])
+def test_a_request_that_is_larger_than_the_window_ends_the_run(steps: int) -> None:
+    history = with_ids([HumanMessage("R" * 60_000), *reading(steps)[1:]])
+    stop = look(history)
+    assert isinstance(stop, StopCause)
+    assert stop.reason is StopReason.CONTEXT_OVERFLOW
+    least = int(stop.message.split("about ")[1].split(" ")[0])
+    assert 20_000 < least < 20_300
+    assert stop.message == (
+        "The conversation does not fit the model's window of 16000 tokens, and nothing more can be left out: the "
+        f"request and its last exchange need about {least} tokens, the prompt and tools 900, the reply 2048. Choose a "
+        "model with a larger window, lower max_output_tokens_per_call, or ask for less at a time."
+    )
+
+
+def test_what_fits_the_window_is_not_stopped_for_the_trigger() -> None:
+    history = with_ids([HumanMessage("R" * 3 * 12_000)])
+    assert tokens(history) > MOST
+    assert look(history) is None
+
+
+def test_a_refused_request_is_brought_down_to_half() -> None:
+    history = reading(10)
+    for budget in (BUDGET, BUDGET._replace(window_tokens=None)):
+        done = look(history, budget=budget, forced=True)
+        assert isinstance(done, Compacted)
+        assert done.tokens_after - 900 <= tokens(history) // 2
+
+
+def test_a_refused_request_is_brought_down_to_the_window_that_was_named() -> None:
+    history = reading(10)
+    done = look(history, Window(tokens=6_000), forced=True)
+    done = settled(done, GOOD)
+    assert isinstance(done, Compacted)
+    assert done.window.tokens == 6_000
+    assert done.tokens_after + 2_048 <= 6_000
+    assert isinstance(look(history, Window(tokens=6_000)), Compacted | NeedsSummary)
+
+
+def test_a_refused_request_that_cannot_shrink_ends_the_run() -> None:
+    stop = look(with_ids([TASK]), budget=BUDGET._replace(window_tokens=None), forced=True)
+    assert stop == StopCause(
+        reason=StopReason.CONTEXT_OVERFLOW,
+        message="The endpoint refuses the conversation as too long, and nothing more can be left out: the request and "
+        "its last exchange need about 18 tokens, the prompt and tools 900. Choose a model with a larger window, lower "
+        "max_output_tokens_per_call, or ask for less at a time.",
+    )
+
+
+def test_messages_without_ids_are_never_hidden() -> None:
+    history = [message.model_copy(update={"id": None}) for message in talk(40)]
+    assert isinstance(look(history), StopCause)
+
+
+def paired(view: Sequence[AnyMessage]) -> bool:
+    """Whether each native call has its result right after it, and no result stands alone."""
+    waiting: list[str | None] = []
+    for message in view:
+        if isinstance(message, ToolMessage):
+            if not waiting or waiting.pop(0) != message.tool_call_id:
+                return False
+        elif waiting:
+            return False
+        if isinstance(message, AIMessage):
+            waiting = [call["id"] for call in message.tool_calls]
+    return not waiting
+
+
+def has_readable_results(view: Sequence[AnyMessage]) -> bool:
+    for message in view:
+        if isinstance(message, ToolMessage) and not isinstance(json.loads(message.text), dict):
+            return False
+        if (
+            message.type == "human"
+            and message.name
+            and len(parse_text_results(message.text)) <= message.text.count("\n")
+        ):
+            return False
+    return True
+
+
+@given(histories(), st.sampled_from([GOOD, GARBAGE]), st.integers(2_000, 24_000), st.booleans())
+@settings(deadline=None)
+def test_whatever_the_history_the_view_is_whole_and_fits(
+    history: list[AnyMessage], reply: str, size: int, forced: bool
+) -> None:
+    budget = BUDGET._replace(window_tokens=size, output_tokens=500)
+    hard = size - 1_400
+    done = settled(look(history, budget=budget, forced=forced), reply)
+    request = [message.text for message in history if is_request(message)][-1]
+    if isinstance(done, StopCause):
+        return
+    window = WHOLE if done is None else done.window
+    view = shown(history, window)
+    assert tokens(view) <= hard
+    assert paired(view)
+    assert has_readable_results(view)
+    assert any(request in message.text for message in view)
+    if history[-1] != [m for m in history if is_request(m)][-1]:
+        assert len(view) > 1
+    if done is not None:
+        assert done.tokens_after == tokens(view) + 900 < done.tokens_before
+        assert done.window.compactions == 1
+        again = settled(look(history, window, budget), reply)
+        assert again is None or isinstance(again, Compacted)
+
+
+@given(histories(turns=2, steps=30), st.sampled_from([GOOD, GARBAGE]), st.integers(3_000, 12_000))
+@settings(deadline=None, max_examples=30)
+def test_between_two_compactions_a_view_only_grows_at_its_end(history: list[AnyMessage], reply: str, size: int) -> None:
+    budget, made = BUDGET._replace(window_tokens=size, output_tokens=500), StandIns()
+    window, before = WHOLE, list[AnyMessage]()
+    for end in range(1, len(history) + 1):
+        if end < len(history) and not paired(history[:end]):
+            continue
+        done = settled(compact(history[:end], window, None, (), size_of, budget, made=made), reply)
+        if isinstance(done, StopCause):
+            break
+        view = shown(history[:end], window if done is None else done.window, made)
+        if done is None:
+            assert view[: len(before)] == before
+        else:
+            window = done.window
+        assert tokens(view) <= size - 1_400
+        before = view
+
+
+@pytest.mark.parametrize("protocol", list(Protocol))
+@pytest.mark.parametrize("reply", [GOOD, GARBAGE])
+def test_three_hundred_steps_on_16k_never_overflow_and_seldom_compact(protocol: Protocol, reply: str) -> None:
+    history, window, made = with_ids([TASK]), WHOLE, StandIns()
+    done: list[Compacted] = []
+    asked = 0
+    for at in range(300):
+        step = exchange(protocol, read(300 + at * 7_919 % 1_500, f"f{at % 7}.py"), said="I look at the next file.")
+        history += with_ids(step, first=len(history))
+        verdict = compact(history, window, EMPTY_PLAN, ("a.py",), size_of, BUDGET, made=made)
+        asked += isinstance(verdict, NeedsSummary)
+        now = settled(verdict, reply)
+        assert not isinstance(now, StopCause)
+        if now is not None:
+            done.append(now)
+            window = now.window
+        view = shown(history, window, made)
+        assert tokens(view) <= MOST
+        assert any(TASK.text in message.text for message in view)
+        assert paired(view)
+    assert 5 <= len(done) <= 30
+    assert window.compactions == len(done)
+    assert all(each.tokens_after < 0.7 * each.tokens_before for each in done)
+    assert asked == (
+        RULES.most_useless if reply == GARBAGE else [each.kind for each in done].count(CompactionKind.SUMMARISED)
+    )

@@ -1,0 +1,349 @@
+import json
+from collections.abc import Sequence
+from typing import Any, cast
+
+import pytest
+from hypothesis import given, settings, strategies as st
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
+
+from nodes.call_model.budget import APILimits
+from nodes.call_model.compaction import RULES
+from nodes.call_model.effects import Answer, Booked, Effect, Reserve, Send, Sent, Settle, Stopped, Tell
+from nodes.call_model.estimates import Gauge, estimate_input
+from nodes.call_model.fitting import MOST_ROUNDS, OUTPUT_SHARE, Fitted, Talk, fit
+from nodes.call_model.ledger import MIN_OUTPUT_TOKENS, RunLimits, Spending
+from nodes.call_model.paid_call import Purse
+from nodes.call_model.prompt import build_prompt
+from nodes.call_model.summary import SUMMARY_SYSTEM
+from nodes.call_model.window import WHOLE, Window, shown
+from nodes.records import (
+    EditForm,
+    ModelReply,
+    Plan,
+    PlanStep,
+    Profile,
+    Protocol,
+    ProviderErrorKind as Kind,
+    ProviderFailure,
+    StopCause,
+    StopReason,
+)
+from tests.nodes.call_model.window_histories import exchange, histories, read, with_ids
+
+NATIVE = Profile(protocol=Protocol.NATIVE)
+LIMITS = RunLimits(max_output_tokens_per_call=400)
+SUMMARY = json.dumps({"done": ["read a.py"], "findings": ["add subtracts"], "left": ["mend it"], "files": ["a.py"]})
+GOOD = ModelReply(text=SUMMARY, input_tokens=900, output_tokens=40)
+DOWN = ProviderFailure(kind=Kind.SERVER_ERROR, message="It failed.")
+
+Result = ModelReply | ProviderFailure | Stopped | StopCause
+
+
+def history(steps: int, characters: int = 3_000, said: str = "") -> list[AnyMessage]:
+    """A request and so many steps, each of which has read a file of so many characters."""
+    messages: list[AnyMessage] = [HumanMessage("Mend calc.py.")]
+    for _ in range(steps):
+        messages += exchange(Protocol.NATIVE, read(characters), said=said)
+    return with_ids(messages)
+
+
+READS = history(20)
+"""About 21,000 tokens, nearly all of them in results."""
+TALKS = history(20, 0, said="I look at it. " * 200)
+"""About as many, none of them in results."""
+
+
+def talk(messages: Sequence[AnyMessage], profile: Profile = NATIVE, **more: Any) -> Talk:
+    return Talk(history=messages, profile=profile, **more)
+
+
+def estimate(fitted: Fitted, spending: Spending | None = None) -> int:
+    assert fitted.prompt is not None
+    gauge = (spending or fitted.spending).gauge
+    return estimate_input(fitted.prompt.size, len(fitted.prompt.messages), gauge)
+
+
+class Endpoint:
+    """Answers requests for a summary with `result`; effects are kept, but for the telling of what calls cost."""
+
+    def __init__(self, result: Result = GOOD) -> None:
+        self.result = result
+        self.effects: list[Effect] = []
+
+    def play(
+        self,
+        given: Talk,
+        window_tokens: int | None,
+        *,
+        window: Window = WHOLE,
+        spending: Spending | None = None,
+        limits: RunLimits = LIMITS,
+        overflow: str | None = None,
+    ) -> Fitted:
+        script = fit(given, window, spending or Spending(), Purse(limits=limits), window_tokens, overflow)
+        answer: Answer = None
+        while True:
+            try:
+                effect = script.send(answer)
+            except StopIteration as end:
+                return cast("Fitted", end.value)
+            answer = None
+            self.effects.append(effect)
+            if isinstance(effect, Reserve):
+                answer = self.result if isinstance(self.result, StopCause) else Booked(number=1)
+            elif isinstance(effect, Send) and isinstance(self.result, ModelReply | ProviderFailure):
+                answer = Sent(result=self.result, seconds=1.0)
+            elif isinstance(effect, Send) and isinstance(self.result, Stopped):
+                answer = self.result
+
+    @property
+    def asked(self) -> int:
+        """How often the model was asked for a summary."""
+        sends = [effect for effect in self.effects if isinstance(effect, Send)]
+        assert all(send.quiet and send.call.prompt.messages[0]["content"] == SUMMARY_SYSTEM for send in sends)
+        return len(sends)
+
+    @property
+    def compactions(self) -> list[str]:
+        """What was told of compactions: each has to have saved something."""
+        told = [e.payload for e in self.effects if isinstance(e, Tell) and e.name == "context.compacted"]
+        assert all(payload["tokens_after"] < payload["tokens_before"] for payload in told)
+        return [payload["kind"] for payload in told]
+
+
+# --- While it fits
+
+
+@pytest.mark.parametrize("window_tokens", [None, 100_000])
+def test_nothing_is_done_and_all_is_shown_while_it_fits(window_tokens: int | None) -> None:
+    endpoint = Endpoint()
+    fitted = endpoint.play(talk(READS), window_tokens)
+    assert endpoint.effects == []
+    assert fitted.prompt == build_prompt(NATIVE, [], READS, (), 0.0)
+    assert (fitted.window, fitted.spending, fitted.stop) == (WHOLE, Spending(), None)
+
+
+@pytest.mark.parametrize(("more", "compacted"), [(0, False), (-10, True)])
+def test_the_window_may_be_filled_to_its_trigger(more: int, compacted: bool) -> None:
+    needed = estimate(Endpoint().play(talk(READS), None)) + LIMITS.max_output_tokens_per_call
+    endpoint = Endpoint()
+    endpoint.play(talk(READS), int(needed / RULES.trigger) + 1 + more)
+    assert bool(endpoint.compactions) is compacted
+
+
+def test_the_smaller_of_two_known_windows_counts() -> None:
+    endpoint = Endpoint()
+    fitted = endpoint.play(talk(READS), 100_000, window=Window(tokens=12_000))
+    assert endpoint.compactions
+    assert estimate(fitted) + LIMITS.max_output_tokens_per_call <= 12_000
+
+
+def test_what_the_endpoint_counted_decides_and_not_the_length() -> None:
+    """The same text may have half as many tokens as its length lets one think, or twice as many."""
+    size = build_prompt(NATIVE, [], READS, (), 0.0).size
+    for tokens, compacted in ((size // 6, False), (size // 2, True)):
+        endpoint = Endpoint()
+        gauge = Gauge(size=size, messages=len(READS) + 1, tokens=tokens)
+        fitted = endpoint.play(talk(READS), 26_000, spending=Spending(gauge=gauge))
+        assert bool(endpoint.compactions) is compacted
+        assert estimate(fitted, Spending(gauge=gauge)) <= 26_000
+
+
+# --- When it does not
+
+
+def test_old_results_are_cleared_first_and_nobody_is_asked() -> None:
+    endpoint = Endpoint()
+    fitted = endpoint.play(talk(READS), 20_000)
+    assert (endpoint.compactions, endpoint.asked, fitted.spending) == (["cleared"], 0, Spending())
+    assert (fitted.window.first, bool(fitted.window.cleared)) == ("", True)
+    assert fitted.prompt == build_prompt(NATIVE, [], shown(READS, fitted.window), (), 0.0)
+
+
+def test_what_cannot_be_cleared_is_summed_up_and_that_is_paid() -> None:
+    endpoint = Endpoint()
+    plan = Plan(steps=(PlanStep(title="mend add"),))
+    fitted = endpoint.play(talk(TALKS, plan=plan, changed=("src/a.py",)), 20_000)
+    assert (endpoint.compactions, endpoint.asked) == (["summarised"], 1)
+    assert (fitted.spending.usage[:3], fitted.window.useless_summaries) == ((1, 900, 40), 0)
+    assert fitted.prompt is not None
+    head = fitted.prompt.messages[1]["content"]
+    assert all(text in head for text in ("Mend calc.py.", "add subtracts", "mend add", "src/a.py"))
+    assert estimate(fitted) + LIMITS.max_output_tokens_per_call <= 20_000
+
+
+@pytest.mark.parametrize(
+    ("result", "calls"),
+    [
+        (DOWN, 1),
+        (ModelReply(text="I would rather not.", input_tokens=900, output_tokens=40), 1),
+        (ModelReply(text='{"done": []}', input_tokens=900, output_tokens=40), 1),
+        (ModelReply(text='{"done": "all"}', input_tokens=900, output_tokens=40), 1),
+        (ModelReply(text="", input_tokens=900, output_tokens=40), 1),
+        (StopCause(reason=StopReason.DAY_LIMIT, message="The day is full."), 0),
+    ],
+    ids=["failure", "refusal", "empty", "no list", "nothing", "day limit"],
+)
+def test_where_no_summary_comes_the_window_slides(result: Result, calls: int) -> None:
+    endpoint = Endpoint(result)
+    fitted = endpoint.play(talk(TALKS), 20_000)
+    assert (endpoint.compactions, fitted.stop) == (["slid"], None)
+    assert (fitted.spending.usage.total_calls, fitted.window.useless_summaries) == (calls, 1)
+    assert fitted.window.summarised_at == TALKS[-1].id
+    assert estimate(fitted) + LIMITS.max_output_tokens_per_call <= 20_000
+
+
+def test_a_summary_that_the_budget_does_not_allow_is_not_asked_for() -> None:
+    endpoint = Endpoint()
+    fitted = endpoint.play(
+        talk(TALKS), 20_000, limits=LIMITS.model_copy(update={"api": APILimits(100, 10, 300, 9_999)})
+    )
+    assert (endpoint.asked, endpoint.compactions, fitted.spending) == (0, ["slid"], Spending())
+
+
+@pytest.mark.parametrize(("useless", "at"), [(RULES.most_useless, "elsewhere"), (0, TALKS[-1].id)])
+def test_no_summary_is_asked_for_again_without_progress(useless: int, at: str) -> None:
+    endpoint = Endpoint()
+    endpoint.play(talk(TALKS), 20_000, window=Window(useless_summaries=useless, summarised_at=at))
+    assert (endpoint.asked, endpoint.compactions) == (0, ["slid"])
+
+
+def test_a_stop_in_the_middle_of_a_summary_ends_it_and_what_was_sent_is_paid() -> None:
+    endpoint = Endpoint(Stopped(reason="by Ctrl-C", sent=True, seconds=1.5, received_characters=30))
+    fitted = endpoint.play(talk(TALKS), 20_000)
+    assert fitted.stop == StopCause(reason=StopReason.CANCELLED, message="The run was stopped by Ctrl-C.")
+    assert (fitted.prompt, fitted.window, endpoint.compactions) == (None, WHOLE, [])
+    assert (fitted.spending.usage.total_calls, fitted.spending.usage.total_output_tokens) == (1, 10)
+    assert isinstance(endpoint.effects[-1], Tell)
+    assert isinstance(endpoint.effects[-2], Settle)
+
+
+def test_a_request_that_is_larger_than_the_window_is_a_typed_stop() -> None:
+    endpoint = Endpoint()
+    fitted = endpoint.play(talk(with_ids([HumanMessage("x" * 30_000)])), 4_000)
+    assert fitted.stop is not None
+    assert (fitted.stop.reason, fitted.prompt, endpoint.effects) == (StopReason.CONTEXT_OVERFLOW, None, [])
+    assert "window of 4000 tokens" in fitted.stop.message
+
+
+# --- After an endpoint's refusal
+
+
+def test_a_refusal_that_names_the_window_is_believed_from_then_on() -> None:
+    endpoint = Endpoint()
+    fitted = endpoint.play(talk(READS), None, overflow="maximum context length is 12000 tokens")
+    assert fitted.window.tokens == 12_000
+    assert endpoint.compactions == ["cleared"]
+    assert estimate(fitted) + LIMITS.max_output_tokens_per_call <= 12_000
+    later = Endpoint()
+    assert later.play(talk(READS), None, window=fitted.window).prompt == fitted.prompt
+    assert later.effects == []
+
+
+def test_a_refusal_that_names_nothing_halves_what_is_shown() -> None:
+    endpoint = Endpoint()
+    before = estimate(Endpoint().play(talk(READS), None))
+    fitted = endpoint.play(talk(READS), None, overflow="too long")
+    assert (fitted.window.tokens, endpoint.compactions) == (None, ["cleared"])
+    assert estimate(fitted) <= 0.55 * before
+
+
+def test_a_refusal_compacts_what_by_its_estimate_would_have_fitted() -> None:
+    endpoint = Endpoint()
+    fitted = endpoint.play(talk(READS), 100_000, overflow="too long")
+    assert len(endpoint.compactions) == 1
+    assert fitted.window != WHOLE
+
+
+@pytest.mark.parametrize("overflow", ["too long", "maximum context length is 12000 tokens"])
+def test_where_nothing_can_be_left_out_a_refusal_is_a_typed_stop(overflow: str) -> None:
+    endpoint = Endpoint()
+    fitted = endpoint.play(talk(with_ids([HumanMessage("Mend calc.py.")])), None, overflow=overflow)
+    assert fitted.stop is not None
+    assert (fitted.stop.reason, fitted.prompt, endpoint.effects) == (StopReason.CONTEXT_OVERFLOW, None, [])
+    assert "nothing more can be left out" in fitted.stop.message
+
+
+# --- What is left for the reply
+
+
+def test_a_reply_may_have_what_the_window_leaves() -> None:
+    assert Endpoint().play(talk(READS), None).most_output is None
+    fitted = Endpoint().play(talk(READS), 30_000)
+    assert fitted.most_output == 30_000 - estimate(fitted)
+
+
+def test_a_small_window_keeps_a_share_for_the_reply() -> None:
+    """A model that may say more than its window holds is still given a request of some size."""
+    endpoint = Endpoint()
+    fitted = endpoint.play(talk(READS), 12_000, limits=RunLimits(max_output_tokens_per_call=50_000))
+    assert fitted.stop is None
+    assert 12_000 // OUTPUT_SHARE <= (fitted.most_output or 0) == 12_000 - estimate(fitted)
+
+
+def test_a_reply_is_never_left_with_nothing() -> None:
+    blocks = Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS)
+    fitted = Endpoint().play(talk(with_ids([HumanMessage("x" * 9_000)]), blocks), 1_024)
+    assert fitted.most_output == MIN_OUTPUT_TOKENS
+
+
+# --- The block form
+
+BLOCKS = Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS)
+
+
+def block_history(turns: int) -> list[AnyMessage]:
+    messages: list[AnyMessage] = []
+    for _ in range(turns):
+        messages += [HumanMessage("What is it?"), AIMessage("It is so. " * 100)]
+    return with_ids([*messages, HumanMessage("Mend calc.py.")])
+
+
+def test_the_block_form_leaves_out_by_itself_and_moves_no_window() -> None:
+    endpoint = Endpoint()
+    whole = endpoint.play(talk(block_history(20), BLOCKS), None)
+    fitted = endpoint.play(talk(block_history(20), BLOCKS), 4_000)
+    assert (endpoint.effects, fitted.window, whole.most_output) == ([], WHOLE, None)
+    assert estimate(fitted) + LIMITS.max_output_tokens_per_call <= 4_000 < estimate(whole)
+    assert (fitted.most_output or 0) >= LIMITS.max_output_tokens_per_call
+
+
+@pytest.mark.parametrize(("overflow", "tokens"), [("too long", None), ("n_ctx is 4096", 4_096)])
+def test_after_a_refusal_the_block_form_shows_half(overflow: str, tokens: int | None) -> None:
+    before = estimate(Endpoint().play(talk(block_history(20), BLOCKS), tokens))
+    fitted = Endpoint().play(talk(block_history(20), BLOCKS), None, overflow=overflow)
+    assert (fitted.window.tokens, fitted.stop) == (tokens, None)
+    assert estimate(fitted) <= before // 2
+
+
+# --- Whatever the history
+
+
+@settings(max_examples=60)
+@given(
+    messages=histories(),
+    window_tokens=st.none() | st.integers(1_024, 9_000),
+    reply=st.sampled_from([GOOD, DOWN, ModelReply(text="{}"), ModelReply(text="no", input_tokens=1, output_tokens=1)]),
+    overflow=st.sampled_from([None, None, "too long", "maximum context length is 3000"]),
+    most=st.integers(16, 9_000),
+)
+def test_what_is_sent_fits_or_nothing_is(
+    messages: list[AnyMessage], window_tokens: int | None, reply: ModelReply, overflow: str | None, most: int
+) -> None:
+    endpoint = Endpoint(reply)
+    limits = RunLimits(max_output_tokens_per_call=most)
+    fitted = endpoint.play(talk(messages), window_tokens, limits=limits, overflow=overflow)
+    known = min((each for each in (window_tokens, fitted.window.tokens) if each), default=None)
+    assert len(endpoint.compactions) <= MOST_ROUNDS
+    assert endpoint.asked <= 1
+    assert fitted.spending.usage.total_calls == endpoint.asked
+    assert (fitted.prompt is None) is (fitted.stop is not None)
+    if fitted.prompt is None:
+        assert fitted.stop is not None
+        assert fitted.stop.reason is StopReason.CONTEXT_OVERFLOW
+        return
+    assert any(message["role"] == "user" and "Request" in message["content"] for message in fitted.prompt.messages)
+    if known is not None:
+        assert estimate(fitted) + min(most, known // OUTPUT_SHARE) <= known
+    if overflow is not None:
+        assert fitted.window != WHOLE

@@ -1,0 +1,56 @@
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from nodes.call_model.budget import APILimits
+from nodes.call_model.limits import RunLimits, less_wrap_up, unknown_price
+from nodes.call_model.prices import FREE, Price
+from nodes.records import StopCause, StopReason
+
+PRICE = Price(input=20.0, output=150.0, cached_input=2.0)
+"""With this the call that is held back costs 0.1 USD."""
+
+
+@pytest.mark.parametrize(
+    ("limit", "reason"), [("max_cost_usd", StopReason.MAX_COST), ("max_cost_usd_per_day", StopReason.DAY_LIMIT)]
+)
+def test_a_limit_on_cost_needs_a_price(limit: str, reason: StopReason) -> None:
+    limits = RunLimits(**{limit: 5.0})
+    message = (
+        f"Limit '{limit}' cannot be held: no price is known for {{}}. Add it to prices.toml in the configuration"
+        f" folder, or to the file that MENDGRAPH_PRICES names; or leave {limit} empty."
+    )
+    assert unknown_price(limits, None) == StopCause(reason=reason, message=message.format("the model"))
+    assert unknown_price(limits, None, "big-1") == StopCause(reason=reason, message=message.format("the model 'big-1'"))
+    assert unknown_price(limits, FREE, "big-1") is None
+
+
+def test_without_a_limit_on_cost_no_price_is_needed() -> None:
+    assert unknown_price(RunLimits(max_tokens_per_day=1), None) is None
+
+
+@pytest.mark.parametrize(
+    ("limits", "left"),
+    [
+        ({"api": APILimits(3, 3, 20_000, 4_000)}, {"api": APILimits(2, 2, 18_000, 3_600)}),
+        ({"api": APILimits(2, 2, 19_999, 3_999)}, {"api": APILimits(2, 2, 19_999, 3_999)}),
+        ({"max_input_tokens_per_turn": 20_000}, {"max_input_tokens_per_turn": 18_000}),
+        ({"max_input_tokens_per_turn": 19_999}, {"max_input_tokens_per_turn": 19_999}),
+        ({"max_output_tokens_per_turn": 4_000}, {"max_output_tokens_per_turn": 3_600}),
+        ({"max_output_tokens_per_turn": 3_999}, {"max_output_tokens_per_turn": 3_999}),
+        ({"max_cost_usd": 1.0}, {"max_cost_usd": 0.9}),
+        ({"max_cost_usd": 0.99}, {"max_cost_usd": 0.99}),
+    ],
+)
+def test_the_last_call_is_held_back_from_every_limit_that_is_large_enough(
+    limits: dict[str, Any], left: dict[str, Any]
+) -> None:
+    expected = RunLimits(**{"api": APILimits(99, 9, 98_000, 49_600), "max_steps": 5, **left})
+    assert less_wrap_up(RunLimits(max_steps=5, **limits), PRICE) == expected
+
+
+@given(st.floats(1e-6, 1e6))
+def test_what_costs_nothing_is_not_held_back(most: float) -> None:
+    for price in (FREE, None):
+        assert less_wrap_up(RunLimits(max_cost_usd=most), price).max_cost_usd == most

@@ -1,0 +1,177 @@
+from importlib import resources
+
+import pytest
+from hypothesis import given, strategies as st
+
+from nodes.call_model.estimates import MOST_TOKENS
+from nodes.call_model.prices import FREE, Price, PriceList, cost_of, find_price, most_cost, parse_prices, with_own
+from nodes.records import ToolError, ToolErrorCode
+
+LIST = """
+dated = 2026-02-28
+source = "the providers' own pages"
+
+[openai]
+"gpt-4o" = { input = 2.5, cached_input = 1.25, output = 10 }
+"gpt-4o-2024-05-13" = { input = 5, output = 15.0 }
+
+[groq]
+"openai/gpt-oss-20b" = { input = 0.0, output = 0.3 }
+"""
+GPT_4O = Price(input=2.5, output=10.0, cached_input=1.25)
+OLD_4O = Price(input=5.0, output=15.0)
+OSS = Price(input=0.0, output=0.3)
+
+
+def parsed(text: str) -> PriceList:
+    prices = parse_prices(text, "prices.toml")
+    assert isinstance(prices, PriceList)
+    return prices
+
+
+def test_a_list_is_read_by_name_and_by_provider() -> None:
+    assert parsed(LIST) == PriceList(
+        prices={
+            "gpt-4o": GPT_4O,
+            "openai/gpt-4o": GPT_4O,
+            "gpt-4o-2024-05-13": OLD_4O,
+            "openai/gpt-4o-2024-05-13": OLD_4O,
+            "openai/gpt-oss-20b": OSS,
+            "groq/openai/gpt-oss-20b": OSS,
+        },
+        dated="2026-02-28",
+        source="the providers' own pages",
+    )
+    assert parsed("") == PriceList()
+    assert parsed('dated = "2026-02-28"').dated == "2026-02-28"
+
+
+@pytest.mark.parametrize(
+    ("name", "price"),
+    [
+        ("gpt-4o", GPT_4O),
+        ("openai/gpt-4o", GPT_4O),
+        ("gpt-4o-2024-08-06", GPT_4O),
+        ("openai/gpt-4o-20240806", GPT_4O),
+        ("gpt-4o-2024-05-13", OLD_4O),
+        ("openai/gpt-oss-20b", OSS),
+        ("groq/openai/gpt-oss-20b", OSS),
+        ("gpt-oss-20b", None),
+        ("azure/gpt-4o", None),
+        ("gpt-4o-mini", None),
+        ("gpt-4o-latest", None),
+        ("gpt-4o-0806", None),
+        ("gpt-4o-2024-13-06", None),
+        ("gpt-4o-2024-0806", None),
+        ("gpt-4", None),
+        ("GPT-4o", None),
+        ("", None),
+    ],
+)
+def test_a_price_is_found_and_never_guessed(name: str, price: Price | None) -> None:
+    assert find_price(parsed(LIST), name) == price
+
+
+def test_the_users_own_prices_replace_those_of_the_same_name() -> None:
+    own = parsed('[mine]\n"gpt-4o" = { input = 1, output = 2 }\n"big-1" = { input = 3, output = 4 }')
+    both = with_own(parsed(LIST), own)
+    names = ("gpt-4o", "mine/gpt-4o", "openai/gpt-4o", "big-1", "gpt-4o-2024-05-13")
+    mine, big = Price(input=1, output=2), Price(input=3, output=4)
+    assert [find_price(both, name) for name in names] == [mine, mine, GPT_4O, big, OLD_4O]
+    assert (both.dated, both.source) == ("2026-02-28", "the providers' own pages")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('[a]\n"x" = { input = 1', "it is no TOML: Unclosed inline table (at end of document)"),
+        ("a = = 1", "it is no TOML: Invalid value (at line 1, column 5)"),
+        ('dated = "soon"', "'dated' is no day like 2026-02-28"),
+        ("dated = 5", "'dated' is no day like 2026-02-28"),
+        ("source = 5", "'source' is no text"),
+        ("colour = 5", "'colour' is neither a provider's table nor 'dated' or 'source'"),
+        ("[a]\nx = 5", "'x' in [a] has to be a table like { input = 2.5, output = 10.0 }"),
+        ("[a]\nx = { input = 1 }", "'x' in [a] lacks 'output'"),
+        (
+            "[a]\nx = { input = 1, output = 1, cached = 1 }",
+            "'x' in [a] has the field 'cached', and there are only input, output, cached_input",
+        ),
+        (
+            "[a]\nx = { input = -1, output = 1 }",
+            "'x' in [a] has input = -1, and a price is a number of USD, 0 or more",
+        ),
+        (
+            '[a]\nx = { input = 1, output = "1" }',
+            "'x' in [a] has output = '1', and a price is a number of USD, 0 or more",
+        ),
+        (
+            "[a]\nx = { input = 1, output = inf }",
+            "'x' in [a] has output = inf, and a price is a number of USD, 0 or more",
+        ),
+        (
+            "[a]\nx = { input = 1, output = 1, cached_input = nan }",
+            "'x' in [a] has cached_input = nan, and a price is a number of USD, 0 or more",
+        ),
+        (
+            "[a]\nx = { input = true, output = 1 }",
+            "'x' in [a] has input = True, and a price is a number of USD, 0 or more",
+        ),
+        (
+            "[a]\nx = { input = 1, output = 1 }\n[b]\nx = { input = 2, output = 1 }",
+            "'x' in [b] has a price already, in another table",
+        ),
+        (
+            '[a]\nx = { input = 1, output = 1 }\n[b]\n"a/x" = { input = 2, output = 1 }',
+            "'a/x' in [b] has a price already, in another table",
+        ),
+    ],
+)
+def test_a_broken_list_says_what_is_wrong(text: str, problem: str) -> None:
+    message = f"The price list prices.toml cannot be used: {problem}. Mend it, or move it away."
+    assert parse_prices(text, "prices.toml") == ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+
+
+@given(st.text(max_size=60))
+def test_no_text_makes_reading_raise(text: str) -> None:
+    assert isinstance(parse_prices(text, "x"), PriceList | ToolError)
+
+
+def test_the_shipped_list_is_whole() -> None:
+    text = resources.files("nodes.call_model").joinpath("prices.toml").read_text(encoding="utf-8")
+    shipped = parsed(text)
+    assert (shipped.dated, len(shipped.prices)) == ("2026-02-05", 2 * 79)
+    assert shipped.source == "litellm 1.81.10, model_prices_and_context_window_backup.json"
+    assert find_price(shipped, "gpt-4o-2024-08-06") == GPT_4O
+    assert find_price(shipped, "gpt-4o-2024-05-13") == OLD_4O
+    assert find_price(shipped, "claude-sonnet-4-5-20250929") == Price(input=3.0, output=15.0, cached_input=0.3)
+    assert [name for name, price in shipped.prices.items() if (price.cached_input or 0.0) > price.input] == []
+
+
+# --- What tokens cost
+
+
+@pytest.mark.parametrize(
+    ("tokens", "price", "usd"),
+    [
+        ((1_000_000, 0, 0), GPT_4O, 2.5),
+        ((1_000_000, 100_000, 400_000), GPT_4O, 0.6 * 2.5 + 0.4 * 1.25 + 0.1 * 10),
+        ((1_000_000, 0, 400_000), OLD_4O, 5.0),
+        ((10, 0, 10**9), GPT_4O, 10 * 1.25 / 1_000_000),
+        ((-5, -5, -5), GPT_4O, 0.0),
+        ((10**30, 0, 0), GPT_4O, MOST_TOKENS * 2.5 / 1_000_000),
+        ((10**9, 10**9, 10**9), FREE, 0.0),
+    ],
+)
+def test_cached_tokens_have_their_own_price(tokens: tuple[int, int, int], price: Price, usd: float) -> None:
+    assert cost_of(price, *tokens) == pytest.approx(usd)
+
+
+PRICES = st.builds(Price, input=st.floats(0, 100), output=st.floats(0, 600), cached_input=st.none() | st.floats(0, 200))
+
+
+@given(PRICES, st.integers(0, 10**7), st.integers(0, 10**7), st.integers(0, 10**7))
+def test_no_share_of_cached_tokens_costs_more_than_the_most(
+    price: Price, input_tokens: int, output_tokens: int, cached: int
+) -> None:
+    most = most_cost(price, input_tokens, output_tokens)
+    assert cost_of(price, input_tokens, output_tokens, cached) <= most * (1 + 1e-9)

@@ -1,0 +1,74 @@
+import json
+
+import openai
+import pytest
+from pydantic import SecretStr
+
+from nodes.call_model.endpoint import Endpoint
+from nodes.call_model.model import Call
+from nodes.call_model.prompt import Prompt
+from nodes.call_model.request import address, body, headers, messages_and_tools
+
+ENDPOINT = Endpoint(model="m", base_url="http://llm.test/v1", api_key=SecretStr("hunter2-hunter2"))
+MESSAGES = ({"role": "system", "content": "Be brief."}, {"role": "user", "content": "Fix 😀\ud800.py"})
+TOOL = {"type": "function", "function": {"name": "read_file", "description": "Read.", "parameters": {}}}
+
+
+@pytest.mark.parametrize(
+    ("base_url", "expected"),
+    [
+        ("", "https://api.openai.com/v1/chat/completions"),
+        ("http://llm.test/v1", "http://llm.test/v1/chat/completions"),
+        ("http://llm.test/v1/", "http://llm.test/v1/chat/completions"),
+        ("http://llm.test/a%2Fb?api-version=1", "http://llm.test/a%2Fb/chat/completions?api-version=1"),
+    ],
+)
+def test_where_calls_go(base_url: str, expected: str) -> None:
+    assert address(Endpoint(model="m", base_url=base_url), "/chat/completions") == expected
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [{}, {"OPENAI_ORG_ID": "o", "OPENAI_PROJECT_ID": "p"}, {"OPENAI_CUSTOM_HEADERS": "X-A: b\nnone\nUser-Agent: me"}],
+)
+def test_the_headers_are_those_of_the_sdk(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with openai.OpenAI(api_key="hunter2-hunter2", base_url=ENDPOINT.base_url) as sdk:
+        theirs = {**sdk.default_headers, **sdk.auth_headers}
+    expected = {
+        name: value for name, value in theirs.items() if isinstance(value, str) and not name.startswith("X-Stainless-")
+    }
+    assert headers(ENDPOINT, environment) == expected
+
+
+def test_the_body_is_one_json_object() -> None:
+    call = Call(
+        prompt=Prompt(
+            messages=MESSAGES, tools=(TOOL,), stop=("x",), temperature=0.5, response_schema={"type": "object"}
+        ),
+        max_output_tokens=50,
+        timeout_s=1.0,
+        seed=7,
+    )
+    schema = {"name": "tool_call", "schema": {"type": "object"}, "strict": False}
+    assert json.loads(body(ENDPOINT, call)) == {
+        "model": "m",
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "temperature": 0.5,
+        "max_tokens": 50,
+        "response_format": {"type": "json_schema", "json_schema": schema},
+        "seed": 7,
+        "stop": ["x"],
+        "tools": [TOOL],
+        "messages": list(MESSAGES),
+    }
+
+
+def test_a_prompt_by_itself() -> None:
+    assert (
+        messages_and_tools(Prompt(messages=MESSAGES[:1])) == b'{"messages":[{"role":"system","content":"Be brief."}]}'
+    )
+    both = json.loads(messages_and_tools(Prompt(messages=MESSAGES, tools=(TOOL,))))
+    assert both == {"tools": [TOOL], "messages": list(MESSAGES)}

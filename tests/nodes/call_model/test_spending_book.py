@@ -1,0 +1,21 @@
+import pytest
+from pydantic import ValidationError
+
+from graph.spending_store import SpendingStore
+from nodes.call_model.spending_book import Entry, SpendingBook, Used
+
+
+def test_the_store_is_a_spending_book() -> None:
+    book: SpendingBook = SpendingStore()
+    assert book.settle(0, Used()) is None
+
+
+def test_nothing_used_costs_nothing() -> None:
+    assert Used() == Used(calls=0, input_tokens=0, output_tokens=0, cached_tokens=0, cost_usd=0.0, seconds=0.0)
+
+
+def test_an_entry_has_no_place_for_what_was_said() -> None:
+    fields = {"thread", "model", "purpose", "input_tokens", "output_tokens", "cost_usd"}
+    assert set(Entry.model_fields) == fields
+    with pytest.raises(ValidationError, match="prompt"):
+        Entry.model_validate(dict.fromkeys(fields - {"cost_usd"}, 1) | {"cost_usd": None, "prompt": "secret"})

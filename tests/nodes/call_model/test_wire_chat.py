@@ -1,0 +1,148 @@
+import asyncio
+from typing import Any, TypedDict
+
+import httpx2
+import pytest
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.messages import AIMessageChunk, HumanMessage
+from langchain_core.outputs import LLMResult
+from langchain_core.runnables import RunnableLambda
+from langgraph.graph import END, START, StateGraph
+
+from nodes.call_model.client import OpenAIModel
+from nodes.call_model.endpoint import Endpoint
+from nodes.call_model.model import Call
+from nodes.call_model.prompt import Prompt
+from nodes.call_model.wire_chat import chat_model
+from nodes.records import ModelReply, ProviderErrorKind, ProviderFailure
+from tests.doubles.scripted_server import Calls, Chunked, Disconnect, Refuse, Reply, Say, ScriptedServer, Status
+
+CALL = Call(prompt=Prompt(messages=({"role": "user", "content": "Hi"},)), max_output_tokens=9, timeout_s=5.0)
+Result = ModelReply | ProviderFailure
+
+
+class Listener(BaseCallbackHandler):
+    """Notes what LangChain tells."""
+
+    def __init__(self) -> None:
+        self.tokens: list[str] = []
+        self.ends: list[Any] = []
+        self.errors: list[str] = []
+        self.options: list[Any] = []
+
+    def on_chat_model_start(self, *_: Any, **told: Any) -> None:
+        self.options.append(told["invocation_params"]["wire"])
+
+    def on_llm_new_token(self, token: Any, **_: Any) -> None:
+        if token:
+            self.tokens.append(token)
+
+    def on_llm_end(self, response: LLMResult, **_: Any) -> None:
+        self.ends.append(response.generations[0][0].message.usage_metadata)  # type: ignore[union-attr]
+
+    def on_llm_error(self, error: BaseException, **_: Any) -> None:
+        self.errors.append(type(error).__name__)
+
+
+def heard(reply: Reply, listener: Listener | None, *, asynchronous: bool) -> tuple[Result, list[str], list[Any]]:
+    said: list[str] = []
+
+    async def later(model: OpenAIModel) -> Result:
+        try:
+            result: Result = await RunnableLambda(ask).ainvoke(model, config)
+            return result
+        finally:
+            await model.aclose()
+
+    async def ask(model: OpenAIModel) -> Result:
+        return await model.acomplete(CALL, said.append)
+
+    config: Any = {"callbacks": [listener] if listener else []}
+    with ScriptedServer([reply]) as server:
+        model = OpenAIModel(Endpoint(model="m", base_url=server.base_url))
+        if asynchronous:
+            result = asyncio.run(later(model))
+        else:
+            result = RunnableLambda(lambda each: each.complete(CALL, said.append)).invoke(model, config)
+            model.close()
+        used = model._chat is not None
+        plain = (
+            {"seconds": 0.0}
+            if isinstance(result, ModelReply)
+            else {"message": result.message.replace(server.base_url, "")}
+        )
+    assert used == (listener is not None)
+    return result.model_copy(update=plain), said, server.requests
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize(
+    "reply",
+    [
+        Chunked(Say("Hello there", (70, 3)), 3),
+        Chunked(Calls([("f", '{"a": 1}', "x")], "Look:", (70, 3)), 4),
+        Chunked(Refuse("I can't."), 3),
+        Status(429, {"error": {"message": "slow"}}, {"Retry-After": "2"}),
+        Status(200, "<html>"),
+        Disconnect(2),
+    ],
+    ids=repr,
+)
+def test_who_listens_changes_nothing(reply: Reply, asynchronous: bool) -> None:
+    listener = Listener()
+    assert heard(reply, listener, asynchronous=asynchronous) == heard(reply, None, asynchronous=asynchronous)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_listener_hears_tokens_and_usage(asynchronous: bool) -> None:
+    listener = Listener()
+    heard(Chunked(Say("Hello there", (70, 3)), 3), listener, asynchronous=asynchronous)
+    assert listener.tokens == ["Hel", "lo ", "the", "re"]
+    assert [(end["input_tokens"], end["output_tokens"]) for end in listener.ends] == [(70, 3)]
+    assert listener.options == [{"messages": [{"role": "user", "content": "Hi"}], "tools": []}]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_listener_hears_of_failures(asynchronous: bool) -> None:
+    listener = Listener()
+    result, _, _ = heard(Status(500), listener, asynchronous=asynchronous)
+    assert isinstance(result, ProviderFailure)
+    assert (result.kind, listener.errors) == (ProviderErrorKind.SERVER_ERROR, ["StatusError"])
+
+
+class _State(TypedDict):
+    text: str
+
+
+def test_langgraph_shows_tokens_as_messages() -> None:
+    with ScriptedServer([Chunked(Say("Hello there"), 3)]) as server:
+        model = OpenAIModel(Endpoint(model="m", base_url=server.base_url))
+
+        def node(_: _State) -> _State:
+            reply = model.complete(CALL, lambda _: None)
+            assert isinstance(reply, ModelReply)
+            return {"text": reply.text}
+
+        graph: Any = StateGraph(_State)
+        graph.add_node("ask", node)
+        graph.add_edge(START, "ask")
+        graph.add_edge("ask", END)
+        shown: list[Any] = list(graph.compile().stream({"text": ""}, stream_mode="messages"))
+        model.close()
+    assert [message.text for message, _ in shown if message.text] == ["Hel", "lo ", "the", "re"]
+    assert {type(message) for message, _ in shown} == {AIMessageChunk}
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_without_events_of_ours_it_is_an_ordinary_chat_model(asynchronous: bool) -> None:
+    async def later(chat: Any) -> str:
+        return "".join([chunk.text async for chunk in chat.astream([HumanMessage("Hi")])])
+
+    with ScriptedServer([Say("Hello")]) as server, httpx2.Client(verify=False) as client:
+        endpoint = Endpoint(model="m", base_url=server.base_url)
+        chat = chat_model(endpoint, client)
+        if asynchronous:
+            said = asyncio.run(later(chat))
+        else:
+            said = "".join(chunk.text for chunk in chat.stream([HumanMessage("Hi")]))
+    assert said == "Hello"

@@ -1,0 +1,322 @@
+"""What providers really do, over real connections: sync and async calls come to the same verdict."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from email.utils import formatdate
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import SecretStr
+
+from nodes.call_model.client import OpenAIModel
+from nodes.call_model.endpoint import Endpoint
+from nodes.call_model.model import Call
+from nodes.call_model.prompt import Prompt
+from nodes.records import FinishReason, JsonMap, ModelReply, ProviderErrorKind as Kind, ProviderFailure, RawCall
+from tests.doubles.scripted_server import (
+    NO_USAGE,
+    Calls,
+    Chunked,
+    Cut,
+    CutAt,
+    Disconnect,
+    Drip,
+    Empty,
+    Filtered,
+    NoFinish,
+    Refuse,
+    Reply,
+    Say,
+    ScriptedServer,
+    Slow,
+    Stall,
+    Status,
+    Think,
+    nobody_listening,
+)
+
+Result = ModelReply | ProviderFailure
+CALL = Call(prompt=Prompt(messages=({"role": "user", "content": "hi"},)), max_output_tokens=50, timeout_s=20.0)
+BRIEF = CALL.model_copy(update={"timeout_s": 0.15})
+IMPATIENT = CALL.model_copy(update={"idle_timeout_s": 0.1})
+LONG_ENOUGH = CALL.model_copy(update={"idle_timeout_s": 10.0})
+
+
+class Provider:
+    """One endpoint for all tests of this file."""
+
+    def __init__(self, server: ScriptedServer) -> None:
+        self.base_url = server.base_url
+
+    def answers(self, replies: Sequence[Reply], call: Call = CALL) -> list[Result]:
+        """The verdict on each reply; sync and async calls have to come to the same."""
+        model = connected(self.base_url)
+        synchronous = []
+        for reply in replies:
+            self.reply = reply
+            synchronous.append(self._plain(model.complete(call, lambda _: None)))
+        asynchronous = asyncio.run(self._aanswers(model, replies, call))
+        differing = [pair for pair in zip(synchronous, asynchronous, strict=True) if pair[0] != pair[1]]
+        assert differing == []
+        return synchronous
+
+    def answer(self, reply: Reply, call: Call = CALL) -> Result:
+        [result] = self.answers([reply], call)
+        return result
+
+    async def _aanswers(self, model: OpenAIModel, replies: Sequence[Reply], call: Call) -> list[Result]:
+        results = []
+        for reply in replies:
+            self.reply = reply
+            results.append(self._plain(await model.acomplete(call, lambda _: None)))
+        await model.aclose()
+        return results
+
+    def _plain(self, result: Result) -> Result:
+        """The result without what differs from run to run: the port, the time it took and what came in that time."""
+        if isinstance(result, ModelReply):
+            return result.model_copy(update={"seconds": 0.0})
+        came = 0 if result.kind is Kind.TIMEOUT else result.received_characters
+        message = result.message.replace(self.base_url, "URL")
+        return result.model_copy(update={"message": message, "received_characters": came})
+
+
+def connected(base_url: str) -> OpenAIModel:
+    return OpenAIModel(Endpoint(model="m", base_url=base_url, api_key=SecretStr("hunter2-hunter2")))
+
+
+@pytest.fixture(scope="module")
+def provider() -> Iterator[Provider]:
+    with ScriptedServer(then=lambda _: one.reply, keep_alive=True) as server:
+        one = Provider(server)
+        yield one
+
+
+def failure(result: Result) -> tuple[Kind, float | None]:
+    assert isinstance(result, ProviderFailure)
+    return result.kind, result.retry_after_s
+
+
+# --- A reply that is cut, at every byte
+
+RECORDED = Path(__file__).parent.parent.parent / "cassettes" / "two_calls_in_one_reply" / "native.yaml"
+TWO_CALLS = ModelReply(
+    calls=(
+        RawCall(call_id="call_1_1", tool="list_files", arguments='{"path":"a"}'),
+        RawCall(call_id="call_1_2", tool="list_files", arguments='{"path":"b"}'),
+    ),
+    finish_reason=FinishReason.TOOL_CALLS,
+    model="scripted",
+)
+TEXT = ModelReply(text="one.txt and two.txt.", model="scripted")
+
+
+def recorded_body(index: int) -> str:
+    """The bytes of one recorded reply, as the server sent them."""
+    interactions = yaml.load(RECORDED.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)["interactions"]
+    return str(interactions[index]["response"]["body"]["string"])
+
+
+def end_of_event(body: str, word: str) -> int:
+    """How many bytes of the body have come with the event that holds this word and the line end after it."""
+    return len(body[: body.index("\n\n", body.index(word)) + 2].encode())
+
+
+@pytest.mark.parametrize("clean", [False, True], ids=["broken", "clean"])
+@pytest.mark.parametrize(("index", "whole"), [(0, TWO_CALLS), (1, TEXT)], ids=["two calls", "text"])
+def test_a_reply_is_whole_or_none_wherever_it_is_cut(
+    provider: Provider, index: int, whole: ModelReply, clean: bool
+) -> None:
+    """What has come with its finish event is a reply, however the body ends; what it cost may then be missing."""
+    body = recorded_body(index)
+    first, finished, counted = (end_of_event(body, word) for word in ("data:", '"finish_reason": "', '"usage"'))
+    sent = Status(200, body, {"Content-Type": "text/event-stream"})
+    results = provider.answers([CutAt(at, sent, clean) for at in range(len(body.encode()) + 1)])
+    begins = Kind.SERVER_ERROR if clean else Kind.CONNECTION
+    said = len(whole.text) + sum(len(call.arguments) for call in whole.calls)
+    for at, result in enumerate(results):
+        if isinstance(result, ModelReply):
+            assert at >= finished
+            tokens = {"input_tokens": 0, "output_tokens": 0}
+            assert result.model_copy(update=tokens) == whole
+            assert (result.input_tokens > 0) is (at >= counted)
+        else:
+            assert at < finished
+            assert failure(result) == (begins if at < first else Kind.INCOMPLETE_STREAM, None)
+            assert result.received_characters <= said
+    assert isinstance(results[-1], ModelReply)
+
+
+# --- Failures
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, Kind.BAD_REQUEST),
+        (401, Kind.AUTHENTICATION),
+        (403, Kind.AUTHENTICATION),
+        (404, Kind.MODEL_UNAVAILABLE),
+        (408, Kind.SERVER_ERROR),
+        (409, Kind.SERVER_ERROR),
+        (422, Kind.BAD_REQUEST),
+        (429, Kind.RATE_LIMITED),
+        (500, Kind.SERVER_ERROR),
+        (502, Kind.SERVER_ERROR),
+        (503, Kind.SERVER_ERROR),
+        (529, Kind.SERVER_ERROR),
+    ],
+)
+def test_each_status_is_one_kind_of_failure(provider: Provider, status: int, kind: Kind) -> None:
+    bodies: list[JsonMap | str | None] = [None, "<html>no</html>", "", {"error": "in words"}, {"detail": []}, "[1]"]
+    results = provider.answers([Status(status, body) for body in bodies])
+    assert [failure(result) for result in results] == [(kind, None)] * len(bodies)
+
+
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize(
+    ("wish", "seconds"),
+    [
+        ("7", 7.0),
+        ("1.5", 1.5),
+        ("0", 0.0),
+        ("soon", None),
+        ("nan", None),
+        (formatdate(1_000_000_000, usegmt=True), 0.0),
+    ],
+)
+def test_the_endpoints_wish_is_read(provider: Provider, status: int, wish: str, seconds: float | None) -> None:
+    kind = Kind.RATE_LIMITED if status == 429 else Kind.SERVER_ERROR
+    assert failure(provider.answer(Status(status, headers={"Retry-After": wish}))) == (kind, seconds)
+
+
+def test_a_date_is_measured_from_today(provider: Provider) -> None:
+    provider.reply = Status(429, headers={"Retry-After": "Fri, 31 Dec 2100 23:59:59 GMT"})
+    model = connected(provider.base_url)
+    _, seconds = failure(model.complete(CALL, lambda _: None))
+    model.close()
+    assert seconds is not None
+    assert 1e9 < seconds < 4_133_980_799
+
+
+BREAKING = [Disconnect(0), Disconnect(0, reset=True), Disconnect(2), Disconnect(2, reset=True)]
+
+
+@pytest.mark.parametrize("reply", BREAKING, ids=["closed", "reset", "closed on the way", "reset on the way"])
+def test_a_connection_that_breaks_is_a_failure(provider: Provider, reply: Disconnect) -> None:
+    kind = Kind.INCOMPLETE_STREAM if reply.after_events else Kind.CONNECTION
+    results = provider.answers([reply] * 5)
+    assert [failure(result) for result in results] == [(kind, None)] * 5
+
+
+def test_a_connection_that_is_refused_is_a_failure() -> None:
+    with nobody_listening() as url:
+        model = connected(url)
+        results = [model.complete(CALL, lambda _: None), asyncio.run(refused(model))]
+    assert [failure(result) for result in results] == [(Kind.CONNECTION, None)] * 2
+    assert results[0] == results[1]
+
+
+async def refused(model: OpenAIModel) -> Result:
+    try:
+        return await model.acomplete(CALL, lambda _: None)
+    finally:
+        await model.aclose()
+
+
+SPOKEN = Chunked(Say("It adds two numbers."), 4)
+TIMED_OUT = (Kind.TIMEOUT, None)
+
+
+@pytest.mark.parametrize(
+    ("reply", "call"),
+    [
+        (Slow(600, SPOKEN), BRIEF),
+        (Stall(0, SPOKEN), BRIEF),
+        (Stall(3, SPOKEN), BRIEF),
+        (Drip(0, SPOKEN), BRIEF),
+        (Drip(3, SPOKEN), BRIEF),
+        (Stall(3, SPOKEN), IMPATIENT),
+        (Drip(3, SPOKEN), IMPATIENT),
+    ],
+    ids=["silence", "headers only", "stalled", "comments only", "comments after text", "idle", "idle comments"],
+)
+def test_a_reply_that_does_not_come_in_time_is_given_up(provider: Provider, reply: Reply, call: Call) -> None:
+    assert failure(provider.answer(reply, call)) == TIMED_OUT
+
+
+@pytest.mark.parametrize("reply", [Slow(0.2, SPOKEN), Stall(0, SPOKEN, 0.2), Stall(3, SPOKEN, 0.2)])
+def test_a_reply_that_is_only_late_is_taken(provider: Provider, reply: Reply) -> None:
+    result = provider.answer(reply, LONG_ENOUGH)
+    assert isinstance(result, ModelReply)
+    assert result.text == "It adds two numbers."
+
+
+def test_until_its_first_word_a_reply_may_be_silent(provider: Provider) -> None:
+    """A small model on a small machine reads its prompt without a word."""
+    at_once = CutAt(1_000_000, SPOKEN, clean=True)
+    results = provider.answers([Slow(0.3, at_once), Stall(0, at_once, 0.3)], IMPATIENT)
+    assert [isinstance(result, ModelReply) for result in results] == [True, True]
+
+
+# --- Kinds of replies
+
+
+def counted(text: str = "", finish: FinishReason = FinishReason.STOP, **fields: Any) -> ModelReply:
+    return ModelReply(text=text, finish_reason=finish, model="m", **fields)
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        (Think("Hm. So.", "It adds."), counted("It adds.", reasoning="Hm. So.")),
+        (Think("Hm. So.", field="reasoning"), counted(reasoning="Hm. So.")),
+        (Refuse("I can't."), counted(finish=FinishReason.REFUSAL, refusal="I can't.")),
+        (Filtered("Hm"), counted("Hm", FinishReason.CONTENT_FILTER)),
+        (Empty(), counted()),
+        (Cut("half a"), counted("half a", FinishReason.LENGTH)),
+        (
+            Calls([("read_file", '{"path": "ä', "x")]),
+            counted(
+                finish=FinishReason.TOOL_CALLS, calls=(RawCall(call_id="x", tool="read_file", arguments='{"path": "ä'),)
+            ),
+        ),
+    ],
+    ids=["thoughts", "only thoughts", "refused", "filtered", "empty", "cut", "half a call"],
+)
+def test_each_kind_of_reply_is_told_apart(provider: Provider, reply: Reply, expected: ModelReply) -> None:
+    for result in provider.answers([reply, Chunked(reply, 1), Chunked(reply, 3)]):
+        assert isinstance(result, ModelReply)
+        assert result.model_copy(update={"input_tokens": 0, "output_tokens": 0}) == expected
+
+
+def test_a_reply_that_does_not_say_why_it_ended_is_none(provider: Provider) -> None:
+    assert failure(provider.answer(NoFinish("It adds."))) == (Kind.INCOMPLETE_STREAM, None)
+
+
+@pytest.mark.parametrize(
+    ("usage", "tokens"),
+    [
+        ((70, 3), (70, 3, 0)),
+        (NO_USAGE, (0, 0, 0)),
+        ({"prompt_tokens": -70, "completion_tokens": -3}, (0, 0, 0)),
+        ({"prompt_tokens": None, "completion_tokens": 3}, (0, 3, 0)),
+        ({"prompt_tokens": 70, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 64}}, (70, 3, 64)),
+    ],
+    ids=["true", "missing", "negative", "in part", "cached"],
+)
+def test_usage_is_what_the_endpoint_says_and_never_negative(
+    provider: Provider, usage: JsonMap | tuple[int, int], tokens: tuple[int, int, int]
+) -> None:
+    result = provider.answer(Say("It adds.", usage))
+    assert isinstance(result, ModelReply)
+    assert (result.input_tokens, result.output_tokens, result.cached_tokens) == tokens
+
+
+@pytest.mark.parametrize("huge", [2**63, 10**30, 1e300])
+def test_a_usage_that_no_store_can_hold_is_cut(provider: Provider, huge: float) -> None:
+    result = provider.answer(Say("It adds.", {"prompt_tokens": huge, "completion_tokens": huge}))
+    assert isinstance(result, ModelReply)
+    assert 10**9 < result.input_tokens == result.output_tokens < 2**53

@@ -1,0 +1,346 @@
+"""Whole runs against endpoints that fail in the ways of real ones: sync and async runs end in the same way."""
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from langchain_core.messages import HumanMessage
+
+from graph.build import build_machine
+from graph.context import AgentContext
+from graph.routes import recursion_limit
+from nodes.call_model.summary import SUMMARY_SYSTEM
+from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
+from nodes.records import JsonMap, Outcome, OutcomeKind, StopReason
+from tests.doubles.scripted_server import (
+    NO_USAGE,
+    Calls,
+    Chunked,
+    Cut,
+    CutAt,
+    Disconnect,
+    Drip,
+    Filtered,
+    NoFinish,
+    Refuse,
+    Reply,
+    Say,
+    ScriptedServer,
+    Stall,
+    Status,
+    Think,
+)
+from tests.runs.playing import set_clock, write_files
+
+KEY = "sk-hunter2-hunter2-hunter2"
+TASK = "Is all well?"
+FINE = Say("All is well.", usage=(100, 10))
+READ = Calls([("read_file", '{"path":"big.txt","limit":120}')], usage=(100, 10))
+OVERFLOW = {"error": {"message": "This is too long.", "code": "context_length_exceeded"}}
+NAMED = {"error": {"message": "maximum context length is 9000 tokens", "code": "context_length_exceeded"}}
+
+Script = Sequence[Reply | Callable[[JsonMap], Reply]]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a run ended, all that was said in it, and what was told of it; `waits` are in seconds."""
+
+    outcome: Outcome
+    messages: list[tuple[str, Any, Any]]
+    waits: list[float]
+    usage: list[JsonMap]
+    compactions: list[JsonMap]
+    requests: list[list[list[JsonMap]]]
+
+
+class NoSleep:
+    """`asyncio` for the driver, in which no time passes; waits are written down."""
+
+    def __init__(self, waits: list[float]) -> None:
+        self._waits = waits
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(asyncio, name)
+
+    async def sleep(self, seconds: float) -> None:
+        self._waits.append(seconds)
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """No wait takes any time, and the whole of the jitter is always drawn."""
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    noted = set_clock(monkeypatch)
+    monkeypatch.setattr("nodes.call_model.driver.asyncio", NoSleep(noted))
+    monkeypatch.setattr("graph.calling.random", SimpleNamespace(random=lambda: 1.0))
+    return noted
+
+
+def both(folder: Path, waits: list[float], *scripts: Script, **settings: Any) -> Ended:
+    """How a run ends against servers with these scripts, of which all but the first are fallbacks."""
+    found = [_ended(folder, waits, scripts, settings, asynchronous=asynchronous) for asynchronous in (False, True)]
+    assert found[0] == found[1]
+    assert KEY not in repr(found[0])
+    return found[0]
+
+
+def _ended(
+    folder: Path, waits: list[float], scripts: Sequence[Script], settings: JsonMap, *, asynchronous: bool
+) -> Ended:
+    write_files(folder, {"big.txt": "".join(f"{number} {'word ' * 12}\n" for number in range(400))})
+    waits.clear()
+    with ExitStack() as stack:
+        servers = [stack.enter_context(ScriptedServer(script)) for script in scripts]
+        fallbacks = tuple(f"model-{place} @ {server.base_url}" for place, server in enumerate(servers[1:], start=2))
+        off = dict.fromkeys(("evidence", "read_ahead", "audit"), False)
+        given: JsonMap = {"protocol": "native", "fallback_models": fallbacks, **off, **settings}
+        context = AgentContext(workspace=str(folder), model="model-1", base_url=servers[0].base_url, **given)
+        values, parts = asyncio.run(_arun(context)) if asynchronous else _run(context)
+        for server in servers[1:]:  # a key is for the endpoint that it was set for
+            assert all(KEY not in headers.get("authorization", "") for headers in server.headers)
+        text = values["outcome"].model_dump_json()
+        for place, server in enumerate(servers, start=1):
+            text = text.replace(server.base_url, f"http://server-{place}/v1")
+        traces = [part for part in parts if part["type"] == "trace"]
+        return Ended(
+            outcome=timeless(Outcome.model_validate_json(text)),
+            messages=[(m.type, m.content, getattr(m, "tool_calls", None)) for m in values["messages"][:-1]],
+            waits=list(waits),
+            usage=[{**t["payload"], "seconds": 0.0} for t in traces if t["name"] == "model.usage"],
+            compactions=[t["payload"] for t in traces if t["name"] == "context.compacted"],
+            requests=[[each["messages"] for each in server.requests] for server in servers],
+        )
+
+
+def _run(context: AgentContext) -> tuple[Any, list[JsonMap]]:
+    machine, rooms = build_machine(None, model=None, tools=None, rules=DEFAULT_GUARDRAIL_RULES)
+    values: Any = {}
+    parts: list[Any] = []
+    try:
+        for mode, part in machine.stream(*_asked(context), context=context, stream_mode=["values", "custom"]):
+            values = part if mode == "values" else values
+            parts += [part] if mode == "custom" else []
+    finally:
+        rooms.close()
+    return values, parts
+
+
+async def _arun(context: AgentContext) -> tuple[Any, list[JsonMap]]:
+    machine, rooms = build_machine(None, model=None, tools=None, rules=DEFAULT_GUARDRAIL_RULES)
+    values: Any = {}
+    parts: list[Any] = []
+    try:
+        async for mode, part in machine.astream(*_asked(context), context=context, stream_mode=["values", "custom"]):
+            values = part if mode == "values" else values
+            parts += [part] if mode == "custom" else []
+    finally:
+        await rooms.aclose()
+    return values, parts
+
+
+def _asked(context: AgentContext) -> tuple[Any, Any]:
+    return {"messages": [HumanMessage(TASK)]}, {"recursion_limit": recursion_limit(context.max_calls_per_turn)}
+
+
+def timeless(outcome: Outcome) -> Outcome:
+    usage = {name: value for name, value in outcome.usage.items() if "seconds" not in name}
+    return outcome.model_copy(update={"usage": usage})
+
+
+def finished(ended: Ended) -> tuple[OutcomeKind, str, int]:
+    return ended.outcome.kind, ended.outcome.answer, ended.outcome.usage["total_calls"]
+
+
+# --- What passes
+
+
+@pytest.mark.parametrize(
+    ("first", "waited"),
+    [
+        (Status(429, headers={"Retry-After": "7"}), [7.0]),
+        (Status(429, headers={"Retry-After": "0"}), [0.0]),
+        (Status(429), [0.5]),
+        (Status(500), [0.5]),
+        (Status(503, headers={"Retry-After": "30"}), [30.0]),
+        (Status(529, body="overloaded"), [0.5]),
+        (Status(408), [0.5]),
+        (Disconnect(0), [0.5]),
+        (Disconnect(2), [0.5]),
+        (Disconnect(1, reset=True), [0.5]),
+        (NoFinish("All is"), [0.5]),
+        (CutAt(120, Chunked(FINE, 3)), [0.5]),
+    ],
+    ids=repr,
+)
+def test_what_may_pass_is_waited_for_and_tried_again(
+    first: Reply, waited: list[float], tmp_path: Path, waits: list[float]
+) -> None:
+    ended = both(tmp_path, waits, [first, FINE])
+    assert (finished(ended), ended.waits) == ((OutcomeKind.FINISHED, "All is well.", 2), waited)
+    assert [each["model"] for each in ended.usage] == ["model-1", "model-1"]
+    assert ended.requests[0][0] == ended.requests[0][1]
+
+
+def test_a_wait_that_is_too_long_is_not_waited_for(tmp_path: Path, waits: list[float]) -> None:
+    ended = both(tmp_path, waits, [Status(429, headers={"Retry-After": "31"}), FINE])
+    assert (ended.outcome.kind, ended.outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.PROVIDER_FAILED)
+    assert (ended.waits, len(ended.requests[0])) == ([], 1)
+
+
+@pytest.mark.parametrize("stalls", [Stall(2, Chunked(FINE, 3)), Drip(2, Chunked(FINE, 3))], ids=["silent", "comments"])
+def test_a_reply_that_stops_coming_is_given_up_and_tried_again(
+    stalls: Reply, tmp_path: Path, waits: list[float]
+) -> None:
+    ended = both(tmp_path, waits, [stalls, FINE], idle_timeout_s=0.15, request_timeout_s=30.0)
+    assert (finished(ended), ended.waits) == ((OutcomeKind.FINISHED, "All is well.", 2), [0.5])
+    assert ended.outcome.usage["total_input_tokens"] > 100  # the estimate of the first, as its endpoint had begun
+
+
+def test_a_reply_that_never_begins_is_given_up(tmp_path: Path, waits: list[float]) -> None:
+    ended = both(tmp_path, waits, [Stall(0)], request_timeout_s=0.15, provider_retries=0)
+    assert (ended.outcome.kind, ended.outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.PROVIDER_FAILED)
+    assert "did not answer in time" in ended.outcome.message
+    assert ended.outcome.diagnostics == ("provider error: timeout",)
+
+
+# --- Other models
+
+
+def test_after_its_tries_the_next_model_answers(tmp_path: Path, waits: list[float]) -> None:
+    ended = both(tmp_path, waits, [Status(500)] * 3, [READ, FINE])
+    # each call begins with the run's own model, whose circuit is open after five failures: its last try is not sent
+    assert finished(ended) == (OutcomeKind.FINISHED, "All is well.", 3 + 1 + 3 + 1)
+    assert [len(requests) for requests in ended.requests] == [5, 2]
+    assert ended.requests[1][0] == ended.requests[0][0]
+    assert [each["model"] for each in ended.usage] == [*["model-1"] * 3, "model-2", *["model-1"] * 3, "model-2"]
+    assert ended.waits == [0.5, 1.0, 0.5, 1.0]
+
+
+def test_a_key_that_is_refused_is_named_and_never_shown(tmp_path: Path, waits: list[float]) -> None:
+    quoted = {"error": {"message": f"Incorrect API key provided: {KEY}.", "code": "invalid_api_key"}}
+    ended = both(tmp_path, waits, [Status(401, quoted)])
+    assert (ended.outcome.reason, ended.waits, len(ended.requests[0])) == (StopReason.PROVIDER_FAILED, [], 1)
+    assert "check OPENAI_API_KEY" in ended.outcome.message
+
+
+def test_a_refused_key_lets_the_next_model_answer(tmp_path: Path, waits: list[float]) -> None:
+    ended = both(tmp_path, waits, [Status(401)], [FINE])
+    assert (finished(ended), ended.waits) == ((OutcomeKind.FINISHED, "All is well.", 2), [])
+    assert [each["input_tokens"] for each in ended.usage] == [0, 100]
+
+
+def test_the_key_of_a_fallback_is_named_by_its_host(tmp_path: Path, waits: list[float]) -> None:
+    ended = both(tmp_path, waits, [Status(404)], [Status(403)])
+    assert ended.outcome.reason is StopReason.PROVIDER_FAILED
+    assert "check MENDGRAPH_API_KEY_127_0_0_1" in ended.outcome.message
+    assert ended.outcome.diagnostics == ("model-1: model unavailable; model-2 at 127.0.0.1: authentication",)
+
+
+def test_what_is_wrong_with_the_request_goes_to_nobody_else(tmp_path: Path, waits: list[float]) -> None:
+    ended = both(tmp_path, waits, [Status(400)], [FINE])
+    assert (ended.outcome.reason, [len(requests) for requests in ended.requests]) == (
+        StopReason.PROVIDER_FAILED,
+        [1, 0],
+    )
+
+
+# --- A window that is too small
+
+
+@pytest.mark.parametrize("refusal", [OVERFLOW, NAMED], ids=["unnamed", "named"])
+def test_an_overflow_leads_to_one_compaction_and_one_more_try(
+    refusal: JsonMap, tmp_path: Path, waits: list[float]
+) -> None:
+    ended = both(tmp_path, waits, [*[READ] * 2, READ_ON, READ_ON2, Status(400, refusal), FINE])
+    assert (finished(ended), ended.waits) == ((OutcomeKind.FINISHED, "All is well.", 6), [])
+    assert [told["kind"] for told in ended.compactions] == ["cleared"]
+    refused, sent = (len(json.dumps(messages)) for messages in ended.requests[0][-2:])
+    assert sent < 0.7 * refused
+    assert len(ended.messages) == 1 + 2 * 4
+
+
+READ_ON = Calls([("read_file", '{"path":"big.txt","start_line":121,"limit":120}')], usage=(100, 10))
+READ_ON2 = Calls([("read_file", '{"path":"big.txt","start_line":241,"limit":120}')], usage=(100, 10))
+
+
+def test_a_second_overflow_is_a_typed_stop(tmp_path: Path, waits: list[float]) -> None:
+    ended = both(tmp_path, waits, [READ, READ_ON, READ_ON2, *[Status(400, OVERFLOW)] * 5])
+    assert (ended.outcome.kind, ended.outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.CONTEXT_OVERFLOW)
+    assert (len(ended.requests[0]), len(ended.compactions)) == (5, 1)
+
+
+def test_where_nothing_can_be_left_out_an_overflow_is_a_typed_stop(tmp_path: Path, waits: list[float]) -> None:
+    ended = both(tmp_path, waits, [Status(400, OVERFLOW)] * 5)
+    assert (ended.outcome.kind, ended.outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.CONTEXT_OVERFLOW)
+    assert (len(ended.requests[0]), ended.compactions) == (1, [])
+    assert "nothing more can be left out" in ended.outcome.message
+    assert "longer than the model's window" in ended.outcome.diagnostics[-1]
+
+
+def test_a_summary_is_paid_and_told_like_any_call(tmp_path: Path, waits: list[float]) -> None:
+    """The model says so much itself that clearing results cannot make room."""
+    summary = json.dumps({"done": ["read a part"], "findings": ["only words"], "left": [], "files": ["big.txt"]})
+
+    def answer(request: JsonMap) -> Reply:
+        messages = request["messages"]
+        if messages[0]["content"] == SUMMARY_SYSTEM:
+            return Say(summary, usage=(500, 40))
+        place = sum("start_line" in json.dumps(message.get("tool_calls", "")) for message in messages)
+        if "only words" in json.dumps(messages):
+            return FINE
+        call = json.dumps({"path": "big.txt", "start_line": place + 1, "limit": 1})
+        return Calls([("read_file", call)], text="I look at it once more. " * 60)
+
+    ended = both(
+        tmp_path, waits, [answer] * 30, window_tokens=6_000, max_output_tokens_per_call=300, max_calls_per_turn=30
+    )
+    assert finished(ended)[:2] == (OutcomeKind.FINISHED, "All is well.")
+    assert "summary" in [each["purpose"] for each in ended.usage]
+    assert ended.outcome.usage["total_calls"] == len(ended.usage) == len(ended.requests[0])
+    assert ended.outcome.usage["total_input_tokens"] == sum(each["input_tokens"] for each in ended.usage)
+    assert ended.outcome.usage["total_output_tokens"] == sum(each["output_tokens"] for each in ended.usage)
+    assert "summarised" in [told["kind"] for told in ended.compactions]
+
+
+# --- Replies of every kind
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind", "reason"),
+    [
+        (Refuse("I will not."), OutcomeKind.SYSTEM_ERROR, StopReason.REFUSED),
+        (Filtered("All"), OutcomeKind.SYSTEM_ERROR, StopReason.REFUSED),
+        (Think("Let me see."), OutcomeKind.SYSTEM_ERROR, StopReason.EMPTY_REPLY),
+        (Say(""), OutcomeKind.SYSTEM_ERROR, StopReason.EMPTY_REPLY),
+        (Cut("All is"), OutcomeKind.SYSTEM_ERROR, StopReason.HEALING_EXHAUSTED),
+        (Think("Let me see.", "All is well."), OutcomeKind.FINISHED, StopReason.ANSWERED),
+        (Say("All is well.", usage=NO_USAGE), OutcomeKind.FINISHED, StopReason.ANSWERED),
+    ],
+    ids=repr,
+)
+def test_each_kind_of_reply_has_its_own_end(
+    reply: Reply, kind: OutcomeKind, reason: StopReason, tmp_path: Path, waits: list[float]
+) -> None:
+    ended = both(tmp_path, waits, [reply] * 10)
+    assert (ended.outcome.kind, ended.outcome.reason, ended.waits) == (kind, reason, [])
+    assert ended.outcome.usage["total_input_tokens"] == sum(each["input_tokens"] for each in ended.usage) > 0
+
+
+def test_cached_tokens_are_reported_where_the_endpoint_tells_them(tmp_path: Path, waits: list[float]) -> None:
+    told: JsonMap = {"prompt_tokens": 100, "completion_tokens": 10, "prompt_tokens_details": {"cached_tokens": 60}}
+    prices = {
+        "usd_per_million_input": 10.0,
+        "usd_per_million_output": 20.0,
+        "usd_per_million_cached_input": 1.0,
+    }
+    ended = both(tmp_path, waits, [Say("All is well.", usage=told)], **prices)
+    cost = (40 * 10.0 + 60 * 1.0 + 10 * 20.0) / 1_000_000
+    assert (ended.outcome.usage["cached_tokens"], ended.outcome.usage["cost_usd"]) == (60, pytest.approx(cost))
+    assert [(each["cached_tokens"], each["purpose"]) for each in ended.usage] == [(60, "reply")]
