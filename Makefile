@@ -17,7 +17,7 @@ OWN_UV := $(filter .tools/%,$(UV))
 # Byte code makes our commands start twice as fast, and .venv is the one environment that they use.
 unexport PYTHONDONTWRITEBYTECODE PYTHONPATH VIRTUAL_ENV UV_PROJECT_ENVIRONMENT
 
-.PHONY: help setup sandbox demo test coverage lint record studio bench eval clean
+.PHONY: help setup sandbox demo test coverage lint record studio bench pure eval clean
 
 help: ## what you can make
 	@echo "usage: make <target> [ARGS='more arguments for the command behind it']"
@@ -53,8 +53,11 @@ record: setup ## record the cassettes again, from the local model and the script
 studio: setup ## serve the graph for LangGraph Studio, on the local address that it prints
 	@$(BIN)/langgraph dev --n-jobs-per-worker 10 $(ARGS)
 
-bench: setup ## measure what a run costs beside its model
+bench: setup ## measure what a run costs beside its model, against other ways to write an agent
 	@$(BIN)/python -P benchmarks/run.py $(ARGS)
+
+pure: setup ## time the hot pure functions, and fail where one is not linear
+	@$(BIN)/pytest -p no:cacheprovider benchmarks/pure $(ARGS)
 
 eval: setup ## solve real tasks with the local model (ARGS="--against create_agent,pydantic-ai,aider" compares)
 	@$(BIN)/python -P benchmarks/real_model/run.py $(ARGS)

@@ -12,11 +12,10 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from rich.console import Console
 
@@ -26,7 +25,6 @@ from benchmarks.overhead.environments import LANGCHAIN, PYDANTIC_AI, prepare
 from benchmarks.overhead.scenarios import SCENARIOS, Figures, Setting
 from benchmarks.overhead.tables import document, figures_table, growth_table, markdown
 from benchmarks.overhead.workers import ENTRANTS, Entrant, Workers
-from tests.doubles.scripted_server import Calls, Reply, Say, ScriptedServer
 
 DATABASE: Final = "database"
 QUICK: Final = {"steps": 32, "rounds": 2, "at_once": 4, "turns": 20}
@@ -103,28 +101,6 @@ def main() -> None:
     console.print(
         f"{chosen.rounds} rounds in {minutes:.1f} min, python {platform.python_version()}, {os.cpu_count()} CPUs"
     )
-
-
-FILE = "".join(f"line_{number:03} = {'x' * 30!r}\n" for number in range(90))
-
-
-def reply_after(steps: int) -> Callable[[dict[str, Any]], Reply]:
-    """A script of this many reads of one file, from another line each time, and then the answer."""
-
-    def reply(request: dict[str, Any]) -> Reply:
-        done = sum(message["role"] == "tool" for message in request["messages"])
-        if done >= steps:
-            return Say("Done.")
-        return Calls([("read_file", json.dumps({"path": "data.py", "start_line": 1 + done % 80, "limit": 500}))])
-
-    return reply
-
-
-def serve(steps: int, pipe: Connection) -> None:
-    """Run that script until the other end of the pipe closes; for profiles of the machine alone."""
-    with ScriptedServer(then=reply_after(steps)) as scripted:
-        pipe.send(scripted.base_url)
-        pipe.poll(None)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from graph import routes
 from graph.context import MAX_CALLS_PER_TURN_LIMIT, AgentContext
 from graph.gateway import Gateway
 from graph.rooms import Rooms
-from graph.slices import CallModelSlice, ExecuteToolsSlice
+from graph.slices import CallModelSlice, ExecuteToolsSlice, LoopCheckSlice
 from graph.state import AgentInput, AgentOutput, AgentState
 from graph.stop_request import StopRequest
 from graph.two_ways import TwoWays
@@ -89,7 +89,8 @@ def build_machine(
     builder.add_node("guard", rooms.guard)
     executing = TwoWays("execute_tools", rooms.execute_tools, rooms.aexecute_tools)
     builder.add_node("execute_tools", executing, input_schema=ExecuteToolsSlice)
-    builder.add_node("loop_check", rooms.loop_check)
+    checking = TwoWays("loop_check", rooms.loop_check, rooms.aloop_check)
+    builder.add_node("loop_check", checking, input_schema=LoopCheckSlice)
     builder.add_node(OutcomeKind.FINISHED.value, rooms.finish)
     builder.add_node(OutcomeKind.BUDGET_STOP.value, rooms.budget_stop)
     builder.add_node(OutcomeKind.SYSTEM_ERROR.value, rooms.system_error)

@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable
 from functools import cached_property, partial
 from hashlib import sha256
+from typing import Final, NamedTuple
 
 from langgraph.config import get_stream_writer
 
@@ -23,7 +24,7 @@ from nodes.call_model.endpoint import EMBEDDED_MODEL
 from nodes.call_model.exchange import CallSettings
 from nodes.call_model.fallbacks import FallbackProblem, ModelChoice, models_in_order
 from nodes.call_model.guarded_model import GuardedModel, Scrubber
-from nodes.call_model.ledger import Spending, unknown_price
+from nodes.call_model.ledger import RunLimits, Spending, charge_lost, unknown_price
 from nodes.call_model.local_model import CONTEXT_TOKENS
 from nodes.call_model.model import Model
 from nodes.call_model.offered_tools import offered_tools
@@ -37,6 +38,18 @@ from nodes.execute_tools.policy.circuit_breaker import BreakerConfig, Breakers
 from nodes.execute_tools.secrets.redacted_stream import RedactedStream
 from nodes.records import JsonMap, Profile, ProviderFailure, ToolError, ToolSpec
 
+MOST_TURNS: Final = 1_000
+"""How many turns' preparations are kept, so that their calls need no new ones."""
+
+
+class Prepared(NamedTuple):
+    """What all calls of a turn have in common; the context and the profile tell turns apart."""
+
+    context: AgentContext
+    profile: Profile
+    settings: CallSettings
+    tools: tuple[ToolSpec, ...]
+
 
 class Calling:
     """How one machine calls its models. Nothing is connected, opened or read before it is needed."""
@@ -48,6 +61,7 @@ class Calling:
         self._breakers = Breakers(BreakerConfig(), monotonic_s)
         self._wire = WireCache()
         self._stand_ins: StandIns = {}
+        self._prepared: dict[str, Prepared] = {}
         self._book = SpendingStore()
 
     @cached_property
@@ -68,18 +82,23 @@ class Calling:
         """How a turn of this context talks to its model."""
         return context.profile(self._is_embedded(context), self._model_name(context))
 
-    def begin(self, context: AgentContext, run_id: str) -> None:
-        """Mark in the spending book that a thread begins, whatever becomes of this process before its first step."""
-        self._book.begin(_thread(context, run_id))
+    def begin(self, context: AgentContext, run_id: str, *, first: bool) -> None:
+        """Mark in the spending book that a turn begins, whatever becomes of this process before its first step."""
+        self._book.begin(_thread(context, run_id), first=first)
 
-    def fresh_spending(self, context: AgentContext, run_id: str, *, marked: bool) -> Spending:
-        """The counters of a thread that has none yet.
+    def spent_before(self, spending: Spending | None, context: AgentContext, run_id: str, *, marked: bool) -> Spending:
+        """The session's counters where a turn begins, with all that earlier turns have lost.
 
-        What is booked under its name since it was `marked` was lost with a killed process. Where nobody marks threads
-        their names may come twice: what is booked before is then another one's.
+        They lose calls with a process that is killed, and where a thread goes on from an older checkpoint. Turns of
+        threads that the store names are `marked`, so that the turn's own lost calls can be told from those. Names that
+        others give may come twice: what is booked before a thread has any counters is then another one's.
         """
-        begun = self._book.begun(_thread(context, run_id)) if marked else None
-        return Spending(booked=self._book.newest() if begun is None else begun)
+        thread = _thread(context, run_id)
+        if spending is None:
+            begun = self._book.begun(thread) if marked else None
+            spending = Spending(booked=self._book.newest() if begun is None else begun)
+        until = self._book.begun(thread, turn=True) if marked else None
+        return charge_lost(spending, *self._book.lost(thread, spending.booked, until))
 
     def problem(self, context: AgentContext) -> str | None:
         """What no call can be made with: a price list that cannot be read, or a limit on cost without a price."""
@@ -96,16 +115,29 @@ class Calling:
                 return cause.message
         return None
 
-    def settings(self, state: CallModelSlice) -> CallSettings:
-        """How the calls of this turn are made and paid."""
-        context, profile = state["context"], state["profile"]
+    def prepared(self, state: CallModelSlice) -> Prepared | None:
+        """What was prepared for an earlier call of this turn; it asks nobody, so an event loop may ask it."""
+        known = self._prepared.get(state.get("run_id", ""))
+        same = known is not None and known.context is state["context"] and known.profile is state["profile"]
+        return known if same else None
+
+    def prepare(self, state: CallModelSlice) -> Prepared:
+        """How the calls of this turn are made and paid, and the tools that the model is told of."""
+        context, profile, run_id = state["context"], state["profile"], state.get("run_id", "")
+        made = Prepared(context, profile, self._settings(context, profile, run_id), self._tools(context, profile))
+        if len(self._prepared) >= MOST_TURNS:
+            self._prepared.clear()
+        self._prepared[run_id] = made
+        return made
+
+    def _settings(self, context: AgentContext, profile: Profile, run_id: str) -> CallSettings:
         purse = Purse(
             limits=context.limits(profile),
             models=self._choices(context),
             timeout_s=context.request_timeout_s,
             idle_timeout_s=context.idle_timeout_s,
             retries=context.provider_retries,
-            thread=_thread(context, state.get("run_id", "")),
+            thread=_thread(context, run_id),
             counts=profile.embedded,
             price_of=partial(self._price, context),
             jitter=random.random,
@@ -119,20 +151,19 @@ class Calling:
             stand_ins=self._stand_ins,
         )
 
-    def tools(self, state: CallModelSlice) -> list[ToolSpec]:
-        """The tools that the model is told of."""
-        context = state["context"]
-        return offered_tools(
+    def _tools(self, context: AgentContext, profile: Profile) -> tuple[ToolSpec, ...]:
+        offered = offered_tools(
             self._gateway.specs.values(),
-            state["profile"].edit_form,
+            profile.edit_form,
             read_only=context.mode == "read-only",
             answer_schema=context.answer_schema,
             usable=self._gateway.usable(context),
             few=context.offer == "few",
             notes=self._gateway.notes(context),
         )
+        return tuple(offered)
 
-    def hands(self, state: CallModelSlice, tell: Callable[[str, JsonMap], None]) -> Hands:
+    def hands(self, limits: RunLimits, tell: Callable[[str, JsonMap], None]) -> Hands:
         """What performs this turn's calls; text and waits go to whoever streams the run with mode "custom"."""
         write = get_stream_writer()
 
@@ -142,8 +173,11 @@ class Calling:
         def on_wait(wait: Wait) -> None:
             write({"type": "waiting", "seconds": wait.seconds, "reason": wait.reason})
 
-        limits = state["context"].limits()
         return Hands(self._connect, on_text, on_wait, tell, self._book, limits, self._stop)
+
+    def flush(self) -> None:
+        """Write down what the last calls have cost; a call that follows would do so as well."""
+        self._book.flush()
 
     def unbooked(self) -> str:
         """Why calls are not written into the spending book, told once; "" where they are."""

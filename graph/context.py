@@ -42,7 +42,8 @@ MOST = 2**53
 class AgentContext(BaseModel):
     """One run's permissions, model and limits. Every field has a safe default."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    # What was given may hold a password, such as an address with a login, which is refused and must not be repeated.
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 
     workspace: str = Field(
         ".", min_length=1, description="Folder that the agent works in. Nothing outside it is touched."

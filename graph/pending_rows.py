@@ -5,7 +5,8 @@ channels are ever read again: the others are not stored beside it.
 """
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from langgraph.checkpoint.base import WRITES_IDX_MAP
@@ -22,6 +23,9 @@ _INSERT: Final = """
     INTO writes (thread_id, checkpoint_ns, checkpoint_id, task_id, task_path, idx, channel, type, value)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
+_MOST_LATE: Final = 16
+"""After how many checkpoints a write can still come that led to an earlier one."""
+
 _ONCE: Final = f"INSERT OR IGNORE {_INSERT}"
 _ANEW: Final = f"INSERT OR REPLACE {_INSERT}"
 
@@ -47,6 +51,7 @@ class PendingRows:
         self._serializer = serializer
         self._writes: dict[Place, list[_TaskWrites]] = {}
         self._rows: list[Statement] = []
+        self._passed: deque[tuple[Place, Collection[str]]] = deque(maxlen=_MOST_LATE)
         self._lock = threading.Lock()
 
     def __bool__(self) -> bool:
@@ -54,8 +59,15 @@ class PendingRows:
         return bool(self._writes or self._rows)
 
     def add_writes(self, place: Place, task: str, path: str, writes: Sequence[Write]) -> None:
-        """What a task wrote that ran from the checkpoint at `place`."""
+        """What a task wrote that ran from the checkpoint at `place`.
+
+        LangGraph sends it from a thread of its own, and waits only for what is written to growing channels: the rest
+        may come after the checkpoint that holds it, and is not stored either then.
+        """
         with self._lock:
+            held = next((held for passed, held in self._passed if passed == place), ())
+            if all(channel in held for channel, _ in writes):
+                return
             self._writes.setdefault(place, []).append(_TaskWrites(task, path, tuple(writes)))
 
     def add_checkpoint(self, parent: Place, values: Mapping[str, Any], rows: Statement) -> None:
@@ -64,10 +76,14 @@ class PendingRows:
         Raises:
             StoreError: something of what it does not hold has no stored form.
         """
+        held = {name for name, value in values.items() if not isinstance(value, _DeltaSnapshot)}
         with self._lock:
             led_to_it = self._writes.pop(parent, [])
+            self._passed.append((parent, held))
         statements = [
-            self._statement(parent, each, [index for index, write in enumerate(each.writes) if _is_kept(write, values)])
+            self._statement(
+                parent, each, [index for index, (channel, _) in enumerate(each.writes) if channel not in held]
+            )
             for each in led_to_it
         ]
         with self._lock:
@@ -101,8 +117,3 @@ class PendingRows:
 def is_urgent(writes: Sequence[Write]) -> bool:
     """Whether they are no part of a state: an error, a question to a person or its answer. No checkpoint may follow."""
     return any(channel in WRITES_IDX_MAP for channel, _ in writes)
-
-
-def _is_kept(write: Write, values: Mapping[str, Any]) -> bool:
-    channel, _ = write
-    return channel not in values or isinstance(values[channel], _DeltaSnapshot)

@@ -14,10 +14,11 @@ from langgraph.config import get_config, get_stream_writer
 from langgraph.runtime import Runtime, get_runtime
 from langgraph.types import Overwrite
 
-from graph.calling import Calling
+from graph.calling import Calling, Prepared
 from graph.context import AgentContext
 from graph.gateway import Gateway
 from graph.reply_reader import reply_reader, rescue
+from graph.run_records import REQUEST_ID
 from graph.slices import (
     BeginTurnSlice,
     CallModelSlice,
@@ -40,6 +41,7 @@ from nodes.call_model import ledger
 from nodes.call_model.driver import Hands
 from nodes.call_model.model import Model
 from nodes.call_model.node import acall_model, call_model
+from nodes.call_model.window import WHOLE
 from nodes.execute_tools.environment.deadline import await_call
 from nodes.execute_tools.environment.file_reads import OpenedFile
 from nodes.execute_tools.environment.lease import Lease
@@ -67,9 +69,6 @@ from nodes.records import (
     ToolError,
 )
 from nodes.stop.node import finish, give_up
-
-FIRST_REQUEST_ID = "request-1"
-"""The id of the message that begins a thread of the workspace's own store, the same whenever it is sent again."""
 
 
 class Rooms:
@@ -103,9 +102,9 @@ class Rooms:
         """Close the connections of this event loop, and those for sync calls."""
         await self._calling.aclose()
 
-    def begin_thread(self, context: AgentContext, run_id: str) -> None:
-        """Mark that a thread begins whose name the store gave away: see `FIRST_REQUEST_ID`."""
-        self._calling.begin(context, run_id)
+    def mark_turn(self, context: AgentContext, run_id: str, *, first: bool) -> None:
+        """Mark that a turn begins whose request has an id of the store's: see `REQUEST_ID`."""
+        self._calling.begin(context, run_id, first=first)
 
     def scrub(self, text: str) -> str:
         """A person's words without secrets."""
@@ -121,9 +120,10 @@ class Rooms:
         exists = workspace.exists if workspace else lambda _: False
         files = partial(_readable_files, workspace)
         run_id = _thread(runtime) or state.get("run_id") or uuid4().hex
-        spent = state.get("spending") or self._fresh_spending(state, context, run_id)
+        spent = self._spent_before(state, context, run_id)
         messages, files_read = self._closed_history(state, None if problem else context, run_id)
         seen = state if messages is None else BeginTurnSlice({**state, "messages": messages})
+        window = state.get("window") or WHOLE
         profile = self._calling.profile(context)
         tools = self._gateway.usable(context)
         checked = profile.small and "run_checks" in tools and self._gateway.can_check(context)
@@ -134,19 +134,23 @@ class Rooms:
             update.setdefault("messages", Overwrite(messages))
         if files_read:
             update["files_read"] = files_read
+        if window.tokens is not None:  # the model may be another one now
+            update["window"] = window.model_copy(update={"tokens": None})
         for name, reason in ({} if problem else self._gateway.lacks(context, run_id)).items():
             _tell(run_id, name, {"reason": reason})
         return {**update, "context": context, "spending": ledger.begin_turn(spent), "run_id": run_id, "tool_counts": {}}
 
     def call_model(self, state: CallModelSlice) -> Update:
         """Make the next model call."""
-        settings, specs = self._calling.settings(state), self._calling.tools(state)
-        return self._costed(state, call_model(state, settings, specs, self._hands(state)))
+        ready = self._calling.prepared(state) or self._calling.prepare(state)
+        return self._costed(state, call_model(state, ready.settings, ready.tools, self._hands(state, ready)))
 
     async def acall_model(self, state: CallModelSlice) -> Update:
         """Make the next model call without blocking the event loop."""
-        settings, specs = self._calling.settings(state), await asyncio.to_thread(self._calling.tools, state)
-        return self._costed(state, await acall_model(state, settings, specs, self._hands(state)))
+        ready = self._calling.prepared(state)
+        if ready is None:
+            ready = await asyncio.to_thread(self._calling.prepare, state)
+        return self._costed(state, await acall_model(state, ready.settings, ready.tools, self._hands(state, ready)))
 
     def parse(self, state: ParseSlice) -> Update:
         """Read the reply."""
@@ -210,17 +214,24 @@ class Rooms:
         spending = state["spending"]
         return {**update, "items": [], "spending": spending.model_copy(update={"steps": spending.steps + paid})}
 
+    async def aloop_check(self, state: LoopCheckSlice) -> Update:
+        """The same in the event loop: nothing is waited for."""
+        return self.loop_check(state)
+
     def finish(self, state: StopSlice) -> Update:
         """End with the answer."""
+        self._calling.flush()
         return finish(state, _usage(state))
 
     def budget_stop(self, state: StopSlice) -> Update:
         """End on a limit: the one that a node named, or the one that the router saw."""
+        self._calling.flush()
         cause = state.get("stop") or ledger.exhausted_limit(state["spending"], state["context"].limits())
         return give_up(state, OutcomeKind.BUDGET_STOP, cause or _UNNAMED, _usage(state))
 
     def system_error(self, state: StopSlice) -> Update:
         """End on a failure that the machine could not mend."""
+        self._calling.flush()
         return give_up(state, OutcomeKind.SYSTEM_ERROR, state.get("stop") or _UNNAMED, _usage(state))
 
     def _closed_history(
@@ -241,10 +252,10 @@ class Rooms:
         files_read = {path: sha256 for run in made.values() for path, sha256 in run.output.files_read.items()}
         return close_step(messages if clean is None else clean, state, results), files_read
 
-    def _fresh_spending(self, state: BeginTurnSlice, context: AgentContext, run_id: str) -> ledger.Spending:
+    def _spent_before(self, state: BeginTurnSlice, context: AgentContext, run_id: str) -> ledger.Spending:
         messages = state.get("messages") or []
-        marked = bool(messages) and messages[-1].id == FIRST_REQUEST_ID
-        return self._calling.fresh_spending(context, run_id, marked=marked)
+        marked = bool(messages) and str(messages[-1].id).startswith(REQUEST_ID)
+        return self._calling.spent_before(state.get("spending"), context, run_id, marked=marked)
 
     @contextmanager
     def _lease(self) -> Iterator[Lease]:
@@ -253,8 +264,9 @@ class Rooms:
         with self._stop.told(lease.close) if self._stop else nullcontext():
             yield lease
 
-    def _hands(self, state: CallModelSlice) -> Hands:
-        return self._calling.hands(state, partial(_tell, state["run_id"], step=state.get("step", 0) + 1))
+    def _hands(self, state: CallModelSlice, ready: Prepared) -> Hands:
+        limits = ready.settings.purse.limits
+        return self._calling.hands(limits, partial(_tell, state["run_id"], step=state.get("step", 0) + 1))
 
     def _costed(self, state: CallModelSlice, update: Update) -> Update:
         if trouble := self._calling.unbooked():

@@ -22,9 +22,9 @@ from langgraph.types import Command
 from graph.build import NO_ROLES, build_machine
 from graph.context import AgentContext
 from graph.events import Asked, Ended, Event, EventReader
-from graph.rooms import FIRST_REQUEST_ID
 from graph.routes import recursion_limit
 from graph.run_keeper import AT_WORK, RunKeeper, store_failed
+from graph.run_records import REQUEST_ID
 from graph.stop_request import StopRequest
 from graph.store import Durability
 from graph.turn_start import NOBODY_ASKED, NOTHING_BEGUN, TurnStart, last_request, reader_from, request_message
@@ -185,8 +185,9 @@ class Session:
         if isinstance(begun, StopCause):
             return begun
         self._reader = EventReader()
-        if begun.request_id == FIRST_REQUEST_ID:
-            self._rooms.begin_thread(self.context, self.thread_id)
+        if begun.request_id:
+            first = begun.request_id == f"{REQUEST_ID}1"
+            self._rooms.mark_turn(self.context, self.thread_id, first=first)
         return TurnStart(request_message(begun))
 
     def _clear_stop(self) -> None:

@@ -10,7 +10,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 
 from graph.context import AgentContext
-from graph.run_records import UNDONE
+from graph.run_records import REQUEST_ID, UNDONE
 from graph.state import serializer
 from graph.store import Durability, RunRecord, Store
 from graph.workspace_records import WorkspaceRecords, decide_open_changes
@@ -190,7 +190,7 @@ class RunKeeper:
 
     @staticmethod
     def _request_id(turn: int) -> str:
-        return f"request-{turn}"
+        return f"{REQUEST_ID}{turn}"
 
 
 AT_WORK = StopCause(

@@ -18,6 +18,9 @@ Durability = Literal["sync", "async", "exit"]
 UNDONE: Final = "undone"
 """The reason of a run that was not finished when a person took back what it had changed."""
 
+REQUEST_ID: Final = "request-"
+"""How the ids of requests begin that the store knows of; the number of the turn follows, the same when sent again."""
+
 LONGEST_TEXT: Final = 2_000
 """Characters that are kept of a run's first request, and of what was said at its end; the history has all of it."""
 

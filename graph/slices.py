@@ -11,6 +11,7 @@ from nodes.begin_turn.cut_off_step import CutOffState
 from nodes.begin_turn.node import BeginTurnState
 from nodes.call_model import ledger
 from nodes.call_model.exchange import CallModelState
+from nodes.call_model.window import Window
 from nodes.execute_tools.node import ExecuteToolsState
 from nodes.execute_tools.policy.alerts import Vitals
 from nodes.guard.node import GuardState
@@ -38,6 +39,7 @@ class BeginTurnSlice(BeginTurnState, CutOffState, total=False):
     run_id: str
     step: int
     files_read: dict[str, str]
+    window: Window
 
 
 class CallModelSlice(CallModelState, Watched, total=False):

@@ -1,7 +1,7 @@
 """The spending book as a database: one for all workspaces and processes of a user.
 
 It holds numbers, times, and the names of threads and models; no text of anybody. An entry is in the file when `reserve`
-or `settle` returns, whatever then becomes of the process; a power cut may take the last ones.
+returns, whatever then becomes of the process; what was used follows with the next entry. A power cut may take the last.
 """
 
 import sqlite3
@@ -11,11 +11,12 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from os.path import basename
 from typing import Final, cast
+from weakref import finalize
 
-from nodes.call_model.estimates import countable
+from nodes.call_model.estimates import MOST_TOKENS, countable
 from nodes.call_model.limits import RunLimits, unknown_price
 from nodes.call_model.spending_book import Entry, Used
-from nodes.execute_tools.environment.database import StoreError, store_errors, transaction
+from nodes.execute_tools.environment.database import LONGEST_WAIT_S, StoreError, store_errors, transaction
 from nodes.execute_tools.environment.failures import quoted
 from nodes.execute_tools.environment.run_folder import DATA_DIR_VARIABLE, SPENDING
 from nodes.execute_tools.environment.user_files import connect_to, spending_file
@@ -33,10 +34,17 @@ FORMAT: Final = 1
 KEPT_DAYS: Final = 62
 """How long an entry is kept after it was settled: the last two months."""
 
+SHORT_WAIT_S: Final = 1.0
+"""How long other processes are waited for where no limit of the day is at stake; else it is `LONGEST_WAIT_S`."""
+
+LEFT_ALONE: Final = timedelta(seconds=30)
+"""How long a book that others hold is not touched again for calls without a limit of the day."""
+
 _PRUNED_EVERY: Final = 1_000
 
 BEGINNING: Final = "begin"
-"""The purpose of an entry that is no call, but marks where a thread begins."""
+TURN: Final = "turn"
+"""The purposes of entries that are no calls, but mark where a thread begins, and where each further turn does."""
 
 _SCHEMA: Final = (
     """
@@ -91,9 +99,9 @@ _LOST: Final = """
 SELECT
     total(calls), total(input_tokens), total(output_tokens), total(cached_tokens), total(cost_usd), total(seconds),
     total(cost_usd IS NULL AND input_tokens + output_tokens > 0), max(number)
-FROM entries WHERE thread = ? AND number > ?
+FROM entries WHERE thread = ? AND number > ? AND number <= ?
 """
-_BEGUN: Final = "SELECT max(number) FROM entries WHERE thread = ? AND purpose = ?"
+_BEGUN: Final = "SELECT max(number) FROM entries WHERE thread = ? AND purpose IN (?, ?)"
 _NEWEST: Final = "SELECT seq FROM sqlite_sequence WHERE name = 'entries'"
 _OF_DAY: Final = "SELECT total(tokens), total(cost_usd) FROM days WHERE day = ?"
 _PRUNE: Final = "DELETE FROM entries WHERE day < ? AND settled_at IS NOT NULL"
@@ -103,7 +111,8 @@ class SpendingStore:
     """A `SpendingBook` in `spending.sqlite`, which is opened when it is first needed and is any thread's to use.
 
     It never raises for what the disk refuses: with a limit of the day the call is then refused, and without one it is
-    made and not entered, which `trouble` tells.
+    made and not entered, which `trouble` tells. A book that another process holds is then left alone for a while, so
+    that not every call waits for it.
     """
 
     def __init__(self, base: str | None = None, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
@@ -114,13 +123,26 @@ class SpendingStore:
         self._connection: sqlite3.Connection | None = None
         self._trouble: StopCause | None = None
         self._told = False
+        self._held: tuple[datetime, str] | None = None  # since when others hold the file, in words
+        self._settled: list[tuple[int, Used, datetime]] = []
 
     def close(self) -> None:
         """Close the file. It is opened again where it is needed again."""
+        self._held = None  # the last chance to write down what was settled
+        self.flush()
         with self._lock:
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
+
+    def flush(self) -> None:
+        """Write down what was settled since the last entry was made."""
+        if self._settled:
+            try:
+                with self._database() as database, transaction(database):
+                    pass
+            except StoreError as error:
+                self._failed(error)
 
     def newest(self) -> int:
         """The largest number so far: none of the entries up to it is that of a thread that begins now."""
@@ -132,9 +154,10 @@ class SpendingStore:
             return 0
         return int(row[0]) if row else 0
 
-    def begin(self, thread: str) -> None:
-        """Mark that a thread begins here: what is entered under its name before is another one's."""
-        entry = Entry(thread=thread, model="", purpose=BEGINNING, input_tokens=0, output_tokens=0, cost_usd=0.0)
+    def begin(self, thread: str, *, first: bool) -> None:
+        """Mark that a turn of the thread begins; with its `first` one, what is before it is another thread's."""
+        purpose = BEGINNING if first else TURN
+        entry = Entry(thread=thread, model="", purpose=purpose, input_tokens=0, output_tokens=0, cost_usd=0.0)
         try:
             with self._database() as database, transaction(database):
                 number = _insert(database, entry, self._now().astimezone(UTC))
@@ -142,20 +165,21 @@ class SpendingStore:
         except StoreError as error:
             self._failed(error)
 
-    def begun(self, thread: str) -> int | None:
-        """The number with which the thread began last, None where nobody has marked it."""
+    def begun(self, thread: str, *, turn: bool = False) -> int | None:
+        """The number with which the thread, or its last `turn`, began; None where nobody has marked it."""
+        purposes = (BEGINNING, TURN if turn else BEGINNING)
         try:
             with self._database() as database:
-                return cast("int | None", database.execute(_BEGUN, (thread, BEGINNING)).fetchone()[0])
+                return cast("int | None", database.execute(_BEGUN, (thread, *purposes)).fetchone()[0])
         except StoreError as error:
             self._failed(error)
             return None
 
-    def lost(self, thread: str, after: int) -> tuple[Used, int]:
-        """All entries of the thread with a larger number, added up, and the largest number."""
+    def lost(self, thread: str, after: int, until: int | None = None) -> tuple[Used, int]:
+        """All entries of the thread after a number, added up, and the largest number; none later than `until`."""
         try:
             with self._database() as database:
-                *sums, unpriced, last = database.execute(_LOST, (thread, after)).fetchone()
+                *sums, unpriced, last = database.execute(_LOST, (thread, after, until or MOST_TOKENS)).fetchone()
         except StoreError as error:
             self._failed(error)
             return Used(), after
@@ -177,7 +201,7 @@ class SpendingStore:
         now = self._now().astimezone(UTC)
         limited = limits.max_tokens_per_day is not None or limits.max_cost_usd_per_day is not None
         try:
-            with self._database() as database, transaction(database):
+            with self._database(patient=limited) as database, transaction(database):
                 if limited and (refusal := _refusal(database, entry, limits, now)) is not None:
                     return refusal
                 number = _insert(database, entry, now)
@@ -190,16 +214,13 @@ class SpendingStore:
                 return 0
             return cause.model_copy(update={"message": f"{cause.message} No limit of the day can be held without it."})
 
-    def settle(self, number: int, used: Used) -> StopCause | None:
-        """Replace the reservation by what was used, or say why that could not be written."""
-        if number == 0:
-            return None
-        try:
-            with self._database() as database:
-                _settle(database, number, used, self._now())
-        except StoreError as error:
-            return self._failed(error)
-        return None
+    def settle(self, number: int, used: Used) -> None:
+        """Replace the reservation by what was used: with the next entry, at `flush` or at `close`.
+
+        So nobody waits for it, and a process that is killed in between leaves the reservation, which is more.
+        """
+        if number:
+            self._settled.append((number, used, self._now()))
 
     def trouble(self) -> StopCause | None:
         """Why calls are not entered, told once; None where they are, or where it was told before."""
@@ -209,14 +230,31 @@ class SpendingStore:
         return self._trouble
 
     @contextmanager
-    def _database(self) -> Iterator[sqlite3.Connection]:
+    def _database(self, *, patient: bool = False) -> Iterator[sqlite3.Connection]:
         with self._lock:
-            if self._connection is None:
-                self._connection = self._open()
-            with store_errors(self._path):
-                yield self._connection
+            if not patient and self._held is not None and _is_soon(self._now() - self._held[0]):
+                raise StoreError(self._held[1])
+            wait_s = LONGEST_WAIT_S if patient else SHORT_WAIT_S
+            try:
+                with store_errors(self._path):
+                    if self._connection is None:
+                        self._connection = self._open(wait_s)
+                    _wait_at_most(self._connection, wait_s)
+                    self._write_settled(self._connection)
+                    yield self._connection
+            except StoreError as error:
+                if not _is_held(error):
+                    raise
+                self._held = self._now(), _held_in_words(self._path, wait_s)
+                raise StoreError(self._held[1]) from error
+            self._held = None
 
-    def _open(self) -> sqlite3.Connection:
+    def _write_settled(self, database: sqlite3.Connection) -> None:
+        while self._settled:
+            _settle(database, *self._settled[0])
+            del self._settled[0]
+
+    def _open(self, wait_s: float) -> sqlite3.Connection:
         path = spending_file(basename(FILE_NAME), self._base)
         if isinstance(path, ToolError):
             raise StoreError(path.message)
@@ -224,17 +262,38 @@ class SpendingStore:
         with store_errors(path):
             connection = connect_to(path)
             try:
+                _wait_at_most(connection, wait_s)
                 _prepare(connection, path)
                 _prune(connection, self._now().astimezone(UTC))
             except BaseException:
                 connection.close()
                 raise
-            return connection
+        finalize(self, connection.close).atexit = False  # whoever builds a graph alone has nothing to close
+        return connection
 
     def _failed(self, error: StoreError) -> StopCause:
         message = f"The spending book, into which model calls are entered, cannot be used. {error}"
         self._trouble = StopCause(reason=StopReason.STORE_FAILED, message=message)
         return self._trouble
+
+
+def _wait_at_most(connection: sqlite3.Connection, seconds: float) -> None:
+    connection.execute(f"PRAGMA busy_timeout = {int(seconds * 1_000)}")
+
+
+def _is_held(error: StoreError) -> bool:
+    """Whether other processes hold the file, so that the next one to ask would only wait as well."""
+    code = getattr(error.__cause__, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    return code == sqlite3.SQLITE_BUSY
+
+
+def _held_in_words(path: str, waited_s: float) -> str:
+    held = f"another process has held it for more than {waited_s:g} s"
+    return f"The database {quoted(path)} cannot be used: {held}. End it, or try again after {LEFT_ALONE.seconds} s."
+
+
+def _is_soon(since: timedelta) -> bool:
+    return timedelta(0) <= since < LEFT_ALONE  # a clock that was set back keeps nobody away
 
 
 def _prepare(connection: sqlite3.Connection, path: str) -> None:

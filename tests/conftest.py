@@ -1,5 +1,6 @@
 """What holds for every test: its own home, no one's keys, no network, no clock in hypothesis."""
 
+import gc
 import os
 import signal
 from collections.abc import Iterable, Iterator
@@ -64,6 +65,15 @@ def only_loopback() -> Iterator[None]:
     """No test reaches beyond this machine."""
     with network.loopback_only():
         yield
+
+
+@pytest.fixture(autouse=True)
+def no_handles_left() -> Iterator[None]:
+    """What a test leaves to the garbage collector is closed at its end, as others count the handles that are open."""
+    before = len(os.listdir("/dev/fd"))
+    yield
+    if len(os.listdir("/dev/fd")) > before:
+        gc.collect()
 
 
 @pytest.fixture(autouse=True)

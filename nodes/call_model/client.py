@@ -19,10 +19,12 @@ from weakref import WeakKeyDictionary
 import httpx2
 from langchain_core.callbacks import CallbackManager
 from langchain_core.messages import BaseMessage, HumanMessage
-from langchain_core.runnables.config import ensure_config
+from langchain_core.runnables.config import RunnableConfig, ensure_config
+from langgraph.constants import TAG_NOSTREAM
 
 from nodes.call_model import request as wire
 from nodes.call_model.assembly import ReplyAssembly
+from nodes.call_model.connection_faults import SETUP_ERRORS, header_fault, setup_fault
 from nodes.call_model.endpoint import Endpoint, choose_served_model, find_endpoint
 from nodes.call_model.failures import BrokenConnectionError, EndpointError, ReplyTimeoutError, describe_failure
 from nodes.call_model.local_model import shared_local_server
@@ -32,6 +34,7 @@ from nodes.call_model.reply_clock import Clock, bind_reads, timed_by
 from nodes.call_model.reply_stream import CONNECT_TIMEOUT_S, ReplyStream, refusal
 from nodes.call_model.schema_probe import SchemaProbe
 from nodes.call_model.token_count import acount_tokens, count_tokens
+from nodes.call_model.told_events import atold, told
 from nodes.call_model.weights import embedded_weights
 from nodes.records import JsonMap, ModelReply, ProviderErrorKind, ProviderFailure
 
@@ -68,6 +71,7 @@ class OpenAIModel:
             transport=transport() if transport else None,
         )
         bind_reads(self._sync_client)
+        self._proxied = _is_proxied(self._sync_client, self._url)
         self._per_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, httpx2.AsyncClient] = WeakKeyDictionary()
         self._chat: WireChatOpenAI | None = None
         self._probe = SchemaProbe()
@@ -106,7 +110,11 @@ class OpenAIModel:
         return _finish(reply)
 
     async def _acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
-        reply, client, loop = self._reply_of(call, on_text), self._async_client(), asyncio.get_running_loop()
+        try:
+            client = self._async_client()
+        except SETUP_ERRORS as error:  # the environment is another one than that of the sync client
+            return setup_fault(os.environ, error)
+        reply, loop = self._reply_of(call, on_text), asyncio.get_running_loop()
         try:
             async with asyncio.timeout_at(loop.time() + reply.clock.left()) as bound:
                 request = self._request(client, call, None)
@@ -131,7 +139,7 @@ class OpenAIModel:
                 raise refusal(response, response.content, time.time())
             return [str(served["id"]) for served in response.json()["data"]]
         except _FAILURES as error:
-            return describe_failure(error, self._endpoint)
+            return describe_failure(error, self._endpoint, proxied=self._proxied)
 
     def count_tokens(self, prompt: Prompt) -> int | None:
         """The prompt's tokens as the embedded model reads them; None at other endpoints and where it cannot tell."""
@@ -161,7 +169,7 @@ class OpenAIModel:
         return self._failed(error, reply.assembly)
 
     def _failed(self, error: Exception, assembly: ReplyAssembly) -> ProviderFailure:
-        failure = describe_failure(error, self._endpoint, begun=assembly.begun)
+        failure = describe_failure(error, self._endpoint, begun=assembly.begun, proxied=self._proxied)
         return failure.model_copy(update={"received_characters": assembly.characters})
 
     def _reply_of(self, call: Call, on_text: Callable[[str], None]) -> ReplyStream:
@@ -183,15 +191,16 @@ class OpenAIModel:
 
     def _tell(self, call: Call, events: Generator[list[JsonMap]]) -> None:
         """Read the reply through LangChain, for its callbacks."""
-        told = self._chat_model().stream(_traced_input(call), events=lambda: events, wire=_traced(call))
-        with closing(told) as chunks:  # type: ignore[type-var]
+        chat, config = self._chat_model(), _traced_as(call)
+        heard = chat.stream(_traced_input(call), config, events=lambda: told(events, call.scrub), wire=_traced(call))
+        with closing(heard) as chunks:  # type: ignore[type-var]
             for _ in chunks:
                 pass
 
     async def _atell(self, call: Call, events: AsyncGenerator[list[JsonMap]]) -> None:
-        chat = await asyncio.to_thread(self._chat_model)
-        told = chat.astream(_traced_input(call), events=lambda: events, wire=_traced(call))
-        async with aclosing(told) as chunks:  # type: ignore[type-var]
+        chat, config = await asyncio.to_thread(self._chat_model), _traced_as(call)
+        heard = chat.astream(_traced_input(call), config, events=lambda: atold(events, call.scrub), wire=_traced(call))
+        async with aclosing(heard) as chunks:  # type: ignore[type-var]
             async for _ in chunks:
                 pass
 
@@ -209,7 +218,7 @@ class Connections:
     def __init__(self, environment: Callable[[], Mapping[str, str]]) -> None:
         """`environment` is read at each connection, so that a changed key is honoured."""
         self._environment = environment
-        self._models: dict[tuple[str, str, str], OpenAIModel] = {}
+        self._models: dict[tuple[str, str, str, str], OpenAIModel] = {}
         self._lock = Lock()
 
     def is_embedded(self, model: str | None, base_url: str | None) -> bool:
@@ -238,11 +247,12 @@ class Connections:
                 if isinstance(server, ProviderFailure):
                     return server
                 endpoint = Endpoint(model=server.model, base_url=server.base_url, embedded=True)
-            key = (endpoint.model, endpoint.base_url, endpoint.api_key.get_secret_value())
+            key = (endpoint.model, endpoint.base_url, endpoint.api_key.get_secret_value(), endpoint.key_variable)
             known = self._models.get(key)
             if known is not None:
                 return known
-            connected = _named(OpenAIModel(endpoint), endpoint)
+            opened = _opened(endpoint)
+            connected = _named(opened, endpoint) if isinstance(opened, OpenAIModel) else opened
             if isinstance(connected, OpenAIModel):
                 self._models[key] = connected
             return connected
@@ -260,6 +270,21 @@ class Connections:
         self._models.clear()
 
 
+def _opened(endpoint: Endpoint) -> OpenAIModel | ProviderFailure:
+    """A model at this endpoint; nobody is asked yet. What the environment says may be of no use."""
+    if variable := wire.unsendable_variable(endpoint, os.environ):
+        return header_fault(variable)
+    try:
+        return OpenAIModel(endpoint)
+    except SETUP_ERRORS as error:
+        return setup_fault(os.environ, error)
+
+
+def _is_proxied(client: httpx2.Client, url: str) -> bool:
+    """Does a proxy of the environment stand between? httpx2 tells nobody."""
+    return client._transport_for_url(httpx2.URL(url)) is not client._transport  # noqa: SLF001 - see above
+
+
 def _named(model: OpenAIModel, endpoint: Endpoint) -> OpenAIModel | ProviderFailure:
     """Where no model was named, take the one that the endpoint serves."""
     if endpoint.model:
@@ -270,6 +295,11 @@ def _named(model: OpenAIModel, endpoint: Endpoint) -> OpenAIModel | ProviderFail
     if isinstance(chosen, ProviderFailure):
         return chosen
     return OpenAIModel(endpoint.model_copy(update={"model": chosen}))
+
+
+def _traced_as(call: Call) -> RunnableConfig:
+    """LangGraph leaves a run with this tag out of `stream_mode="messages"`; tracers see it all the same."""
+    return RunnableConfig(tags=[TAG_NOSTREAM]) if call.quiet else RunnableConfig()
 
 
 def _traced_input(call: Call) -> list[BaseMessage]:
@@ -302,5 +332,7 @@ def _finish(reply: ReplyStream) -> ModelReply | ProviderFailure:
     whole = reply.assembly.reply(reply.clock.seconds)
     if whole is None:
         message = "The reply broke off before the endpoint said that it was complete."
-        return ProviderFailure(kind=ProviderErrorKind.INCOMPLETE_STREAM, message=message)
+        return ProviderFailure(
+            kind=ProviderErrorKind.INCOMPLETE_STREAM, message=message, received_characters=reply.assembly.characters
+        )
     return whole

@@ -36,7 +36,8 @@ class CompactionRules(Record):
     which the view is brought down, about half of the window. Where the beginning is given up, it is to `cut` of that
     if it can be: what is left then holds little that could be cleared the next time. The last `kept_exchanges` keep
     their results, fewer where they are too large. A result is cleared if that saves `least_cleared` tokens and half of
-    it. A summary may have `summary_tokens`; after `most_useless` useless ones in a row none is asked for. After a
+    it. A summary may have `summary_tokens`, or what a small window leaves to it, if that is `least_summary`; after
+    `most_useless` useless ones in a row none is asked for. After a
     refusal the request has to shrink to `refused` of what it was at least.
     """
 
@@ -46,6 +47,7 @@ class CompactionRules(Record):
     kept_exchanges: int = 3
     least_cleared: int = 40
     summary_tokens: int = 800
+    least_summary: int = 200
     most_useless: int = 2
     refused: float = 0.9
 
@@ -205,15 +207,12 @@ class _Compaction:
             if cleared and head + sum(sizes) <= self.room.aim:
                 return self._done(CompactionKind.CLEARED, 0, cleared, self.window.head)
             if cut := self._cut(replies[-kept], sizes):
-                return self._shortened(cut, cleared, self.room.aim)
+                return self._shortened(cut, cleared, self.room.aim, self.budget.rules.summary_tokens)
         cleared = self._cleared(self._last, head)
-        least = (
-            self._tokens(self._head(self._last))
-            + self.budget.rules.summary_tokens
-            + sum(self._sizes(cleared)[self._last :])
-        )
-        if self._last and least <= self.room.most:
-            return self._shortened(self._last, cleared, self.room.most)
+        needed = self._tokens(self._head(self._last)) + sum(self._sizes(cleared)[self._last :])
+        summary = min(self.budget.rules.summary_tokens, self.room.most - needed)
+        if self._last and summary >= self.budget.rules.least_summary:
+            return self._shortened(self._last, cleared, self.room.most, summary)
         return self._smallest(cleared)
 
     def least(self) -> int:
@@ -282,14 +281,16 @@ class _Compaction:
             cut = place if self.tail[place].id else cut
         return cut
 
-    def _shortened(self, cut: int, cleared: dict[str, int], most: int) -> Compacted | NeedsSummary:
-        """The view from `cut` on, with a summary of what is before it where one is worth asking for."""
+    def _shortened(self, cut: int, cleared: dict[str, int], most: int, tokens: int) -> Compacted | NeedsSummary:
+        """The view from `cut` on, with a summary of so many tokens of what is before it, where one is worth it."""
         slid = self._done(CompactionKind.SLID, cut, cleared, self._head(cut))
         now = self.history[-1].id or ""
         if self.window.useless_summaries >= self.budget.rules.most_useless or now == self.window.summarised_at:
             return slid
         request = self.requests[-1][1] if self.requests else ""
-        messages = summary_request(self.tail[:cut], request, self.window.summary, self.size_of, self.room.asking)
+        messages = summary_request(
+            self.tail[:cut], request, self.window.summary, self.size_of, self.room.asking, tokens
+        )
         if messages is None:
             return slid
         tried = {"useless_summaries": self.window.useless_summaries + 1, "summarised_at": now}
@@ -307,7 +308,7 @@ class _Compaction:
             settled = {"useless_summaries": 0, "summarised_at": now}
             return done._replace(window=done.window.model_copy(update=settled))
 
-        return NeedsSummary(messages, self.budget.rules.summary_tokens, fallback, conclude)
+        return NeedsSummary(messages, tokens, fallback, conclude)
 
     def _head(self, cut: int, summary: str | None = None, *, bare: bool = False) -> str:
         """What stands for all before this place; `summary` is a new one of the part that is given up now."""

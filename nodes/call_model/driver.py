@@ -17,7 +17,6 @@ from nodes.call_model.effects import (
     Count,
     Counted,
     Effect,
-    Lose,
     Lost,
     Reserve,
     Send,
@@ -30,7 +29,7 @@ from nodes.call_model.effects import (
 from nodes.call_model.ledger import RunLimits
 from nodes.call_model.model import Call, Model
 from nodes.call_model.prompt import Prompt
-from nodes.call_model.spending_book import SpendingBook, Used
+from nodes.call_model.spending_book import SpendingBook
 from nodes.records import JsonMap, ModelReply, ProviderErrorKind, ProviderFailure, StopCause
 
 Update = dict[str, Any]
@@ -134,12 +133,12 @@ def perform(script: Script, hands: Hands) -> Update:
         elif isinstance(effect, Connect):
             model = hands.connect(effect)
             answer = model if isinstance(model, ProviderFailure) else None
-        elif isinstance(effect, Lose | Reserve):
+        elif isinstance(effect, Reserve):
             answer = _book(hands, effect)
         elif isinstance(effect, Count):
             answer = Counted(tokens=_count(model, effect.prompt))
         elif isinstance(effect, Send) and model is not None and not isinstance(model, ProviderFailure):
-            answer = _send(model, effect.call, unnoticed if effect.quiet else hands.on_text, stop)
+            answer = _send(model, effect.call, unnoticed if effect.call.quiet else hands.on_text, stop)
         elif isinstance(effect, Wait):
             hands.on_wait(effect)
             stop.wait(effect.seconds)
@@ -167,37 +166,39 @@ async def aperform(script: Script, hands: Hands) -> Update:
                 answer = Stopped(reason=stop.reason)
             elif isinstance(model, ProviderFailure):
                 answer = model
-        elif isinstance(effect, Lose | Reserve):
+        elif isinstance(effect, Reserve):
             answer = await _abook(hands, effect)
         elif isinstance(effect, Count):
             answer = Counted(tokens=await _acount(model, effect.prompt))
         elif isinstance(effect, Send) and model is not None and not isinstance(model, ProviderFailure):
-            answer = await _asend(model, effect.call, unnoticed if effect.quiet else hands.on_text, stop)
+            answer = await _asend(model, effect.call, unnoticed if effect.call.quiet else hands.on_text, stop)
         elif isinstance(effect, Wait):
             hands.on_wait(effect)
             await _unless(stop, asyncio.sleep(effect.seconds))
             answer = Stopped(reason=stop.reason) if stop.reason else None
 
 
-def _book(hands: Hands, effect: Lose | Reserve | Settle | Tell) -> Answer:
+def _book(hands: Hands, effect: Reserve | Settle | Tell) -> Answer:
     book = hands.book
     if isinstance(effect, Tell):
         hands.on_tell(effect.name, effect.payload)
         return None
-    if isinstance(effect, Lose):
-        used, number = book.lost(effect.thread, effect.after) if book else (Used(), 0)
-        return Lost(used=used, number=number)
     if isinstance(effect, Settle):
         if book is not None and effect.number:
             book.settle(effect.number, effect.used)
         return None
-    number_or_limit = book.reserve(effect.entry, hands.limits) if book else 0
-    return number_or_limit if isinstance(number_or_limit, StopCause) else Booked(number=number_or_limit)
+    if book is None:
+        return Booked(number=0)
+    used, last = book.lost(effect.entry.thread, effect.after)
+    if last > effect.after:
+        return Lost(used=used, number=last)
+    entered = book.reserve(effect.entry, hands.limits)
+    return entered if isinstance(entered, StopCause) else Booked(number=entered)
 
 
-async def _abook(hands: Hands, effect: Lose | Reserve | Settle | Tell) -> Answer:
-    """In a thread, as a database may let one wait. It is waited for whatever happens, so that no entry is forgotten."""
-    if hands.book is None or isinstance(effect, Tell):
+async def _abook(hands: Hands, effect: Reserve | Settle | Tell) -> Answer:
+    """Reservations in a thread, as a database may let one wait; it is waited for, so that no entry is forgotten."""
+    if hands.book is None or isinstance(effect, Settle | Tell):
         return _book(hands, effect)
     return await asyncio.shield(asyncio.to_thread(_book, hands, effect))
 

@@ -35,16 +35,8 @@ class Counted:
 
 
 @dataclass(frozen=True)
-class Lose:
-    """Ask the spending book for what this thread has spent after entry `after`. Answered by `Lost`."""
-
-    thread: str
-    after: int
-
-
-@dataclass(frozen=True)
 class Lost:
-    """What calls have cost that no checkpoint knows of, and the number of the last of them; 0 where there are none."""
+    """What calls of the thread have cost that its counters do not hold, and the number of the last of them."""
 
     used: Used
     number: int
@@ -52,9 +44,13 @@ class Lost:
 
 @dataclass(frozen=True)
 class Reserve:
-    """Enter a reservation into the spending book. Answered by `Booked`, or by the limit or failure that forbids it."""
+    """Enter a reservation into the spending book; the thread's counters hold its entries up to `after`.
+
+    Answered by `Booked`; by `Lost`, where there are later ones, and nothing is entered; or by what forbids the call.
+    """
 
     entry: Entry
+    after: int = 0
 
 
 @dataclass(frozen=True)
@@ -73,10 +69,9 @@ class Settle:
 
 
 class Send(Record):
-    """Send this call. Answered by what came back, and the seconds it took. What is said is not shown if `quiet`."""
+    """Send this call. Answered by what came back, and the seconds it took."""
 
     call: Call
-    quiet: bool = False
 
 
 @dataclass(frozen=True)
@@ -114,5 +109,5 @@ class Stopped(Record):
     received_characters: int = 0
 
 
-Effect = Connect | Count | Lose | Reserve | Settle | Send | Wait | Tell
+Effect = Connect | Count | Reserve | Settle | Send | Wait | Tell
 Answer = Counted | Lost | Booked | Sent | Stopped | StopCause | ProviderFailure | None

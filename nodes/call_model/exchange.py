@@ -13,14 +13,15 @@ from typing import Any
 from langchain_core.messages import AnyMessage
 from typing_extensions import TypedDict
 
-from nodes.call_model.effects import Answer, Effect, Lose, Lost, Stopped
+from nodes.call_model.effects import Answer, Effect
 from nodes.call_model.fitting import Talk, fit
-from nodes.call_model.ledger import WRAP_UP_OUTPUT_TOKENS, Spending, charge_lost
-from nodes.call_model.paid_call import Paid, Purse, Request, paid_call, stopped
+from nodes.call_model.ledger import WRAP_UP_OUTPUT_TOKENS, Spending
+from nodes.call_model.paid_call import Paid, Purse, Request, paid_call
 from nodes.call_model.prompt import Prompt
 from nodes.call_model.window import StandIns, Window
 from nodes.call_model.wire_cache import WireCache
 from nodes.call_model.wrap_up import WRAPPED_UP, account_of, wrap_up_messages
+from nodes.language.thoughts import without_thoughts
 from nodes.records import Correction, FileChange, ModelReply, Plan, Profile, StopCause, StopReason, ToolSpec
 
 Update = dict[str, Any]
@@ -71,11 +72,6 @@ def exchange(
     if preload := state.get("preload"):
         return {"reply": preload, "preload": None, **step}
     spending, purse = state["spending"], settings.purse
-    lost = yield Lose(thread=purse.thread, after=spending.booked)
-    if isinstance(lost, Stopped):
-        return {"reply": None, "spending": spending, "stop": stopped(lost)}
-    if isinstance(lost, Lost) and lost.number > spending.booked:
-        spending = charge_lost(spending, lost.used, lost.number)
     window = state.get("window") or Window()
     talk = Talk(
         history=state["messages"],
@@ -134,5 +130,5 @@ def _wrapped_up(
     paid = yield from paid_call(request, spending, replace(purse, retries=0))
     if paid.stop is not None and paid.stop.reason is StopReason.CANCELLED:
         return paid.stop, paid.spending
-    account = account_of(paid.reply) if paid.reply else ""
+    account = account_of(without_thoughts(paid.reply)) if paid.reply else ""
     return cause.model_copy(update={"account": account}), paid.spending

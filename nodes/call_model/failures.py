@@ -7,11 +7,27 @@ import re
 
 import httpx2
 
+from nodes.call_model.connection_faults import cause_in_words, is_bad_certificate
 from nodes.call_model.endpoint import Endpoint
 from nodes.records import ProviderErrorKind, ProviderFailure
 
 _OVERFLOW = re.compile(
-    r"context.{0,20}(length|size|window)|maximum context|too many tokens|prompt is too long", re.IGNORECASE
+    r"context.{0,20}(length|size|window|limit)|maximum (context|prompt length|model length)|max_model_len"
+    r"|(prompt|input|request) is too long|prompt exceeds max|too many (input )?tokens|exceed\w* model token limit"
+    r"|(prompt|input) token count.{0,40}exceeds|range of input length|exceed\w* the maximum number of (input )?tokens"
+    r"|inputs\W{1,3}(tokens \+ \W?max_new_tokens\W{1,3}must be|must have less than)",
+    re.IGNORECASE,
+)
+_NO_OVERFLOW = re.compile(
+    r"tokens?[ _-]per[ _-](second|minute|hour|day)|\bTP[MD]\b|please wait"
+    r"|(unknown|unrecognized|unsupported|unexpected) (request )?(parameter|argument|field|keyword)"
+    r"|number of output tokens",
+    re.IGNORECASE,
+)
+"""What a refusal says that speaks of the window's words, but not of a prompt beyond it: rates, names, the reply."""
+
+_OVERFLOW_CODES = frozenset(
+    {"context_length_exceeded", "exceed_context_size_error", "model_max_prompt_tokens_exceeded"}
 )
 _SECRET = re.compile(r"\b(sk|pk|key)-[\w*-]{4,}|Bearer\s+\S+", re.IGNORECASE)
 _CREDENTIALS = re.compile(r"//[^/]*@")
@@ -84,18 +100,27 @@ class StreamedError(EndpointError):
         )
 
 
-def describe_failure(error: Exception, endpoint: Endpoint, *, begun: bool = False) -> ProviderFailure:
-    """Turn an exception of one call into a typed failure; `begun` says that a part of the reply had come."""
+def describe_failure(
+    error: Exception, endpoint: Endpoint, *, begun: bool = False, proxied: bool = False
+) -> ProviderFailure:
+    """Turn an exception of one call into a typed failure; `begun` says that a part of the reply had come.
+
+    `proxied` says that a proxy of the environment was to reach the endpoint.
+    """
     where = "the embedded model" if endpoint.embedded else _CREDENTIALS.sub("//", endpoint.base_url)
     where = where or "the OpenAI endpoint"
     kind = _kind(error)
     if begun and kind in _BROKEN_OFF:
         kind = ProviderErrorKind.INCOMPLETE_STREAM
-    detail = _without_secrets(_detail(error), endpoint.api_key.get_secret_value())[:_LONGEST_DETAIL]
+    detail = _detail(error)
+    if proxied and kind is ProviderErrorKind.CONNECTION:
+        detail += "; the way there leads through a proxy of the environment"
+    detail = _without_secrets(detail, endpoint.api_key.get_secret_value())[:_LONGEST_DETAIL]
     wish = error.retry_after_s if isinstance(error, StatusError) else None
+    template = _BAD_CERTIFICATE if is_bad_certificate(error) else _MESSAGES[kind]
     return ProviderFailure(
         kind=kind,
-        message=_MESSAGES[kind].format(where=where, detail=detail, variable=endpoint.key_variable),
+        message=template.format(where=where, detail=detail, variable=endpoint.key_variable),
         retry_after_s=wish,
     )
 
@@ -113,6 +138,8 @@ _MESSAGES = {
 }
 
 
+_BAD_CERTIFICATE = "{where} cannot be trusted ({detail}). Is the address right? SSL_CERT_FILE names authorities."
+
 _STATUSES = {
     401: ProviderErrorKind.AUTHENTICATION,
     403: ProviderErrorKind.AUTHENTICATION,
@@ -129,6 +156,8 @@ def _kind(error: Exception) -> ProviderErrorKind:
     if isinstance(error, ReplyTimeoutError | httpx2.TimeoutException):
         return ProviderErrorKind.TIMEOUT
     if isinstance(error, BrokenConnectionError | httpx2.HTTPError):
+        if is_bad_certificate(error):
+            return ProviderErrorKind.MODEL_UNAVAILABLE
         return ProviderErrorKind.CONNECTION
     if isinstance(error, EndpointError) and error.code in _UNPAID:
         return ProviderErrorKind.AUTHENTICATION
@@ -142,10 +171,15 @@ def _kind(error: Exception) -> ProviderErrorKind:
 
 
 def _is_overflow(error: EndpointError) -> bool:
-    return error.code in {"context_length_exceeded", "exceed_context_size_error"} or bool(_OVERFLOW.search(str(error)))
+    said = str(error)
+    return error.code in _OVERFLOW_CODES or (bool(_OVERFLOW.search(said)) and not _NO_OVERFLOW.search(said))
 
 
 def _detail(error: Exception) -> str:
+    if isinstance(error, BrokenConnectionError | httpx2.HTTPError) and (cause := cause_in_words(error)):
+        return cause
+    if isinstance(error, httpx2.LocalProtocolError):
+        return type(error).__name__  # its text quotes what could not be sent
     said = error.said if isinstance(error, EndpointError) else None
     if isinstance(said, dict) and isinstance(said.get("message"), str):
         return said["message"].splitlines()[0] if said["message"] else type(error).__name__

@@ -102,6 +102,8 @@ def _read_fallback(text: str, base_url: str | None) -> ModelChoice | str:
         return f"is the embedded model `{EMBEDDED_MODEL}`, which has no address: leave the address away."
     if not is_address(url):
         return "has no address after the @: write `model @ https://host/v1`."
+    if "@" in urlsplit(url).netloc:
+        return f"may hold no user name or password: put the key into {key_variable_of(url)}."
     own = base_url is not None and same_origin(url, base_url)
     return ModelChoice(model=name, base_url=url, key_variable="" if own else key_variable_of(url))
 

@@ -20,6 +20,7 @@ from nodes.call_model.paid_call import Purse, Request, paid_call
 from nodes.call_model.prompt import Prompt, build_prompt
 from nodes.call_model.window import StandIns, Window, shown
 from nodes.call_model.wire_cache import WireCache
+from nodes.language.thoughts import without_thoughts
 from nodes.records import Correction, EditForm, Plan, Profile, Protocol, StopCause, StopReason, ToolSpec
 
 
@@ -85,7 +86,7 @@ def fit(
             spending = paid.spending
             if paid.stop is not None and paid.stop.reason is StopReason.CANCELLED:
                 return Fitted(window, spending, stop=paid.stop)
-            found = found.conclude(paid.reply.text) if paid.reply else found.fallback
+            found = found.conclude(without_thoughts(paid.reply).text) if paid.reply else found.fallback
         if isinstance(found, StopCause):
             return Fitted(window, spending, stop=found)
         if found is None:

@@ -10,7 +10,7 @@ from math import ceil
 from typing import Protocol
 
 from nodes.call_model.driver import Dropped
-from nodes.call_model.model import Call, Model
+from nodes.call_model.model import Call, Model, Stream
 from nodes.call_model.prompt import Prompt
 from nodes.call_model.retry import TRANSIENT
 from nodes.language.storable_text import storable
@@ -37,18 +37,6 @@ class Breaker(Protocol):
         ...
 
 
-class Stream(Protocol):
-    """Text that comes in pieces, freed of secrets that span them."""
-
-    def feed(self, piece: str) -> str:
-        """What may be shown now."""
-        ...
-
-    def close(self) -> str:
-        """The rest."""
-        ...
-
-
 @dataclass(frozen=True)
 class Scrubber:
     """How text is freed of secrets: whole, or as it comes."""
@@ -71,7 +59,7 @@ class GuardedModel:
             return _open_circuit(wait)
         stream, reported = self.scrubber.stream(), False
         try:
-            result = self.model.complete(call, lambda piece: _tell(on_text, stream.feed(piece)))
+            result = self.model.complete(self._heard_by_others(call), lambda piece: _tell(on_text, stream.feed(piece)))
             reported = self._report(result)
         finally:
             with suppress(Dropped):  # a reply that is complete is not dropped for its last words
@@ -86,7 +74,8 @@ class GuardedModel:
             return _open_circuit(wait)
         stream, reported = self.scrubber.stream(), False
         try:
-            result = await self.model.acomplete(call, lambda piece: _tell(on_text, stream.feed(piece)))
+            heard = self._heard_by_others(call)
+            result = await self.model.acomplete(heard, lambda piece: _tell(on_text, stream.feed(piece)))
             reported = self._report(result)
         finally:
             _tell(on_text, stream.close())  # also of a reply that is cut off
@@ -103,6 +92,10 @@ class GuardedModel:
         """Count without blocking the event loop."""
         count = getattr(self.model, "acount_tokens", None)
         return await count(prompt) if count else None
+
+    def _heard_by_others(self, call: Call) -> Call:
+        """The call, with what frees its reply of secrets on every other way out: LangChain's callbacks."""
+        return call.model_copy(update={"scrub": self.scrubber.stream})
 
     def _report(self, result: ModelReply | ProviderFailure) -> bool:
         if isinstance(result, ModelReply):

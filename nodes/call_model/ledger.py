@@ -15,6 +15,7 @@ from nodes.call_model.limits import (
     WRAP_UP_INPUT_TOKENS,
     WRAP_UP_OUTPUT_TOKENS,
     RunLimits,
+    kept_for_account,
     less_wrap_up,
     unknown_price,
 )
@@ -185,11 +186,10 @@ def reserve(
     if cause is not None:
         return cause
     if limits.wrap_up and not wrapping_up:
-        limits = less_wrap_up(limits, price)
-        cause = exhausted_limit(spending, limits)
-        if cause is not None:
-            message = f"{cause.message}, as the rest of it is kept for the account of the run."
-            return StopCause(reason=cause.reason, message=message)
+        lowered = less_wrap_up(limits, price)
+        if (cause := exhausted_limit(spending, lowered)) is not None:
+            return kept_for_account(cause, limits)
+        limits = lowered
     input_left, output_left = _tokens_left(spending, limits)
     if estimated_input > input_left:
         message = f"The next call needs about {estimated_input} input tokens, and {input_left} are left."

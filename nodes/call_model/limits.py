@@ -1,5 +1,6 @@
 """What one run may use, and how much of that is held back for its last call."""
 
+import re
 from typing import Final, TypeVar
 
 from nodes.call_model.budget import APILimits
@@ -13,6 +14,9 @@ WRAP_UP_OUTPUT_TOKENS: Final = 400
 FEWEST_CALLS_TO_HOLD_BACK: Final = 3
 HOLD_BACK_AT_MOST: Final = 0.1
 """Nothing is held back of a limit with fewer calls, or of which the tokens or USD would be more than this part."""
+
+_EXCEEDED: Final = re.compile(r"Limit '(\w+)' exceeded: ([\d.e-]+)/[\d.e-]+")
+_CALLS: Final = frozenset({"max_calls_per_session", "max_calls_per_turn"})
 
 Amount = TypeVar("Amount", int, float)
 
@@ -68,6 +72,21 @@ def less_wrap_up(limits: RunLimits, price: Price | None) -> RunLimits:
             "max_cost_usd": limits.max_cost_usd and _less(limits.max_cost_usd, cost),
         }
     )
+
+
+def kept_for_account(cause: StopCause, limits: RunLimits) -> StopCause:
+    """The words for a limit that only `less_wrap_up` makes reached, with the number that the user set.
+
+    `cause` is that of the lowered limits ("Limit 'max_calls_per_turn' exceeded: 9/9"), `limits` are those of the user.
+    """
+    reached = _EXCEEDED.fullmatch(cause.message)
+    if reached is None:
+        return cause
+    name, current = reached.groups()
+    set_by_user = getattr(limits.api, name, None) or getattr(limits, name, None)
+    rest = "the last of them" if name in _CALLS else "the rest"
+    message = f"Limit '{name}' reached: {current}/{set_by_user}, {rest} is kept for the account of the run."
+    return cause.model_copy(update={"message": message})
 
 
 def _less(limit: Amount, held_back: Amount) -> Amount:

@@ -7,11 +7,24 @@ from nodes.call_model.prompt import Prompt
 from nodes.records import ModelReply, ProviderFailure, Record
 
 
+class Stream(Protocol):
+    """Text that comes in pieces, freed of secrets that span them."""
+
+    def feed(self, piece: str) -> str:
+        """What may be shown now."""
+        ...
+
+    def close(self) -> str:
+        """The rest."""
+        ...
+
+
 class Call(Record):
     """One call, ready to be sent: its prompt and what it may use. `timeout_s` bounds the whole reply.
 
     `idle_timeout_s` bounds the silence between two parts of it, from the first on: until then a small model on a small
-    machine reads its prompt without a word, and only the whole counts.
+    machine reads its prompt without a word, and only the whole counts. The reply to a `quiet` call is none of the
+    conversation's. `scrub` begins a text that others than the machine hear; None where nothing is to be taken out.
     """
 
     prompt: Prompt
@@ -19,6 +32,8 @@ class Call(Record):
     timeout_s: float
     idle_timeout_s: float | None = None
     seed: int | None = None
+    quiet: bool = False
+    scrub: Callable[[], Stream] | None = None
 
 
 class Model(Protocol):

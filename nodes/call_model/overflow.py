@@ -1,6 +1,7 @@
 """The size of the window that an endpoint names when it refuses a conversation as too long.
 
-Source: error texts of OpenAI, OpenRouter, vLLM, llama.cpp, LM Studio, TGI, Anthropic, Gemini, xAI, Copilot, Cohere.
+Source: error texts of OpenAI, OpenRouter, vLLM, llama.cpp, LM Studio, TGI, Anthropic, Gemini, xAI, Copilot, Cohere,
+Qwen, Mistral.
 """
 
 import re
@@ -15,6 +16,10 @@ _PHRASES = tuple(
     for phrase in (
         rf"n_ctx\w*{_WORDS}{_NUMBER}",
         rf"context[ _](?:length|size|window){_WORDS}{_NUMBER}",
+        rf"{_NUMBER} maximum context",
+        rf"\+ *\d+ *> *{_NUMBER}",
+        rf"input length should be \[\d+, *{_NUMBER}\]",
+        rf"limit for this model is {_NUMBER}",
         rf"maximum{_WORDS}{_NUMBER}",
         rf"tokens? *> *{_NUMBER}",
         rf"max[ _](?:model|context|seq|prompt|input|total){_WORDS}{_NUMBER}",

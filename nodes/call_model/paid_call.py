@@ -15,6 +15,7 @@ from nodes.call_model.effects import (
     Count,
     Counted,
     Effect,
+    Lost,
     Reserve,
     Send,
     Sent,
@@ -25,7 +26,7 @@ from nodes.call_model.effects import (
 )
 from nodes.call_model.estimates import countable, estimate_input
 from nodes.call_model.fallbacks import ModelChoice, Tried, in_words, next_model
-from nodes.call_model.ledger import Reservation, RunLimits, Spending, measured, reserve, settle
+from nodes.call_model.ledger import Reservation, RunLimits, Spending, charge_lost, measured, reserve, settle
 from nodes.call_model.model import Call
 from nodes.call_model.prices import Price
 from nodes.call_model.prompt import Prompt
@@ -163,11 +164,14 @@ def _one_try(
         output_tokens=leave.max_output_tokens,
         cost_usd=leave.cost_usd,
     )
-    booked = yield Reserve(entry=entry)
+    booked = yield Reserve(entry=entry, after=tries.spending.booked)
     if isinstance(booked, Stopped):
         return Paid(tries.spending, stop=stopped(booked))
     if isinstance(booked, StopCause):
         return Paid(tries.spending, stop=booked)
+    if isinstance(booked, Lost):  # with a process that was killed, or after the checkpoint that is gone on from
+        tries.spending, tries.attempt = charge_lost(tries.spending, booked.used, booked.number), tries.attempt - 1
+        return None
     number = booked.number if isinstance(booked, Booked) else 0
     timeout = purse.timeout_s if leave.max_seconds is None else min(purse.timeout_s, leave.max_seconds)
     call = Call(
@@ -176,8 +180,9 @@ def _one_try(
         timeout_s=timeout,
         idle_timeout_s=purse.idle_timeout_s,
         seed=request.seed,
+        quiet=request.purpose != "reply",
     )
-    sent = yield Send(call=call, quiet=request.purpose != "reply")
+    sent = yield Send(call=call)
     assert isinstance(sent, Sent | Stopped)  # noqa: S101 - the driver's side of the protocol
     if isinstance(sent, Sent) and isinstance(sent.result, ModelReply):
         sent = sent.model_copy(update={"result": _countable(sent.result)})

@@ -1,6 +1,5 @@
 """What models cost: price lists read from TOML text, and the price of a model by its name."""
 
-import math
 import re
 import tomllib
 from datetime import date
@@ -13,6 +12,12 @@ from nodes.records import Record, ToolError, ToolErrorCode
 
 PRICES_VARIABLE: Final = "MENDGRAPH_PRICES"
 """Names a price list to be used instead of `prices.toml` in the user's config folder."""
+
+MOST_USD: Final = 1_000_000_000
+"""Of a price, far above every real one: so that no sum of costs is infinite."""
+
+LONGEST_VALUE: Final = 40
+"""Characters of a wrong value that its error repeats."""
 
 _MILLION: Final = 1_000_000
 _DATE: Final = re.compile(r"-20\d\d(-?)(0[1-9]|1[0-2])\1(0[1-9]|[12]\d|3[01])$")
@@ -55,6 +60,10 @@ def parse_prices(text: str, name: str) -> PriceList | ToolError:
         tree = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         return _wrong(name, f"it is no TOML: {error}")
+    except ValueError:  # of the interpreter, which reads no number of so many digits
+        return _wrong(name, "it holds a number that is too long")
+    except RecursionError:
+        return _wrong(name, "its brackets are nested too deeply")
     prices: dict[str, Price] = {}
     for provider, rows in tree.items():
         if provider in {"dated", "source"}:
@@ -117,9 +126,18 @@ def _price(row: Any) -> Price | str:
         if field not in row and field != "cached_input":
             return f"lacks {field!r}"
         value = row.get(field, 0)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-            return f"has {field} = {value!r}, and a price is a number of USD, 0 or more"
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MOST_USD:
+            return f"has {field} = {_named(value)}, and a price is a number of USD, from 0 to {MOST_USD:,}"
     return Price(**row)
+
+
+def _named(value: Any) -> str:
+    """A value in an error's message. Only what is known to be short is written out, as a number may be endless."""
+    if isinstance(value, str):
+        return repr(value) if len(value) <= LONGEST_VALUE else f"{value[:LONGEST_VALUE]!r}..."
+    if isinstance(value, int):
+        return repr(value) if abs(value) <= MOST_USD else "a number with many digits"
+    return repr(value) if isinstance(value, float) else f"a {type(value).__name__}"
 
 
 def _is_day(text: Any) -> bool:

@@ -51,8 +51,7 @@ def take(document: JsonMap, assembly: ReplyAssembly) -> str:
 
 
 def _take_delta(delta: JsonMap, assembly: ReplyAssembly) -> str:
-    text, thought = _texts(delta.get("content"))
-    thought += _text(delta.get("reasoning_content") or delta.get("reasoning"))
+    text, thought = said_and_thought(delta)
     if text:
         assembly.add_text(text)
     if thought:
@@ -65,6 +64,16 @@ def _take_delta(delta: JsonMap, assembly: ReplyAssembly) -> str:
     if refusal := delta.get("refusal"):
         assembly.refusal += str(refusal)
     return text
+
+
+def said_and_thought(delta: JsonMap) -> tuple[str, str]:
+    """The text of one delta, and the reasoning in it.
+
+    Raises:
+        TypeError: one of them is no text.
+    """
+    text, thought = _texts(delta.get("content"))
+    return text, thought + _text(delta.get("reasoning_content") or delta.get("reasoning"))
 
 
 def _texts(content: Any) -> tuple[str, str]:

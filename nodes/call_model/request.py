@@ -3,11 +3,12 @@
 The history is not walked: the bytes of its messages are known, and are joined.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
-from nodes.call_model.endpoint import USUAL_URL, Endpoint
+from nodes.call_model.endpoint import USUAL_KEY, USUAL_URL, Endpoint
 from nodes.call_model.model import Call
 from nodes.call_model.prompt import Prompt
 from nodes.call_model.schema_probe import response_format
@@ -15,6 +16,10 @@ from nodes.call_model.wire_cache import encoded
 from nodes.records import JsonMap
 
 OPENAI_HOST: Final = "api.openai.com"
+CUSTOM_HEADERS: Final = "OPENAI_CUSTOM_HEADERS"
+
+_HEADER_NAME = re.compile(r"[\w!#$%&'*+.^`|~-]+", re.ASCII)
+_HEADER_VALUE = re.compile(r"([!-~]([ \t!-~]*[!-~])?)?")
 
 
 def address(endpoint: Endpoint, path: str) -> str:
@@ -31,14 +36,18 @@ def headers(endpoint: Endpoint, environment: Mapping[str, str]) -> dict[str, str
         "User-Agent": f"OpenAI/Python {_sdk_version()}",
         "Authorization": f"Bearer {endpoint.api_key.get_secret_value()}",
     }
-    for name, variable in (("OpenAI-Organization", "OPENAI_ORG_ID"), ("OpenAI-Project", "OPENAI_PROJECT_ID")):
-        if variable in environment:
-            sent[name] = environment[variable]
-    for line in environment.get("OPENAI_CUSTOM_HEADERS", "").split("\n"):
-        name, colon, value = line.partition(":")
-        if colon:
-            sent[name.strip()] = value.strip()
-    return sent
+    return sent | {name: value for _, name, value in _of_the_environment(endpoint, environment)}
+
+
+def unsendable_variable(endpoint: Endpoint, environment: Mapping[str, str]) -> str:
+    """The environment variable that asks for a header which HTTP does not know; "" where there is none.
+
+    Source: RFC 9110, sections 5.1 and 5.5; beyond ASCII a value is read by each server in its own way.
+    """
+    for variable, name, value in _of_the_environment(endpoint, environment):
+        if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
+            return variable
+    return ""
 
 
 def parameters(endpoint: Endpoint, call: Call) -> JsonMap:
@@ -71,6 +80,22 @@ def messages_and_tools(prompt: Prompt, front: bytes = b"{") -> bytes:
     known = prompt.encoded
     tools = (b'"tools":', known.tools, b",") if prompt.tools else ()
     return b"".join((front, *tools, b'"messages":[', b",".join(known.messages), b"]}"))
+
+
+def _of_the_environment(endpoint: Endpoint, environment: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    """Each variable that asks for a header, with the header's name and value.
+
+    They may hold secrets, and like the usual key they are meant for no other endpoint than the one it opens.
+    """
+    if endpoint.key_variable != USUAL_KEY or endpoint.embedded:
+        return
+    for name, variable in (("OpenAI-Organization", "OPENAI_ORG_ID"), ("OpenAI-Project", "OPENAI_PROJECT_ID")):
+        if variable in environment:
+            yield variable, name, environment[variable]
+    for line in environment.get(CUSTOM_HEADERS, "").split("\n"):
+        name, colon, value = line.partition(":")
+        if colon:
+            yield CUSTOM_HEADERS, name.strip(), value.strip()
 
 
 def _is_openai(endpoint: Endpoint) -> bool:

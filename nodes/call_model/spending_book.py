@@ -52,9 +52,9 @@ class SpendingBook(Protocol):
         """
         ...
 
-    def settle(self, number: int, used: Used) -> StopCause | None:
-        """Replace a reservation by what was used (nothing, for a call that was never sent).
+    def settle(self, number: int, used: Used) -> None:
+        """Replace a reservation by what was used (nothing, for a call that was never sent). Never waits for a disk.
 
-        Returns why that could not be written; the entry then goes on to count as its reservation.
+        Until that is written, and where it cannot be, the entry counts as its reservation.
         """
         ...

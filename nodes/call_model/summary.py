@@ -23,6 +23,9 @@ LONGEST_ITEM = 400
 _CLIPPINGS = (2_000, 600, 200)
 """The most characters that are shown of one message, tried in this order until the request fits."""
 
+_TOKENS_PER_WORD = 2
+"""A high rate for prose, as the names and the JSON around it have more tokens than words."""
+
 SUMMARY_SYSTEM = f"""\
 You sum up the first part of a coding agent's work, so that it can go on without seeing that part again.
 Answer with one JSON object and nothing else:
@@ -78,27 +81,33 @@ def summary_request(
     earlier_summary: str,
     size_of: Callable[[AnyMessage], int],
     most_tokens: int,
+    reply_tokens: int,
 ) -> tuple[JsonMap, ...] | None:
     """The messages that ask for a summary of `old`, at most `most_tokens` as `size_of` sees them.
 
+    The reply is told how many words it may have, so that it is whole within `reply_tokens`.
+
     Long messages are shown clipped, and if that is not enough, the oldest are left out. None where nothing fits.
     """
+    words = reply_tokens // _TOKENS_PER_WORD
     for clipping in _CLIPPINGS:
         lines = [quote_bounded(_told(message), clipping) for message in old]
-        if messages := _fitting(lines, request, earlier_summary, size_of, most_tokens):
+        if messages := _fitting(lines, request, earlier_summary, size_of, most_tokens, words):
             return messages
     while lines := lines[(len(lines) + 1) // 2 :]:
-        if messages := _fitting(lines, request, earlier_summary, size_of, most_tokens):
+        if messages := _fitting(lines, request, earlier_summary, size_of, most_tokens, words):
             return messages
     return None
 
 
 def _fitting(
-    lines: Sequence[str], request: str, earlier: str, size_of: Callable[[AnyMessage], int], most_tokens: int
+    lines: Sequence[str], request: str, earlier: str, size_of: Callable[[AnyMessage], int], most_tokens: int, words: int
 ) -> tuple[JsonMap, ...] | None:
     before = ["The summary of what was before that:", earlier] if earlier else []
     asked = ["The request of the person:", quote_bounded(request, _CLIPPINGS[0])]
-    told = "\n\n".join([*asked, *before, "What happened:", *lines, "Now answer with the JSON object."])
+    told = "\n\n".join(
+        [*asked, *before, "What happened:", *lines, f"Now answer with the JSON object: {words} words at most."]
+    )
     tokens = size_of(HumanMessage(SUMMARY_SYSTEM)) + size_of(HumanMessage(told))
     if tokens > most_tokens:
         return None

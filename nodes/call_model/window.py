@@ -22,6 +22,9 @@ StandIns = dict[str, tuple[AnyMessage, AnyMessage]]
 
 MOST_STAND_INS = 2_000
 
+MOST_STAND_IN_CHARACTERS = 16 * 1024 * 1024
+"""Of the messages that stand-ins were made of, which are kept with them: at most four bytes each."""
+
 
 class Window(Record):
     """What is shown of a thread's history; the default shows all of it.
@@ -55,7 +58,7 @@ def shown(history: Sequence[AnyMessage], window: Window, made: StandIns | None =
     start, made = first_shown(history, window), {} if made is None else made
     if not start and not window.cleared:
         return list(history)
-    if len(made) > MOST_STAND_INS:
+    if len(made) > MOST_STAND_INS or sum(len(old.content) for old, _ in made.values()) > MOST_STAND_IN_CHARACTERS:
         made.clear()
     view = shown_after(history, window.cleared, start, made)
     if not start:

@@ -14,6 +14,9 @@ LONGEST_EARLIER = 1_000
 MOST_CHANGED = 40
 """Changed files that are named, the latest ones."""
 
+SUMMARY_TITLE = "From an automatic summary of what was before, not the person's words:"
+"""Above what a model wrote in a message that otherwise speaks for the person."""
+
 _MARKS = {PlanStatus.DONE: "[x]", PlanStatus.IN_PROGRESS: "[>]", PlanStatus.PENDING: "[ ]"}
 
 
@@ -41,7 +44,7 @@ def head_text(hidden: Hidden) -> str:
         quoted = [f"- {quote_bounded(text)}" for text in hidden.earlier[-MOST_EARLIER:]]
         parts.append("\n".join(["Earlier requests:", *quoted]))
     if hidden.summary:
-        parts.append(hidden.summary)
+        parts.append(f"{SUMMARY_TITLE}\n{hidden.summary}")
     if hidden.changed:
         parts.append("Changed files: " + ", ".join(hidden.changed[-MOST_CHANGED:]))
     if hidden.plan is not None and hidden.plan.steps:

@@ -19,6 +19,10 @@ from nodes.records import JsonMap, ToolSpec
 MOST_BYTES: Final = 64 * 1024 * 1024
 """What a cache holds at most; the oldest goes first."""
 
+COPIES: Final = 4
+BESIDES: Final = 6_144
+"""A message holds about so many times the bytes that are sent of it, and these besides: see `held_by`."""
+
 MOST_TOOL_SETS: Final = 16
 """Sets of tools that are remembered: one for each way in which the runs of one machine talk to a model."""
 
@@ -45,6 +49,11 @@ class WireMessage(NamedTuple):
     map: JsonMap
     bytes: bytes
     size: int
+
+
+def held_by(made: WireMessage) -> int:
+    """The memory that a message keeps, in bytes: its bytes, its map, and the message itself with all its fields."""
+    return COPIES * len(made.bytes) + BESIDES
 
 
 class WireTools(NamedTuple):
@@ -93,9 +102,9 @@ class WireCache:
         made = WireMessage(message, shown, encoded(shown), size_of(shown))
         with self._lock:
             old = self._messages.pop((id(message), native), None)
-            self._size += len(made.bytes) - (len(old.bytes) if old else 0)
+            self._size += held_by(made) - (held_by(old) if old else 0)
             self._messages[id(message), native] = made
             while self._size > self._most and len(self._messages) > 1:
                 oldest = next(iter(self._messages))
-                self._size -= len(self._messages.pop(oldest).bytes)
+                self._size -= held_by(self._messages.pop(oldest))
         return made

@@ -48,7 +48,15 @@ class WireChatOpenAI(ChatOpenAI):
 
     def _chunks(self, events: list[JsonMap]) -> Iterator[ChatGenerationChunk]:
         for event in events:
-            chunk = self._convert_chunk_to_generation_chunk(event, AIMessageChunk, {})
+            try:
+                chunk = self._convert_chunk_to_generation_chunk(event, AIMessageChunk, {})
+            except (
+                ValueError,
+                TypeError,
+                AttributeError,
+                LookupError,
+            ):  # a count of tokens that LangChain does not take
+                chunk = self._convert_chunk_to_generation_chunk({**event, "usage": None}, AIMessageChunk, {})
             if chunk is None:
                 continue
             delta = (event.get("choices") or [{}])[0].get("delta") or {}
@@ -59,7 +67,10 @@ class WireChatOpenAI(ChatOpenAI):
 
 
 def chat_model(endpoint: Endpoint, client: httpx2.Client) -> WireChatOpenAI:
-    """The chat model of an endpoint, as LangChain shows it to its callbacks."""
+    """The chat model of an endpoint, as LangChain shows it to its callbacks.
+
+    OPENAI_PROXY, a variable of LangChain's own, is set aside: beside a client it would raise, and quote its value.
+    """
     return WireChatOpenAI(
         model=endpoint.model or "unnamed",
         base_url=endpoint.base_url or None,
@@ -69,4 +80,5 @@ def chat_model(endpoint: Endpoint, client: httpx2.Client) -> WireChatOpenAI:
         stream_chunk_timeout=None,
         use_responses_api=False,
         http_client=client,
+        openai_proxy="",
     )

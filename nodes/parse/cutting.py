@@ -2,7 +2,7 @@
 
 from nodes.language.dialects import recognised
 from nodes.language.invented_results import cut_invented
-from nodes.parse.thoughts import without_thoughts
+from nodes.language.thoughts import without_thoughts
 from nodes.records import FinishReason, ModelReply
 
 

@@ -4,9 +4,9 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
+from nodes.language.thoughts import without_thoughts
 from nodes.parse.cutting import kept_part
 from nodes.parse.reading import Reader, read_reply
-from nodes.parse.thoughts import without_thoughts
 from nodes.records import Correction, ModelReply, Reading
 
 

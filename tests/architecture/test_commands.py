@@ -11,7 +11,21 @@ import pytest
 from tests.architecture.house import ROOT, text_of
 
 SUMMARY = "=== 2 passed, 1 skipped in 0.50s ==="
-TARGETS = ["help", "setup", "sandbox", "demo", "test", "coverage", "lint", "record", "studio", "bench", "eval", "clean"]
+TARGETS = [
+    "help",
+    "setup",
+    "sandbox",
+    "demo",
+    "test",
+    "coverage",
+    "lint",
+    "record",
+    "studio",
+    "bench",
+    "pure",
+    "eval",
+    "clean",
+]
 
 
 def run(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:

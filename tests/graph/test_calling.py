@@ -9,15 +9,19 @@ from graph.calling import Calling
 from graph.context import AgentContext
 from graph.gateway import Gateway
 from graph.slices import CallModelSlice
+from nodes.call_model.budget import APIUsageStats
 from nodes.call_model.effects import Connect
 from nodes.call_model.fallbacks import ModelChoice
 from nodes.call_model.guarded_model import GuardedModel
+from nodes.call_model.ledger import RunLimits, Spending
 from nodes.call_model.local_model import CONTEXT_TOKENS
 from nodes.call_model.prices import FREE, PRICES_VARIABLE, Price
+from nodes.call_model.spending_book import Entry
 from nodes.records import Profile
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import ScriptedServer
 
+CONTEXT = AgentContext()
 OWN_PRICES = """
 [mine]
 "my-model" = { input = 3.0, output = 5.0, cached_input = 1.0 }
@@ -86,7 +90,7 @@ def test_a_price_is_the_contexts_or_the_lists_and_never_guessed(
     for variable in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
         monkeypatch.delenv(variable, raising=False)
     with calling() as bound:
-        assert bound.settings(state(AgentContext(**said))).purse.price_of(name) == price
+        assert bound.prepare(state(AgentContext(**said))).settings.purse.price_of(name) == price
 
 
 @pytest.mark.parametrize(
@@ -120,9 +124,13 @@ def test_a_price_list_that_cannot_be_read_is_told(tmp_path: Path, monkeypatch: p
 def test_fallbacks_are_asked_in_order_but_not_beside_a_model_of_the_users_own() -> None:
     context = AgentContext(model="m", fallback_models=("local", "other @ http://127.0.0.1:1/v1"))
     with calling() as bound:
-        assert [choice.model for choice in bound.settings(state(context)).purse.models] == ["m", "local", "other"]
+        assert [choice.model for choice in bound.prepare(state(context)).settings.purse.models] == [
+            "m",
+            "local",
+            "other",
+        ]
     with calling(ScriptedModel([])) as bound:
-        assert bound.settings(state(context)).purse.models == (ModelChoice(model="m"),)
+        assert bound.prepare(state(context)).settings.purse.models == (ModelChoice(model="m"),)
 
 
 @pytest.mark.parametrize(
@@ -138,14 +146,54 @@ def test_the_window_is_the_contexts_or_known_by_the_models_name(
     said: dict[str, Any], embedded: bool, tokens: int | None
 ) -> None:
     with calling() as bound:
-        found = bound.settings(state(AgentContext(**said), Profile(embedded=embedded)))
-    assert (found.window_tokens, found.purse.counts) == (tokens, embedded)
+        found = bound.prepare(state(AgentContext(**said), Profile(embedded=embedded)))
+    assert (found.settings.window_tokens, found.settings.purse.counts) == (tokens, embedded)
 
 
 def test_only_a_large_model_has_a_call_held_back_for_its_account() -> None:
     with calling() as bound:
         held = [
-            bound.settings(state(AgentContext(wrap_up=wanted), Profile(small=small))).purse.limits.wrap_up
+            bound.prepare(state(AgentContext(wrap_up=wanted), Profile(small=small))).settings.purse.limits.wrap_up
             for wanted, small in ((True, False), (True, True), (False, False))
         ]
     assert held == [True, False, False]
+
+
+# --- What earlier turns have lost
+
+
+def lose(bound: Calling, context: AgentContext, calls: int) -> None:
+    """Let this many calls be entered and never be settled, as by a process that is killed."""
+    for _ in range(calls):
+        thread = bound.prepare(state(context)).settings.purse.thread
+        entry = Entry(thread=thread, model="m", purpose="reply", input_tokens=10, output_tokens=5, cost_usd=0.0)
+        assert isinstance(bound._book.reserve(entry, RunLimits()), int)
+
+
+@pytest.fixture
+def own_book(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path))
+
+
+@pytest.mark.usefixtures("own_book")
+def test_a_thread_that_nobody_marks_begins_with_nothing_of_its_namesakes() -> None:
+    with calling(ScriptedModel([])) as bound:
+        lose(bound, CONTEXT, 2)
+        fresh = bound.spent_before(None, CONTEXT, "r", marked=False)
+        assert fresh == Spending(booked=2)
+        lose(bound, CONTEXT, 1)
+        later = bound.spent_before(fresh, CONTEXT, "r", marked=False)
+    assert (later.usage, later.booked) == (APIUsageStats(1, 10, 5, 1), 3)
+
+
+@pytest.mark.usefixtures("own_book")
+def test_a_marked_turn_is_charged_what_earlier_turns_lost_and_keeps_its_own_for_itself() -> None:
+    with calling(ScriptedModel([])) as bound:
+        lose(bound, CONTEXT, 1)
+        bound.begin(CONTEXT, "r", first=True)
+        lose(bound, CONTEXT, 3)
+        assert bound.spent_before(None, CONTEXT, "r", marked=True) == Spending(booked=2)
+        bound.begin(CONTEXT, "r", first=False)
+        lose(bound, CONTEXT, 1)
+        spent = bound.spent_before(None, CONTEXT, "r", marked=True)
+    assert (spent.usage, spent.booked) == (APIUsageStats(3, 30, 15, 3), 6)

@@ -47,6 +47,18 @@ def test_a_checkpoint_takes_the_writes_along_that_led_to_it_but_those_that_it_ho
     assert stored(rows.take()) == [("grows", 1, [1]), ("kept_whole", 2, [2]), ROW[0], ("a", 0, 2)]
 
 
+def test_what_comes_after_the_checkpoint_that_holds_it_is_not_stored() -> None:
+    rows = pending()
+    rows.add_checkpoint(HERE, {"a": 1, "b": 2, "kept_whole": _DeltaSnapshot([2])}, ROW)
+    rows.take()
+    rows.add_writes(HERE, "late", "p", [("a", 1), ("b", 2)])
+    assert (bool(rows), rows.take()) == (False, [])
+    rows.add_writes(HERE, "late", "p", [("a", 1), ("grows", [1])])
+    rows.add_writes(HERE, "later", "p", [("kept_whole", [2])])
+    rows.add_writes(ELSEWHERE, "other", "p", [("a", 3)])
+    assert stored(rows.take()) == [("a", 0, 1), ("grows", 1, [1]), ("kept_whole", 0, [2]), ("a", 0, 3)]
+
+
 def test_a_row_says_where_it_belongs_as_langgraphs_own_do() -> None:
     rows = pending()
     rows.add_writes(HERE, "task", "path", [("a", 1), ("b", 2)])

@@ -15,7 +15,17 @@ from graph.state import serializer
 from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from nodes.execute_tools.tools import default_tools
 from nodes.execute_tools.tools.arguments import ToolArguments
-from nodes.records import EditForm, Effect, JsonMap, OutcomeKind, Profile, Protocol, StopReason
+from nodes.records import (
+    EditForm,
+    Effect,
+    JsonMap,
+    OutcomeKind,
+    Profile,
+    Protocol,
+    ProviderErrorKind,
+    ProviderFailure,
+    StopReason,
+)
 from tests.doubles.replies import Message, Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import ScriptedServer
@@ -327,6 +337,19 @@ def test_what_was_read_ahead_is_no_step(edit_form: str, read_ahead: bool, tmp_pa
     values = ended(tmp_path, READ, DONE, protocol=Protocol.TEXT, edit_form=edit_form, read_ahead=read_ahead)
     assert (values["spending"].steps, values["spending"].usage.total_calls) == (1, 2)
     assert sum(message.type == "human" for message in values["messages"]) == 2 + read_ahead
+
+
+def test_a_window_that_an_endpoint_named_is_forgotten_with_the_turn(tmp_path: Path) -> None:
+    """The next turn may have another model."""
+    overflow = ProviderFailure(kind=ProviderErrorKind.CONTEXT_OVERFLOW, message="maximum context length is 2000 tokens")
+    replies: list[Any] = [overflow, *(message_of(reply, Protocol.NATIVE) for reply in (DONE, DONE))]
+    machine = build_graph(InMemorySaver(serde=serializer()), model=ScriptedModel(replies))
+    config: Any = {"configurable": {"thread_id": "t"}}
+    context, seen = AgentContext(workspace=str(tmp_path), protocol="native"), []
+    for request in ("Look. " + "word " * 3_000, "Go on."):
+        machine.invoke({"messages": [HumanMessage(request)]}, config, context=context)
+        seen.append(machine.get_state(config).values["window"].tokens)
+    assert seen == [2_000, None]
 
 
 # --- Several runs

@@ -1,52 +1,19 @@
+import os
 import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from graph.spending_store import APPLICATION_ID, FILE_NAME, SpendingStore
+from graph.spending_store import SpendingStore
 from nodes.call_model.ledger import RunLimits
 from nodes.call_model.limits import unknown_price
-from nodes.call_model.spending_book import Entry, Used
+from nodes.call_model.spending_book import Used
 from nodes.records import StopCause, StopReason
-
-DAY = datetime(2026, 2, 28, 23, 0, tzinfo=UTC)
-NO_LIMIT = RunLimits()
-
-
-def entry(thread: str = "t1", tokens: int = 100, cost: float | None = 0.25) -> Entry:
-    """A call that may use this many tokens, a fifth of them for its reply."""
-    return Entry(
-        thread=thread,
-        model="gpt-4o",
-        purpose="reply",
-        input_tokens=tokens - tokens // 5,
-        output_tokens=tokens // 5,
-        cost_usd=cost,
-    )
-
-
-def used(calls: int = 1, tokens: int = 50, cost: float | None = 0.125) -> Used:
-    return Used(calls=calls, input_tokens=tokens, output_tokens=5, cached_tokens=10, cost_usd=cost, seconds=1.5)
-
-
-def as_reserved(reserved: Entry) -> Used:
-    inputs, outputs = reserved.input_tokens, reserved.output_tokens
-    return Used(calls=1, input_tokens=inputs, output_tokens=outputs, cost_usd=reserved.cost_usd)
-
-
-class Clock:
-    """The time, which a test sets."""
-
-    def __init__(self) -> None:
-        self.now = DAY
-
-    def __call__(self) -> datetime:
-        return self.now
+from tests.graph.spending_entries import Clock, as_reserved, entry, reserved, rows, settled, used
 
 
 @pytest.fixture
@@ -67,17 +34,6 @@ def other(tmp_path: Path, clock: Clock) -> Iterator[SpendingStore]:
         yield opened
 
 
-def reserved(store: SpendingStore, asked: Entry, limits: RunLimits = NO_LIMIT) -> int:
-    number = store.reserve(asked, limits)
-    assert isinstance(number, int)
-    return number
-
-
-def rows(folder: Path, query: str) -> list[Any]:
-    with closing(sqlite3.connect(folder / FILE_NAME)) as database:
-        return database.execute(query).fetchall()
-
-
 # --- What a thread has lost
 
 
@@ -90,7 +46,7 @@ def test_a_settled_entry_counts_as_what_was_used_and_an_open_one_as_its_reservat
     store: SpendingStore, other: SpendingStore
 ) -> None:
     first = reserved(store, entry())
-    assert store.settle(first, used()) is None
+    settled(store, first, used())
     assert other.lost("t1", 0) == (used(), first)
     second = reserved(store, entry(tokens=200))
     assert other.lost("t1", first) == (as_reserved(entry(tokens=200)), second)
@@ -100,6 +56,25 @@ def test_a_settled_entry_counts_as_what_was_used_and_an_open_one_as_its_reservat
     )
     assert other.lost("t1", second) == (Used(), second)
     assert other.lost("t2", 0) == (Used(), 0)
+
+
+@pytest.mark.parametrize("written_by", ["reserve", "lost", "flush", "close"])
+def test_what_was_used_is_written_with_the_next_entry_or_at_the_end(
+    store: SpendingStore, other: SpendingStore, clock: Clock, tmp_path: Path, written_by: str
+) -> None:
+    """A process that is killed before leaves the reservation, which is more."""
+    number = reserved(store, entry())
+    store.settle(number, used())
+    assert other.lost("t1", 0) == (as_reserved(entry()), number)
+    clock.now += timedelta(minutes=1)
+    {
+        "reserve": lambda: reserved(store, entry("t2")),
+        "lost": lambda: store.lost("t2", 0),
+        "flush": store.flush,
+        "close": store.close,
+    }[written_by]()
+    assert other.lost("t1", 0) == (used(), number)
+    assert rows(tmp_path, "SELECT settled_at FROM entries WHERE thread = 't1'") == [("2026-02-28T23:00:00.000+00:00",)]
 
 
 def test_entries_are_one_threads_and_their_numbers_are_everybodys(store: SpendingStore, other: SpendingStore) -> None:
@@ -124,13 +99,13 @@ def test_a_call_that_was_never_sent_costs_nothing(store: SpendingStore) -> None:
 
 def test_absurd_usage_can_be_stored(store: SpendingStore) -> None:
     number = reserved(store, entry())
-    assert store.settle(number, Used(calls=1, input_tokens=10**30, output_tokens=-7, cost_usd=0.0)) is None
+    store.settle(number, Used(calls=1, input_tokens=10**30, output_tokens=-7, cost_usd=0.0))
     assert store.lost("t1", 0)[0] == Used(calls=1, input_tokens=10**12)
 
 
 def test_no_text_of_anybody_is_kept(store: SpendingStore, tmp_path: Path) -> None:
     number = reserved(store, entry())
-    store.settle(number, used())
+    settled(store, number, used())
     (row,) = rows(tmp_path, "SELECT * FROM entries")
     day = "2026-02-28T23:00:00.000+00:00"
     assert row == (number, "t1", "gpt-4o", "reply", 20_512, day, day, 1, 50, 5, 10, 0.125, 1.5)
@@ -143,10 +118,50 @@ def test_a_thread_that_begins_now_has_lost_nothing(
     number = reserved(other, entry("demo"))
     assert store.newest() == number
     assert store.lost("demo", store.newest()) == (Used(), number)
-    other.settle(number, used())
+    settled(other, number, used())
     store.close()
     clock.now += timedelta(days=63)
     assert (store.newest(), rows(tmp_path, "SELECT count(*) FROM entries")) == (number, [(0,)])
+
+
+def test_a_thread_that_was_marked_has_lost_what_came_after_its_mark(store: SpendingStore, other: SpendingStore) -> None:
+    """Its name may be that of an earlier one: what was lost with that is not this one's."""
+    assert store.begun("demo") is None
+    reserved(other, entry("demo"))
+    store.begin("demo", first=True)
+    begun = other.begun("demo")
+    assert begun is not None
+    assert (other.lost("demo", begun), store.newest()) == ((Used(), begun), begun)
+    number = reserved(store, entry("demo"))
+    assert other.lost("demo", begun) == (as_reserved(entry("demo")), number)
+    other.begin("demo", first=True)
+    again = store.begun("demo")
+    assert again is not None
+    assert again > number
+    assert (store.lost("demo", again), store.begun("t1")) == ((Used(), again), None)
+
+
+def test_the_last_turn_of_a_thread_is_marked_too_and_entries_are_asked_for_up_to_it(store: SpendingStore) -> None:
+    """So what is lost with an earlier turn is told from what this one has used already."""
+    store.begin("demo", first=True)
+    begun = store.begun("demo")
+    assert begun is not None
+    assert store.begun("demo", turn=True) == begun
+    number = reserved(store, entry("demo"))
+    store.begin("demo", first=False)
+    turn = store.begun("demo", turn=True)
+    assert turn == number + 1
+    assert store.begun("demo") == begun
+    last = reserved(store, entry("demo", tokens=500))
+    assert store.lost("demo", begun, turn) == (as_reserved(entry("demo")), turn)
+    assert store.lost("demo", turn, turn) == (Used(), turn)
+    assert store.lost("demo", number) == (as_reserved(entry("demo", tokens=500)), last)
+
+
+def test_a_mark_counts_as_no_call_and_as_no_part_of_a_day(store: SpendingStore, tmp_path: Path) -> None:
+    store.begin("demo", first=True)
+    assert store.lost("demo", 0) == (Used(), 1)
+    assert rows(tmp_path, "SELECT * FROM days") == [(20_512, 0, 0.0)]
 
 
 # --- The limits of a day
@@ -198,7 +213,7 @@ def test_the_day_is_that_of_the_reservation_and_of_utc(store: SpendingStore, clo
     clock.now = datetime(2026, 3, 1, 0, 30, tzinfo=timezone(timedelta(hours=2)))
     number = reserved(store, entry())
     clock.now += timedelta(hours=5)
-    store.settle(number, used())
+    settled(store, number, used())
     assert rows(tmp_path, "SELECT day, reserved_at, settled_at FROM entries") == [
         (20_512, "2026-02-28T22:30:00.000+00:00", "2026-03-01T03:30:00.000+00:00")
     ]
@@ -224,15 +239,15 @@ def test_many_at_once_never_pass_the_limit(tmp_path: Path) -> None:
 def test_old_entries_are_forgotten_and_their_numbers_are_not_used_again(
     store: SpendingStore, other: SpendingStore, clock: Clock
 ) -> None:
-    open_one, settled = reserved(store, entry()), reserved(store, entry("t2"))
-    store.settle(settled, used())
+    open_one, number = reserved(store, entry()), reserved(store, entry("t2"))
+    settled(store, number, used())
     clock.now += timedelta(days=62)
-    assert other.lost("t2", 0) == (used(), settled)
+    assert other.lost("t2", 0) == (used(), number)
     other.close()
     clock.now += timedelta(days=1)
     assert other.lost("t2", 0) == (Used(), 0)
     assert other.lost("t1", 0) == (as_reserved(entry()), open_one)
-    assert reserved(other, entry()) > settled
+    assert reserved(other, entry()) > number
 
 
 def test_a_store_that_stays_open_forgets_too(store: SpendingStore, clock: Clock) -> None:
@@ -245,68 +260,21 @@ def test_a_store_that_stays_open_forgets_too(store: SpendingStore, clock: Clock)
     assert store.lost("t1", 0) == (Used(), 0)
 
 
-# --- A file that cannot be used
+# --- Closed
 
 
-def broken(folder: Path, kind: str) -> str:
-    path = folder / FILE_NAME
-    path.parent.mkdir(exist_ok=True)
-    if kind == "text":
-        path.write_bytes(b"no database at all, but a longer text than that" * 100)
-        return f"The database {str(path)!r} is damaged, or no database at all (file is not a database): put a backup"
-    if kind == "folder":
-        path.mkdir()
-        return f"Cannot open {str(path)!r}: it is a directory, and a file is needed."
-    with closing(sqlite3.connect(path)) as database:
-        database.execute("CREATE TABLE theirs (a)")
-        if kind == "newer":
-            database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            database.execute("PRAGMA user_version = 2")
-    what = "is of another version of mendgraph" if kind == "newer" else "is no spending book of mendgraph"
-    return f"The file {str(path)!r} {what}: move it away, or set MENDGRAPH_DATA_DIR to another folder."
-
-
-@pytest.mark.parametrize("kind", ["text", "folder", "theirs", "newer"])
-@pytest.mark.parametrize("limit", ["max_tokens_per_day", "max_cost_usd_per_day"])
-def test_with_a_limit_of_the_day_nothing_is_sent(store: SpendingStore, tmp_path: Path, kind: str, limit: str) -> None:
-    reason = broken(tmp_path, kind)
-    cause = store.reserve(entry(), RunLimits(**{limit: 1_000_000}))
-    assert isinstance(cause, StopCause)
-    assert cause.reason is StopReason.STORE_FAILED
-    assert cause.message.startswith(f"The spending book, into which model calls are entered, cannot be used. {reason}")
-    assert cause.message.endswith(" No limit of the day can be held without it.")
-
-
-@pytest.mark.parametrize("kind", ["text", "folder", "theirs", "newer"])
-def test_without_one_calls_go_on_and_it_is_told_once(store: SpendingStore, tmp_path: Path, kind: str) -> None:
-    reason = broken(tmp_path, kind)
-    assert store.trouble() is None
-    assert store.newest() == 0
-    assert store.lost("t1", 3) == (Used(), 3)
-    assert store.reserve(entry(), NO_LIMIT) == 0
-    assert store.settle(0, used()) is None
-    told = store.trouble()
-    assert told is not None
-    assert reason in told.message
-    assert store.reserve(entry(), NO_LIMIT) == 0
-    assert store.trouble() is None
-
-
-def test_a_file_that_breaks_later_leaves_the_reservation(store: SpendingStore, tmp_path: Path) -> None:
-    number = reserved(store, entry())
-    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as database:
-        database.execute("ALTER TABLE entries RENAME COLUMN seconds TO took")
-    cause = store.settle(number, used())
-    assert cause is not None
-    assert cause.reason is StopReason.STORE_FAILED
-    assert rows(tmp_path, "SELECT input_tokens, settled_at FROM entries") == [(80, None)]
-
-
-def test_a_file_that_was_mended_is_used_again(store: SpendingStore, tmp_path: Path) -> None:
-    broken(tmp_path, "text")
-    assert store.reserve(entry(), NO_LIMIT) == 0
-    (tmp_path / FILE_NAME).unlink()
-    assert reserved(store, entry()) == 1
+def test_a_store_that_nobody_holds_any_more_leaves_no_handle(tmp_path: Path) -> None:
+    """Who builds a graph alone never closes it."""
+    before = len(os.listdir("/dev/fd"))
+    left = SpendingStore(str(tmp_path))
+    reserved(left, entry())
+    assert len(os.listdir("/dev/fd")) > before
+    connection = left._connection
+    del left
+    assert connection is not None
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        connection.execute("SELECT 1")
+    assert len(os.listdir("/dev/fd")) == before
 
 
 def test_a_closed_store_opens_again(store: SpendingStore) -> None:

@@ -174,7 +174,7 @@ def test_a_step_of_a_run_is_stored_in_three_transactions_and_little_of_it_twice(
     dumps = ScrubbingSerializer.dumps_typed
 
     def counting(self: ScrubbingSerializer, obj: Any) -> tuple[str, bytes]:
-        counted.update(["values"])
+        counted.update(["values"] * (obj is not None))  # None is where to begin, which the flush before may take along
         return dumps(self, obj)
 
     monkeypatch.setattr(ScrubbingSerializer, "dumps_typed", counting)

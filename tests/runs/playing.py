@@ -48,11 +48,15 @@ def play(scenario: Scenario, protocol: Protocol, folder: Path, base_url: str, pa
 
 
 def set_clock(patch: pytest.MonkeyPatch, seconds_per_call: float = 1.0) -> list[float]:
-    """Let each model call take this long on the run's clock, and waits for the next try no time; they are returned."""
+    """Let each model call take this long on the run's clock, and waits for the next try no time; they are returned.
+
+    They are the longest that may be drawn.
+    """
     waits: list[float] = []
     ticks = count(step=seconds_per_call)
     clock = SimpleNamespace(monotonic=lambda: next(ticks), sleep=waits.append)
     patch.setattr("nodes.call_model.driver.time", clock)
+    patch.setattr("graph.calling.random", SimpleNamespace(random=lambda: 1.0))
     patch.setattr("graph.stop_request.StopRequest.wait", lambda _, seconds: waits.append(seconds))
     return waits
 

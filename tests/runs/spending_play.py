@@ -13,7 +13,7 @@ from langgraph.types import Durability
 
 from graph.context import AgentContext
 from graph.run import Session
-from graph.spending_store import FILE_NAME
+from graph.spending_store import BEGINNING, FILE_NAME, TURN
 from nodes.call_model.estimates import MOST_TOKENS
 from nodes.call_model.model import Call
 from nodes.records import (
@@ -245,12 +245,12 @@ def total(paid: list[Paid], place: int) -> float:
 
 
 def book_of(data: Path, thread: str = "") -> list[JsonMap]:
-    """The entries of a thread in the spending book, or of all of them."""
+    """The calls of a thread in the spending book, or of all of them."""
     database = sqlite3.connect(data / FILE_NAME)
     database.row_factory = sqlite3.Row
     try:
-        rows = database.execute("SELECT * FROM entries WHERE thread LIKE ? ORDER BY number", (f"{thread}%",))
-        return [dict(row) for row in rows]
+        query = "SELECT * FROM entries WHERE thread LIKE ? AND purpose NOT IN (?, ?) ORDER BY number"
+        return [dict(row) for row in database.execute(query, (f"{thread}%", BEGINNING, TURN))]
     finally:
         database.close()
 

@@ -13,6 +13,7 @@ from tests.runs.playing import Played, run, set_clock
 FINE = Say("All is well.")
 FAILED = (OutcomeKind.SYSTEM_ERROR, StopReason.PROVIDER_FAILED)
 OVERFLOW = Status(400, {"error": {"message": "too long", "code": "context_length_exceeded"}})
+UNPAID: JsonMap = {"error": {"message": "You exceeded your current quota.", "code": "insufficient_quota"}}
 
 
 def asked(folder: Path, base_url: str, **more: object) -> Played:
@@ -33,29 +34,39 @@ def test_what_may_pass_is_tried_again(bad: Reply, tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize(
-    ("bad", "reason", "tries", "words"),
+    ("bad", "words", "diagnostics"),
     [
-        (Disconnect(0), StopReason.PROVIDER_FAILED, 3, "cannot be reached"),
-        (Disconnect(2), StopReason.PROVIDER_FAILED, 3, "broke off"),
-        (NoFinish("All is"), StopReason.PROVIDER_FAILED, 3, "broke off"),
-        (Status(503), StopReason.PROVIDER_FAILED, 3, "scripted status 503"),
-        (Status(429), StopReason.PROVIDER_FAILED, 3, "too many requests"),
-        (Status(401), StopReason.PROVIDER_FAILED, 1, "OPENAI_API_KEY"),
-        (Status(404), StopReason.PROVIDER_FAILED, 1, "--model"),
-        (Status(400), StopReason.PROVIDER_FAILED, 1, "refuses the request"),
-        (OVERFLOW, StopReason.CONTEXT_OVERFLOW, 1, "longer than the model's window"),
+        (Disconnect(0), "cannot be reached", "provider error: connection (3 tries)"),
+        (Disconnect(2), "broke off", "provider error: incomplete_stream (3 tries)"),
+        (NoFinish("All is"), "broke off", "provider error: incomplete_stream (3 tries)"),
+        (Status(503), "scripted status 503", "provider error: server_error (3 tries)"),
+        (Status(429), "too many requests", "provider error: rate_limited (3 tries)"),
+        (Status(429, UNPAID), "OPENAI_API_KEY", "provider error: authentication"),
+        (Status(401), "OPENAI_API_KEY", "provider error: authentication"),
+        (Status(404), "--model", "provider error: model_unavailable"),
+        (Status(400), "refuses the request", "provider error: bad_request"),
     ],
     ids=repr,
 )
 def test_what_does_not_pass_ends_the_run(
-    bad: Reply, reason: StopReason, tries: int, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bad: Reply, words: str, diagnostics: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_clock(monkeypatch)
     with ScriptedServer([bad] * 3) as server:
         outcome = asked(tmp_path, server.base_url).outcome
-    assert (outcome.kind, outcome.reason, len(server.requests)) == (OutcomeKind.SYSTEM_ERROR, reason, tries)
+    assert (outcome.kind, outcome.reason, outcome.diagnostics) == (*FAILED, (diagnostics,))
+    assert len(server.requests) == (3 if "3 tries" in diagnostics else 1)
     assert words in outcome.message
     assert "\n" not in outcome.message
+
+
+def test_a_conversation_that_is_too_long_and_can_be_made_no_shorter_ends_the_run(tmp_path: Path) -> None:
+    with ScriptedServer([OVERFLOW]) as server:
+        outcome = asked(tmp_path, server.base_url).outcome
+        said = f"The conversation is longer than the model's window at {server.base_url} (too long)."
+    assert (outcome.kind, outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.CONTEXT_OVERFLOW)
+    assert outcome.message.startswith("The endpoint refuses the conversation as too long, and nothing more can be left")
+    assert (outcome.diagnostics, len(server.requests)) == ((said,), 1)
 
 
 def test_an_endpoint_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

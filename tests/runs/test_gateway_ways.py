@@ -191,7 +191,7 @@ def traces(parts: list[JsonMap], folder: Path) -> Trace:
     return [
         (
             part["name"],
-            json.loads(json.dumps(part["payload"]).replace(str(folder), ".")),
+            without_times(json.loads(json.dumps(part["payload"]).replace(str(folder), "."))),
             part["run_id"],
             part["step_id"],
         )
@@ -247,6 +247,7 @@ def test_the_way_of_one_call_is_traced_in_spec_5s_order(root: Path) -> None:
         build_graph(model=model), {"messages": [HumanMessage("Do it.")]}, None, AgentContext(workspace=str(root))
     )
     assert list(names(traces(parts, root))) == [
+        "model.usage",
         "tool.resolve.start",
         "tool.resolve.ok",
         "args.parse.start",
@@ -259,10 +260,12 @@ def test_the_way_of_one_call_is_traced_in_spec_5s_order(root: Path) -> None:
         "guard.output.start",
         "guard.output.ok",
         "cache.store",
+        "model.usage",
     ]
 
 
 def test_what_guard_denied_never_reaches_the_engine(root: Path) -> None:
     events = played(root, reads(".env"), DONE)
     assert codes(events) == ["permission_denied"]
-    assert [event for event in events if isinstance(event, Traced | ToolStarted)] == []
+    assert [event for event in events if isinstance(event, ToolStarted)] == []
+    assert {event.name for event in events if isinstance(event, Traced)} == {"model.usage"}

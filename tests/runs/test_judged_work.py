@@ -62,7 +62,7 @@ def test_in_the_block_form_an_edit_is_judged_before_it_is_written(form: EditForm
     said: list[Any] = [HumanMessage("Look."), HumanMessage("tool_result({})", name=RESULT_MESSAGE_NAME)]
     state = ExecuteToolsSlice(items=items, messages=said, profile=Profile(edit_form=form), spending=Spending())
     state["context"] = AgentContext(workspace=str(root), evidence=False)
-    found = gateway()._tool_context(state, "t", TraceSink())
+    found = gateway()._tool_context(state, "t", TraceSink(), None)
     assert (found.gated, found.task, found.checks) == (gated, "Look.", None)
 
 

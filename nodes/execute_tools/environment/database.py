@@ -18,7 +18,7 @@ APPLICATION_ID: Final = int.from_bytes(b"mend")
 FORMAT: Final = 1
 """Which tables there are and what a stored value means; raised with every change of either."""
 
-FINGERPRINT: Final = "c8d06d019a2deb17"
+FINGERPRINT: Final = "ca1c71b727c1b5d2"
 """What of the tables and of all stored types belongs to this format; `tests/graph/test_state.py` compares it."""
 
 PAGE_BYTES: Final = 8_192

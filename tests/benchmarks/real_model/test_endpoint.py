@@ -13,8 +13,10 @@ from benchmarks.real_model.endpoint import EmbeddedServer, MeasuredEndpoint
 from benchmarks.real_model.measured_run import Limits, MeasuredRun
 from benchmarks.real_model.record import CallRecord
 from benchmarks.real_model.reply_cache import ReplyCache
+from nodes.call_model.client import OpenAIModel
 from nodes.call_model.endpoint import Endpoint
-from nodes.call_model.failures import describe_failure
+from nodes.call_model.model import Call
+from nodes.call_model.prompt import Prompt
 from nodes.records import JsonMap, ProviderErrorKind, ProviderFailure
 from tests.doubles.scripted_server import Calls, Chunked, Disconnect, Reply, Say, ScriptedServer, Status
 
@@ -129,13 +131,19 @@ def test_the_call_beyond_the_limit_is_refused_for_good() -> None:
     assert (len(server.requests), run.refused, other.refused) == (3, "limit_calls", "")
 
 
-def test_the_openai_client_takes_the_refusal_for_what_it_is() -> None:
+def test_clients_take_the_refusal_for_what_it_is() -> None:
     with listening() as (endpoint, server):
         _, url = endpoint.open_run(Limits(calls=0), greedy=True)
-        with openai.OpenAI(base_url=url, api_key="k", max_retries=2) as client, pytest.raises(openai.OpenAIError) as no:
+        with openai.OpenAI(base_url=url, api_key="k", max_retries=2) as client, pytest.raises(openai.RateLimitError):
             client.chat.completions.create(model="m", messages=[{"role": "user", "content": "a"}])
-    failure = describe_failure(no.value, Endpoint(model="m", base_url=url))
-    assert (failure.kind, server.requests) == (ProviderErrorKind.RATE_LIMITED, [])
+        ours = OpenAIModel(Endpoint(model="m", base_url=url))
+        failure = ours.complete(
+            Call(prompt=Prompt(messages=({"role": "user", "content": "a"},)), max_output_tokens=9, timeout_s=5.0), print
+        )
+        ours.close()
+    said = "refuses the key: check OPENAI_API_KEY (the task's limit_calls is reached: no further call is answered)"
+    assert failure == ProviderFailure(kind=ProviderErrorKind.AUTHENTICATION, message=f"{url} {said}.")
+    assert server.requests == []
 
 
 def test_a_reply_is_computed_once_and_its_costs_are_counted_again(tmp_path: Path) -> None:

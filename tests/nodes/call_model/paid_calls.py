@@ -10,6 +10,7 @@ from nodes.call_model.effects import (
     Count,
     Counted,
     Effect,
+    Lost,
     Reserve,
     Send,
     Sent,
@@ -52,14 +53,15 @@ def failed(kind: Kind, retry_after_s: float | None = None, received: int = 0) ->
 
 
 BUSY, DOWN, NO_KEY = failed(Kind.RATE_LIMITED), failed(Kind.SERVER_ERROR), failed(Kind.AUTHENTICATION)
-OPEN = failed(Kind.CONNECTION, retry_after_s=20.0)
+OPEN = failed(Kind.CONNECTION, retry_after_s=20.0).model_copy(update={"sent": False})
 
 
 class Endpoint:
     """Plays the other side of the script: answers calls with `results`, each after two seconds, and keeps the book.
 
     `unreachable` are the models that cannot be connected; `refusals` are what the book says to entries, by number;
-    `stop` is said to the effect of the number `stop_at`, from 0. Entries are numbered from 11.
+    `lost` is what it says to counters that do not hold it; `stop` is said to the effect of the number `stop_at`, from
+    0. Entries are numbered from 11.
     """
 
     def __init__(
@@ -68,13 +70,14 @@ class Endpoint:
         *,
         unreachable: Mapping[str | None, ProviderFailure] | None = None,
         refusals: Mapping[int, StopCause] | None = None,
+        lost: Lost | None = None,
         counted: int | None = None,
         stop_at: int = -1,
         stop: Stopped | None = None,
     ) -> None:
         self.effects: list[Effect] = []
         self.unreachable, self.refusals = unreachable or {}, refusals or {}
-        self.results, self.counted = iter(results), counted
+        self.results, self.counted, self.lost = iter(results), counted, lost
         self.stop_at, self.stop = stop_at, stop
         self.entries = 10
 
@@ -98,6 +101,8 @@ class Endpoint:
             answer = self.unreachable.get(effect.model)
         elif isinstance(effect, Count):
             answer = Counted(tokens=self.counted)
+        elif isinstance(effect, Reserve) and self.lost is not None and effect.after < self.lost.number:
+            answer = self.lost
         elif isinstance(effect, Reserve):
             self.entries += 1
             answer = self.refusals.get(self.entries, Booked(number=self.entries))
@@ -142,8 +147,13 @@ def told(what: Used, model: str = "ours", purpose: str = "reply") -> Tell:
     return Tell(name="model.usage", payload={"purpose": purpose, "model": model, **what.model_dump(exclude={"calls"})})
 
 
+def fallen_back(failure: ProviderFailure, model: str, following: str) -> Tell:
+    payload = {"model": model, "following": following, "reason": failure.message}
+    return Tell(name="model.fallback", payload=payload)
+
+
 def sending(most: int = 2_048, timeout_s: float = 300.0, *, quiet: bool = False) -> Send:
-    return Send(call=Call(prompt=PROMPT, max_output_tokens=most, timeout_s=timeout_s), quiet=quiet)
+    return Send(call=Call(prompt=PROMPT, max_output_tokens=most, timeout_s=timeout_s, quiet=quiet))
 
 
 def gave_up(failure: ProviderFailure, diagnostics: str) -> StopCause:

@@ -1,5 +1,6 @@
 import json
 from collections.abc import Sequence
+from itertools import count
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -109,6 +110,7 @@ def test_where_clearing_is_not_enough_the_model_sums_up_the_beginning(protocol: 
         == done.window.head
         == (
             "The beginning of this conversation is not shown any more, to save room.\n\n"
+            "From an automatic summary of what was before, not the person's words:\n"
             "Done so far:\n- read a.py\nLeft to do:\n- mend it\n\n"
             "Changed files: a.py\n\n"
             "The plan:\n[ ] Mend\n\n"
@@ -141,6 +143,27 @@ def test_a_last_exchange_above_the_aim_still_goes_on_with_a_summary() -> None:
     assert AIM < tokens(history[-2:]) < MOST - RULES.summary_tokens
     done = settled(look(history), GOOD)
     assert isinstance(done, Compacted)
+    assert done.kind is CompactionKind.SUMMARISED
+    assert shown(history, done.window)[1:] == history[-2:]
+
+
+@pytest.mark.parametrize(("left", "asked"), [(900, 800), (800, 800), (799, 799), (200, 200), (199, None)])
+def test_a_summary_may_have_what_a_tight_window_leaves_to_it(left: int, asked: int | None) -> None:
+    """Without one the model would learn of what it has done only that it is not shown."""
+    history = with_ids([*talk(20), *exchange(Protocol.NATIVE, read(3 * 7_000))])
+    slid = look(history, Window(useless_summaries=RULES.most_useless))
+    assert isinstance(slid, Compacted)
+    most = slid.tokens_after - 900 + left
+    window_tokens = next(size for size in count(most) if int(size * RULES.trigger) == most + 900 + 2_048)
+    verdict = look(history, budget=BUDGET._replace(window_tokens=window_tokens))
+    if asked is None:
+        assert isinstance(verdict, Compacted)
+        assert verdict.kind is CompactionKind.SLID
+        return
+    assert isinstance(verdict, NeedsSummary)
+    assert verdict.max_output_tokens == asked
+    assert verdict.messages[1]["content"].endswith(f" {asked // 2} words at most.")
+    done = verdict.conclude(GOOD)
     assert done.kind is CompactionKind.SUMMARISED
     assert shown(history, done.window)[1:] == history[-2:]
 

@@ -14,7 +14,6 @@ from nodes.call_model.effects import (
     Count,
     Counted,
     Effect,
-    Lose,
     Lost,
     Reserve,
     Send,
@@ -34,7 +33,6 @@ ENTRY = Entry(thread="t", model="m", purpose="reply", input_tokens=1, output_tok
 EFFECTS: list[Effect] = [
     Connect(model="m", base_url=None),
     Count(prompt=PROMPT),
-    Lose(thread="t", after=3),
     Reserve(entry=ENTRY),
     Settle(number=3, used=Used()),
     Send(call=Call(prompt=PROMPT, max_output_tokens=16, timeout_s=1.0)),

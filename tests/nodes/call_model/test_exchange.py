@@ -6,7 +6,7 @@ from hypothesis import given, strategies as st
 from langchain_core.messages import HumanMessage
 
 from nodes.call_model.budget import APILimits, APIUsageStats
-from nodes.call_model.effects import Answer, Booked, Connect, Effect, Lose, Lost, Reserve, Send, Sent, Stopped, Wait
+from nodes.call_model.effects import Answer, Booked, Connect, Effect, Reserve, Send, Sent, Stopped, Wait
 from nodes.call_model.estimates import Gauge, estimate_tokens
 from nodes.call_model.exchange import CallModelState, CallSettings, exchange
 from nodes.call_model.fallbacks import ModelChoice
@@ -15,7 +15,6 @@ from nodes.call_model.model import Call
 from nodes.call_model.paid_call import Purse
 from nodes.call_model.prompt import build_prompt
 from nodes.call_model.retry import TRANSIENT
-from nodes.call_model.spending_book import Used
 from nodes.records import (
     Correction,
     EditForm,
@@ -77,8 +76,6 @@ def play(
             answer = unreachable
         elif isinstance(effect, Send):
             answer = Sent(result=next(answers), seconds=2.0)
-        elif isinstance(effect, Lose):
-            answer = Lost(used=Used(), number=0)
         elif isinstance(effect, Reserve):
             answer = Booked(number=0)
 
@@ -360,3 +357,11 @@ def test_no_course_of_events_passes_the_budget(results: list[Result], settings: 
         assert send.call.max_output_tokens <= limits.api.max_output_tokens_per_session
     charged = 2.0 * len(sends) + sum(effect.seconds for effect in effects if isinstance(effect, Wait))
     assert update.get("spending", Spending()).seconds == pytest.approx(charged)
+
+
+def test_an_account_is_what_comes_after_the_thoughts() -> None:
+    limits = RunLimits(api=APILimits(99, 3, 99_000, 99_000), wrap_up=True)
+    reply = ModelReply(text="<think>\nI must not say that.\n</think>\nOne line is mended.")
+    spending = Spending(usage=APIUsageStats(2, 0, 0, 2))
+    _, update = play([reply], settings_of(limits=limits), state(spending=spending))
+    assert update["stop"].account == "One line is mended."

@@ -1,4 +1,5 @@
 import json
+import ssl
 from typing import Any
 
 import httpx2
@@ -16,6 +17,7 @@ from nodes.call_model.failures import (
     TotalTimeoutError,
     describe_failure,
 )
+from nodes.call_model.retry import TRANSIENT
 from nodes.records import ProviderErrorKind, ProviderFailure
 
 URL = "http://llm.test/v1"
@@ -97,6 +99,85 @@ def error(message: str, code: str | None = None) -> dict[str, Any]:
 )
 def test_each_error_has_its_kind_and_says_what_to_do(raised: Exception, kind: str, message: str) -> None:
     assert describe_failure(raised, ENDPOINT) == ProviderFailure(kind=ProviderErrorKind(kind), message=message)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).",
+        "input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000, decrease input length",
+        "Input is too long for requested model.",
+        "This model's maximum prompt length is 131072 but the request contains 537812 tokens.",
+        "prompt token count of 65000 exceeds the limit of 64000",
+        "`inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000 `inputs` tokens and 20 `max_new_tokens`",
+        "`inputs` must have less than 1024 tokens. Given: 5000",
+        "Range of input length should be [1, 30720]",
+        "too many tokens: size limit exceeded by 100 tokens. The limit for this model is 128000 tokens.",
+        "Too many input tokens. Max input tokens: 8192, request input token count: 9000",
+        "The decoder prompt (length 9001) is longer than the maximum model length of 8192.",
+        "Your request exceeded model token limit: 262144 (requested: 300000)",
+        "Prompt exceeds max length",
+        "prompt is too long: 212345 tokens > 200000 maximum",
+        "'max_tokens' is too large: 2000. This model's maximum context length is 4096 tokens (2000 > 4096 - 2104).",
+    ],
+)
+def test_each_way_to_say_that_a_prompt_is_too_long(said: str) -> None:
+    assert describe_failure(status(400, error(said)), ENDPOINT).kind is ProviderErrorKind.CONTEXT_OVERFLOW
+
+
+def test_an_overflow_that_is_told_by_its_code_alone() -> None:
+    raised = status(400, error("too big", "model_max_prompt_tokens_exceeded"))
+    assert describe_failure(raised, ENDPOINT).kind is ProviderErrorKind.CONTEXT_OVERFLOW
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "kind"),
+    [
+        (400, "max_tokens: 2048 > 1024, which is the maximum allowed number of output tokens for m", "bad_request"),
+        (400, "max_tokens is too large: 100000. This model supports at most 16384 completion tokens.", "bad_request"),
+        (400, "`max_new_tokens` must be strictly positive", "bad_request"),
+        (400, "Unrecognized request argument supplied: context_size", "bad_request"),
+        (400, "Request exceeds the maximum number of tokens per minute", "bad_request"),
+        (413, "Request too large for model on tokens per minute (TPM): Limit 6000, Requested 8000", "bad_request"),
+        (429, "Too many tokens, please wait before trying again.", "rate_limited"),
+        (429, "input token count exceeds the limit of 6000 tokens per minute", "rate_limited"),
+    ],
+)
+def test_what_speaks_of_tokens_and_is_no_overflow(code: int, said: str, kind: str) -> None:
+    assert describe_failure(status(code, error(said)), ENDPOINT).kind is ProviderErrorKind(kind)
+
+
+def broken_by(cause: BaseException) -> BrokenConnectionError:
+    """A connection that broke for this reason, as it is raised."""
+    broken = BrokenConnectionError()
+    broken.__cause__ = httpx2.ConnectError(str(cause))
+    broken.__cause__.__cause__ = cause
+    return broken
+
+
+def test_a_broken_connection_says_why() -> None:
+    message = f"{URL} cannot be reached (the TLS handshake failed). Is the address right and the server running?"
+    failure = describe_failure(broken_by(ssl.SSLError(1, "[SSL] secret words")), ENDPOINT)
+    assert failure == ProviderFailure(kind=ProviderErrorKind.CONNECTION, message=message)
+
+
+def test_a_proxy_on_the_way_is_told_of() -> None:
+    told = "the connection is refused; the way there leads through a proxy of the environment"
+    message = f"{URL} cannot be reached ({told}). Is the address right and the server running?"
+    assert describe_failure(broken_by(ConnectionRefusedError()), ENDPOINT, proxied=True).message == message
+
+
+def test_a_certificate_that_is_refused_is_refused_the_next_time_too() -> None:
+    failure = describe_failure(broken_by(ssl.SSLCertVerificationError(1, "x")), ENDPOINT)
+    told = "its TLS certificate is refused: it is not to be trusted"
+    message = f"{URL} cannot be trusted ({told}). Is the address right? SSL_CERT_FILE names authorities."
+    assert failure == ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message=message)
+    assert failure.kind not in TRANSIENT
+
+
+def test_a_header_that_was_not_sent_is_not_quoted() -> None:
+    failure = describe_failure(httpx2.LocalProtocolError("Illegal header value b'hunter2'"), ENDPOINT)
+    assert "hunter2" not in failure.message
 
 
 @pytest.mark.parametrize(

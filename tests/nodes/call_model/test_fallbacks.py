@@ -70,6 +70,14 @@ HOW = "write `model`, `local` or `model @ https://host/v1`."
             1,
             "Fallback model 1 has no address after the @: write `model @ https://host/v1`.",
         ),
+        *(
+            (
+                ["n", f"x @ https://{login}@llm.example/v1"],
+                2,
+                "Fallback model 2 may hold no user name or password: put the key into MENDGRAPH_API_KEY_LLM_EXAMPLE.",
+            )
+            for login in ("user:hunter2", "hunter2", ":hunter2", "", "a@b:hunter2")
+        ),
         (
             [f"local @ {URL}"],
             1,

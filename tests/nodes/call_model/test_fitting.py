@@ -100,7 +100,7 @@ class Endpoint:
     def asked(self) -> int:
         """How often the model was asked for a summary."""
         sends = [effect for effect in self.effects if isinstance(effect, Send)]
-        assert all(send.quiet and send.call.prompt.messages[0]["content"] == SUMMARY_SYSTEM for send in sends)
+        assert all(send.call.quiet and send.call.prompt.messages[0]["content"] == SUMMARY_SYSTEM for send in sends)
         return len(sends)
 
     @property
@@ -199,6 +199,13 @@ def test_a_summary_that_the_budget_does_not_allow_is_not_asked_for() -> None:
         talk(TALKS), 20_000, limits=LIMITS.model_copy(update={"api": APILimits(100, 10, 300, 9_999)})
     )
     assert (endpoint.asked, endpoint.compactions, fitted.spending) == (0, ["slid"], Spending())
+
+
+def test_a_summary_is_what_comes_after_the_thoughts() -> None:
+    thought = '<think>\nI plan {"done": ...} first.\n</think>\n'
+    endpoint = Endpoint(GOOD.model_copy(update={"text": thought + SUMMARY}))
+    fitted, plain = endpoint.play(talk(TALKS), 20_000), Endpoint().play(talk(TALKS), 20_000)
+    assert (endpoint.compactions, fitted.window) == (["summarised"], plain.window)
 
 
 @pytest.mark.parametrize(("useless", "at"), [(RULES.most_useless, "elsewhere"), (0, TALKS[-1].id)])

@@ -53,7 +53,8 @@ class Model:
         self.result = result
 
     def complete(self, call: Call, on_text: Callable[[str], None]) -> Any:
-        assert call is CALL
+        assert call.model_copy(update={"scrub": None}) == CALL
+        assert call.scrub is Stream
         for piece in ("ab", "cd"):
             on_text(piece)
         if isinstance(self.result, BaseException):
@@ -116,6 +117,7 @@ def test_an_open_circuit_asks_nobody(ask: Ask) -> None:
         kind=ProviderErrorKind.CONNECTION,
         message="The endpoint failed too often in a row, so it is left alone for 13 s.",
         retry_after_s=12.3,
+        sent=False,
     )
     assert breaker.told == ["admit"]
 

@@ -224,7 +224,7 @@ def test_a_limit_on_cost_sends_nothing_to_a_model_without_a_price() -> None:
 
 def test_only_the_last_call_may_use_what_is_held_back() -> None:
     limits, spending = RunLimits(wrap_up=True), spent(9)
-    message = "Limit 'max_calls_per_turn' exceeded: 9/9, as the rest of it is kept for the account of the run."
+    message = "Limit 'max_calls_per_turn' reached: 9/10, the last of them is kept for the account of the run."
     assert exhausted_limit(spending, limits) is None
     assert reserve(spending, limits, 1, None) == stopped(StopReason.MAX_CALLS_PER_TURN, message)
     assert reserve(spending, limits, 1, None, wrapping_up=True) == leave(1)

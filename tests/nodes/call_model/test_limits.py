@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from nodes.call_model.budget import APILimits
-from nodes.call_model.limits import RunLimits, less_wrap_up, unknown_price
+from nodes.call_model.limits import RunLimits, kept_for_account, less_wrap_up, unknown_price
 from nodes.call_model.prices import FREE, Price
 from nodes.records import StopCause, StopReason
 
@@ -54,3 +54,32 @@ def test_the_last_call_is_held_back_from_every_limit_that_is_large_enough(
 def test_what_costs_nothing_is_not_held_back(most: float) -> None:
     for price in (FREE, None):
         assert less_wrap_up(RunLimits(max_cost_usd=most), price).max_cost_usd == most
+
+
+@pytest.mark.parametrize(
+    ("exceeded", "reached"),
+    [
+        ("'max_calls_per_turn' exceeded: 9/9", "'max_calls_per_turn' reached: 9/10, the last of them"),
+        ("'max_calls_per_session' exceeded: 99/99", "'max_calls_per_session' reached: 99/100, the last of them"),
+        (
+            "'max_input_tokens_per_session' exceeded: 98500/98000",
+            "'max_input_tokens_per_session' reached: 98500/100000, the rest",
+        ),
+        (
+            "'max_output_tokens_per_turn' exceeded: 3600/3600",
+            "'max_output_tokens_per_turn' reached: 3600/4000, the rest",
+        ),
+        ("'max_cost_usd' exceeded: 0.91/0.9", "'max_cost_usd' reached: 0.91/1.0, the rest"),
+        ("'max_cost_usd' exceeded: 1e-05/9e-06", "'max_cost_usd' reached: 1e-05/1.0, the rest"),
+    ],
+)
+def test_a_limit_is_named_with_the_number_that_the_user_set(exceeded: str, reached: str) -> None:
+    limits = RunLimits(api=APILimits(100, 10, 100_000, 50_000), max_output_tokens_per_turn=4_000, max_cost_usd=1.0)
+    cause = StopCause(reason=StopReason.MAX_COST, message=f"Limit {exceeded}")
+    message = f"Limit {reached} is kept for the account of the run."
+    assert kept_for_account(cause, limits) == StopCause(reason=StopReason.MAX_COST, message=message)
+
+
+def test_other_words_for_a_limit_stay() -> None:
+    cause = StopCause(reason=StopReason.MAX_COST, message="Limit 'max_cost_usd' cannot be held: 2 calls.")
+    assert kept_for_account(cause, RunLimits(max_cost_usd=1.0)) == cause

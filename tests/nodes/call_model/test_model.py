@@ -32,7 +32,7 @@ def test_anything_that_answers_calls_is_a_model() -> None:
 
 
 def test_a_call_is_complete_and_cannot_be_changed() -> None:
-    assert CALL.seed is None
+    assert (CALL.seed, CALL.quiet, CALL.scrub) == (None, False, None)
     with pytest.raises(ValidationError, match="max_output_tokens"):
         Call.model_validate({"prompt": CALL.prompt, "timeout_s": 1.0})
     with pytest.raises(ValidationError, match="frozen"):

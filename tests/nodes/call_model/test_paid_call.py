@@ -1,30 +1,16 @@
 import pytest
 
 from nodes.call_model.budget import APILimits
-from nodes.call_model.effects import (
-    Connect,
-    Reserve,
-    Send,
-    Settle,
-    Stopped,
-    Tell,
-    Wait,
-)
+from nodes.call_model.effects import Connect, Lost, Reserve, Send, Settle, Stopped, Tell, Wait
 from nodes.call_model.estimates import MOST_TOKENS, TOKENS_PER_MESSAGE, Gauge
 from nodes.call_model.fallbacks import ModelChoice
 from nodes.call_model.ledger import RunLimits, Spending
 from nodes.call_model.model import Call
 from nodes.call_model.paid_call import Paid, Request, stopped
-from nodes.call_model.prices import Price, cost_of, most_cost
+from nodes.call_model.prices import FREE, Price, cost_of, most_cost
 from nodes.call_model.retry import MOST_WAITED_S
 from nodes.call_model.spending_book import Used
-from nodes.records import (
-    ModelReply,
-    ProviderErrorKind as Kind,
-    RawCall,
-    StopCause,
-    StopReason,
-)
+from nodes.records import ModelReply, ProviderErrorKind as Kind, RawCall, StopCause, StopReason
 from tests.nodes.call_model.paid_calls import (
     BUSY,
     CHEAP,
@@ -45,6 +31,7 @@ from tests.nodes.call_model.paid_calls import (
     Result,
     entry,
     failed,
+    fallen_back,
     gave_up,
     paid,
     purse,
@@ -83,7 +70,7 @@ def test_a_retry_is_reserved_and_settled_for_itself() -> None:
         Settle(number=11, used=FREE_TRY),
         told(FREE_TRY),
         Wait(seconds=0.375, reason="rate_limited!"),
-        Reserve(entry=entry()),
+        Reserve(entry=entry(), after=11),
         sending(),
         Settle(number=12, used=what),
         told(what),
@@ -97,8 +84,8 @@ def test_a_request_says_what_it_is_for_and_how_it_is_sent() -> None:
     endpoint.play(given, Spending(), purse(chosen, timeout_s=40.0, idle_timeout_s=9.0))
     assert endpoint.of(Connect) == [Connect(model="m", base_url="http://h/v1", key_variable="KEY")]
     assert endpoint.of(Reserve)[0].entry == entry("m", most=90).model_copy(update={"purpose": "summary"})
-    call = Call(prompt=PROMPT, max_output_tokens=90, timeout_s=40.0, idle_timeout_s=9.0, seed=7)
-    assert endpoint.of(Send) == [Send(call=call, quiet=True)]
+    call = Call(prompt=PROMPT, max_output_tokens=90, timeout_s=40.0, idle_timeout_s=9.0, seed=7, quiet=True)
+    assert endpoint.of(Send) == [Send(call=call)]
     assert endpoint.of(Tell) == [told(used(70, 3), "m at h", "summary")]
 
 
@@ -133,7 +120,8 @@ def test_what_does_not_fit_is_not_even_connected() -> None:
 def test_fallbacks_are_asked_in_order_once_the_tries_are_used_up() -> None:
     endpoint = Endpoint([DOWN, DOWN, BUSY, BUSY, REPLY])
     result = paid(endpoint, purse(OURS, OTHER, THIRD, retries=1))
-    assert endpoint.course == "crsetwrset" + "crsetwrset" + "crset"
+    assert endpoint.course == "crsetwrset" + "t" + "crsetwrset" + "t" + "crset"
+    assert endpoint.of(Tell)[2::3] == [fallen_back(DOWN, "ours", "other"), fallen_back(BUSY, "other", "third")]
     assert [each.model for each in endpoint.of(Connect)] == ["ours", "other", "third"]
     assert [each.entry.model for each in endpoint.of(Reserve)] == ["ours", "ours", "other", "other", "third"]
     assert (result.reply, result.spending.usage.total_calls, result.spending.booked) == (REPLY, 5, 15)
@@ -143,7 +131,7 @@ def test_fallbacks_are_asked_in_order_once_the_tries_are_used_up() -> None:
 def test_a_model_that_cannot_be_used_is_not_tried_again_but_another_is(kind: Kind) -> None:
     endpoint = Endpoint([failed(kind), REPLY])
     assert paid(endpoint, purse(OURS, OTHER)).reply == REPLY
-    assert endpoint.course == "crsetcrset"
+    assert endpoint.course == "crset" + "t" + "crset"
 
 
 @pytest.mark.parametrize("kind", [Kind.BAD_REQUEST, Kind.CONTEXT_OVERFLOW])
@@ -178,8 +166,9 @@ def test_a_model_alone_is_not_named(retries: int, tries: str) -> None:
 
 def test_an_open_circuit_is_waited_for_only_where_nobody_else_is_left() -> None:
     endpoint = Endpoint([OPEN, OPEN, REPLY])
-    assert paid(endpoint, purse(OURS, OTHER)).reply == REPLY
-    assert endpoint.course == "crset" + "crsetwrset"
+    result = paid(endpoint, purse(OURS, OTHER))
+    assert (result.reply, result.spending.usage.total_calls) == (REPLY, 1)
+    assert endpoint.course == "crset" + "t" + "crsetwrset"
     assert endpoint.of(Wait) == [Wait(seconds=20.0, reason="connection!")]
 
 
@@ -187,14 +176,15 @@ def test_an_open_circuit_is_waited_for_only_where_nobody_else_is_left() -> None:
 def test_a_model_that_cannot_be_connected_costs_nothing_and_the_next_is_asked(kind: Kind) -> None:
     endpoint = Endpoint([REPLY], unreachable={"ours": failed(kind)})
     result = paid(endpoint, purse(OURS, OTHER))
-    assert (endpoint.course, result.reply, result.spending.usage.total_calls) == ("ccrset", REPLY, 1)
+    assert (endpoint.course, result.reply, result.spending.usage.total_calls) == ("c" + "t" + "crset", REPLY, 1)
+    assert endpoint.of(Tell)[0] == fallen_back(failed(kind), "ours", "other")
 
 
 def test_where_none_can_be_connected_the_last_failure_is_told() -> None:
     endpoint = Endpoint(unreachable={"ours": NO_KEY, "other": failed(Kind.MODEL_UNAVAILABLE)})
     result = paid(endpoint, purse(OURS, OTHER))
     told = gave_up(failed(Kind.MODEL_UNAVAILABLE), "ours: authentication; other: model unavailable")
-    assert (endpoint.course, result) == ("cc", Paid(Spending(), stop=told))
+    assert (endpoint.course, result) == ("ctc", Paid(Spending(), stop=told))
 
 
 # --- Waiting
@@ -244,6 +234,27 @@ def test_a_limit_of_the_day_sends_nothing_and_is_told(refused: int, course: str,
 @pytest.mark.parametrize(("number", "booked"), [(11, 11), (30, 30)])
 def test_the_counters_know_the_last_entry_that_they_hold(number: int, booked: int) -> None:
     assert paid(Endpoint([REPLY]), purse(), Spending(booked=30 if number == 30 else 5)).spending.booked == booked
+
+
+@pytest.mark.parametrize("counted", [None, 200])
+def test_what_was_lost_is_charged_once_before_anything_is_sent(counted: int | None) -> None:
+    """With a process that was killed: the book holds two calls that the counters do not."""
+    gone = Used(calls=2, input_tokens=40, output_tokens=5, cached_tokens=4, cost_usd=0.25, seconds=3.0)
+    endpoint = Endpoint([BUSY, REPLY], lost=Lost(gone, 10), counted=counted)
+    spending = paid(endpoint, purse(counts=True, price_of=lambda _: FREE), spent(1, 60, 5, booked=8)).spending
+    assert endpoint.course == "cn" + "r" + "rsetw" + "rset"
+    assert [each.after for each in endpoint.of(Reserve)] == [8, 10, 11]
+    assert spending == spent(
+        5, 170, 13, seconds=3.0 + 2 * SECONDS + 0.375, cached_tokens=4, cost_usd=0.25, gauge=GAUGE, booked=12
+    )
+
+
+def test_what_was_lost_counts_against_the_limits() -> None:
+    endpoint = Endpoint(lost=Lost(Used(calls=2, input_tokens=40, output_tokens=5), 10))
+    result = paid(endpoint, purse(limits=RunLimits(api=APILimits(max_calls_per_session=3))), spent(1, booked=8))
+    assert (endpoint.course, result.spending.usage.total_calls, result.spending.booked) == ("cr", 3, 10)
+    assert result.stop is not None
+    assert result.stop.reason is StopReason.MAX_CALLS_PER_SESSION
 
 
 def test_without_a_book_nothing_is_numbered() -> None:
@@ -371,7 +382,7 @@ def test_a_limit_on_cost_lets_a_dear_fallback_say_less() -> None:
 def test_a_limit_on_cost_sends_nothing_to_a_fallback_without_a_price() -> None:
     endpoint = Endpoint([DOWN])
     result = paid(endpoint, purse(OURS, THIRD, retries=0, limits=RunLimits(max_cost_usd=1.0), price_of=price_of))
-    assert endpoint.course == "crset"
+    assert endpoint.course == "crset" + "t"
     assert result.stop is not None
     assert result.stop.reason is StopReason.MAX_COST
 

@@ -98,23 +98,39 @@ def test_the_users_own_prices_replace_those_of_the_same_name() -> None:
         ),
         (
             "[a]\nx = { input = -1, output = 1 }",
-            "'x' in [a] has input = -1, and a price is a number of USD, 0 or more",
+            "'x' in [a] has input = -1, and a price is a number of USD, from 0 to 1,000,000,000",
         ),
         (
             '[a]\nx = { input = 1, output = "1" }',
-            "'x' in [a] has output = '1', and a price is a number of USD, 0 or more",
+            "'x' in [a] has output = '1', and a price is a number of USD, from 0 to 1,000,000,000",
         ),
         (
             "[a]\nx = { input = 1, output = inf }",
-            "'x' in [a] has output = inf, and a price is a number of USD, 0 or more",
+            "'x' in [a] has output = inf, and a price is a number of USD, from 0 to 1,000,000,000",
         ),
         (
             "[a]\nx = { input = 1, output = 1, cached_input = nan }",
-            "'x' in [a] has cached_input = nan, and a price is a number of USD, 0 or more",
+            "'x' in [a] has cached_input = nan, and a price is a number of USD, from 0 to 1,000,000,000",
         ),
         (
             "[a]\nx = { input = true, output = 1 }",
-            "'x' in [a] has input = True, and a price is a number of USD, 0 or more",
+            "'x' in [a] has input = True, and a price is a number of USD, from 0 to 1,000,000,000",
+        ),
+        ("x = " + "[" * 100_000, "its brackets are nested too deeply"),
+        ("x = " + "[" * 5_000 + "]" * 5_000, "its brackets are nested too deeply"),
+        (f"x = {'9' * 5_000}", "it holds a number that is too long"),
+        *(
+            (
+                f"[a]\nx = {{ input = {value}, output = 1 }}",
+                f"'x' in [a] has input = {named}, and a price is a number of USD, from 0 to 1,000,000,000",
+            )
+            for value, named in (
+                ("1" + "0" * 400, "a number with many digits"),
+                ("0x" + "f" * 5_000, "a number with many digits"),
+                ("1e308", "1e+308"),
+                ("[0x" + "f" * 5_000 + "]", "a list"),
+                (f"'{'9' * 60}'", f"'{'9' * 40}'..."),
+            )
         ),
         (
             "[a]\nx = { input = 1, output = 1 }\n[b]\nx = { input = 2, output = 1 }",
@@ -129,6 +145,10 @@ def test_the_users_own_prices_replace_those_of_the_same_name() -> None:
 def test_a_broken_list_says_what_is_wrong(text: str, problem: str) -> None:
     message = f"The price list prices.toml cannot be used: {problem}. Mend it, or move it away."
     assert parse_prices(text, "prices.toml") == ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+
+
+def test_the_highest_price_is_a_price() -> None:
+    assert find_price(parsed("[a]\nx = { input = 1_000_000_000, output = 1e9 }"), "x") == Price(input=1e9, output=1e9)
 
 
 @given(st.text(max_size=60))

@@ -5,7 +5,7 @@ import pytest
 
 from nodes.call_model.assembly import ReplyAssembly
 from nodes.call_model.failures import StreamedError
-from nodes.call_model.reply_events import read_event, take
+from nodes.call_model.reply_events import read_event, said_and_thought, take
 from nodes.records import FinishReason, JsonMap, ModelReply, RawCall
 
 
@@ -101,3 +101,15 @@ def test_a_failure_in_the_stream_is_raised(said: Any) -> None:
     with pytest.raises(StreamedError) as raised:
         read_event(json.dumps({"error": said}).encode())
     assert raised.value.said == said
+
+
+@pytest.mark.parametrize(
+    ("delta", "expected"),
+    [
+        ({}, ("", "")),
+        ({"content": "a", "reasoning": "b"}, ("a", "b")),
+        ({"content": [{"type": "thinking", "thinking": "b"}, {"type": "text", "text": "a"}]}, ("a", "b")),
+    ],
+)
+def test_the_texts_of_a_delta(delta: JsonMap, expected: tuple[str, str]) -> None:
+    assert said_and_thought(delta) == expected

@@ -138,26 +138,35 @@ def cut_at(end: int, raw: bytes) -> Result:
         model.close()
 
 
-def test_a_reply_that_is_cut_at_any_byte_is_never_taken_for_a_whole_one() -> None:
+FINISHED, COUNTED = (len(b"".join(STREAM[:events])) for events in (7, 8))
+
+
+def test_a_reply_that_is_cut_at_any_byte_is_whole_from_its_finish_event_on_and_never_before() -> None:
+    """Only what it has cost may be missing then."""
     raw = b"".join(STREAM)
-    done = len(raw) - 1  # the empty line after [DONE] is what makes it an event
     for end in range(len(raw) + 1):
         result = cut_at(end, raw)
-        if isinstance(result, ModelReply):
-            assert end >= done
-            assert result.model_copy(update={"seconds": 0.0}) == WHOLE
+        if end >= FINISHED:
+            assert isinstance(result, ModelReply)
+            uncounted = {"input_tokens": 0, "output_tokens": 0} if end < COUNTED else {}
+            assert result.model_copy(update={"seconds": 0.0}) == WHOLE.model_copy(update=uncounted)
         else:
             begun = end >= len(STREAM[0])
             kind = ProviderErrorKind.INCOMPLETE_STREAM if begun else ProviderErrorKind.CONNECTION
-            assert (result.kind, end < len(raw)) == (kind, True)
+            assert isinstance(result, ProviderFailure)
+            assert result.kind is kind
 
 
 @pytest.mark.parametrize("end", range(0, len(b"".join(STREAM)), 97))
 def test_a_connection_that_is_cut_says_the_same_sync_and_async(end: int) -> None:
-    raw = HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunked(*STREAM)
-    result, _ = answers(lambda connection: connection.sendall(raw[: len(HEAD) + 30 + end]))
-    assert isinstance(result, ProviderFailure)
-    assert result.kind in (ProviderErrorKind.CONNECTION, ProviderErrorKind.INCOMPLETE_STREAM)
+    head = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+    result, _ = answers(lambda connection: connection.sendall((head + chunked(*STREAM))[: len(head) + end]))
+    if end >= len(chunked(*STREAM[:7])):
+        assert result == WHOLE.model_copy(update={"input_tokens": 0, "output_tokens": 0})
+    else:
+        assert isinstance(result, ProviderFailure)
+        begun = end >= len(chunked(STREAM[0]))
+        assert result.kind is (ProviderErrorKind.INCOMPLETE_STREAM if begun else ProviderErrorKind.CONNECTION)
 
 
 @pytest.mark.parametrize("size", [1, 7, 10_000])
@@ -258,6 +267,27 @@ def test_bytes_that_drip_do_not_put_the_end_off(begins: bytes, drop: bytes) -> N
 def test_an_answer_that_does_not_end_after_its_last_event_is_complete() -> None:
     raw = HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunked(*STREAM)
     assert answers(until_gone(lambda connection: connection.sendall(raw)))[0] == WHOLE
+
+
+@pytest.mark.parametrize(
+    ("quiet", "patience"),
+    [
+        (until_gone(lambda _: None), {"idle_timeout_s": 0.1}),
+        (pinging, {"idle_timeout_s": 0.1}),
+        (until_gone(lambda _: None), {"timeout_s": 1.0}),
+    ],
+    ids=["idle", "idle comments", "too long"],
+)
+def test_a_reply_that_has_ended_is_one_also_where_its_connection_stays_silent(
+    quiet: Talk, patience: dict[str, float]
+) -> None:
+    def talk(connection: socket.socket) -> None:
+        connection.sendall(HEADERS + b"".join(STREAM[:7]))
+        quiet(connection)
+
+    result, said = answers(talk, CALL.model_copy(update=patience))
+    assert said == ["Grüße 😀"]
+    assert result == WHOLE.model_copy(update={"input_tokens": 0, "output_tokens": 0})
 
 
 @pytest.mark.parametrize("body", [b'{"choices": [{"message": {"content": "Hi"}}]}', b"<html>\n\nHi\n\n</html>", b""])

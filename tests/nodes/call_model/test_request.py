@@ -7,7 +7,7 @@ from pydantic import SecretStr
 from nodes.call_model.endpoint import Endpoint
 from nodes.call_model.model import Call
 from nodes.call_model.prompt import Prompt
-from nodes.call_model.request import address, body, headers, messages_and_tools
+from nodes.call_model.request import address, body, headers, messages_and_tools, unsendable_variable
 
 ENDPOINT = Endpoint(model="m", base_url="http://llm.test/v1", api_key=SecretStr("hunter2-hunter2"))
 MESSAGES = ({"role": "system", "content": "Be brief."}, {"role": "user", "content": "Fix 😀\ud800.py"})
@@ -40,6 +40,38 @@ def test_the_headers_are_those_of_the_sdk(environment: dict[str, str], monkeypat
         name: value for name, value in theirs.items() if isinstance(value, str) and not name.startswith("X-Stainless-")
     }
     assert headers(ENDPOINT, environment) == expected
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        ENDPOINT.model_copy(update={"key_variable": "MENDGRAPH_API_KEY_LLM_TEST"}),
+        ENDPOINT.model_copy(update={"embedded": True}),
+    ],
+    ids=["another host", "the embedded model"],
+)
+def test_what_is_meant_for_the_usual_endpoint_goes_to_no_other(endpoint: Endpoint) -> None:
+    meant = {"OPENAI_ORG_ID": "o", "OPENAI_PROJECT_ID": "p", "OPENAI_CUSTOM_HEADERS": "X-Key: corp\nAuthorization: x"}
+    assert headers(endpoint, meant) == headers(ENDPOINT, {})
+    assert unsendable_variable(endpoint, {"OPENAI_ORG_ID": "ö"}) == ""
+
+
+@pytest.mark.parametrize(
+    ("environment", "variable"),
+    [
+        ({}, ""),
+        ({"OPENAI_ORG_ID": "org-1", "OPENAI_PROJECT_ID": "", "OPENAI_CUSTOM_HEADERS": "X-A: b c\nnone\nX-B:"}, ""),
+        ({"OPENAI_ORG_ID": "örg"}, "OPENAI_ORG_ID"),
+        ({"OPENAI_ORG_ID": "org\n"}, "OPENAI_ORG_ID"),
+        ({"OPENAI_PROJECT_ID": " p"}, "OPENAI_PROJECT_ID"),
+        ({"OPENAI_CUSTOM_HEADERS": "X-A: b\nX-B: schön"}, "OPENAI_CUSTOM_HEADERS"),
+        ({"OPENAI_CUSTOM_HEADERS": "X-A: b\rX-B: c"}, "OPENAI_CUSTOM_HEADERS"),
+        ({"OPENAI_CUSTOM_HEADERS": "bad name: x"}, "OPENAI_CUSTOM_HEADERS"),
+        ({"OPENAI_CUSTOM_HEADERS": ": x"}, "OPENAI_CUSTOM_HEADERS"),
+    ],
+)
+def test_a_header_that_cannot_be_sent_is_named_by_its_variable(environment: dict[str, str], variable: str) -> None:
+    assert unsendable_variable(ENDPOINT, environment) == variable
 
 
 def test_the_body_is_one_json_object() -> None:

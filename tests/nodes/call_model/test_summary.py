@@ -66,7 +66,7 @@ def test_a_summary_has_to_save_three_tenths(before: int, after: int, expected: b
 @pytest.mark.parametrize("protocol", list(Protocol))
 def test_the_request_tells_what_happened(protocol: Protocol) -> None:
     old = with_ids([HumanMessage("Fix a.py"), *exchange(protocol, read(3), said="I look.")])
-    messages = summary_request(old, "Fix a.py", "Done so far:\n- b", size_of, 10_000)
+    messages = summary_request(old, "Fix a.py", "Done so far:\n- b", size_of, 10_000, 301)
     call = {Protocol.NATIVE: 'read_file({"path": "a.py"})', Protocol.TEXT: 'tool: read_file({"path":"a.py"})'}[protocol]
     assert messages == (
         {"role": "system", "content": SUMMARY_SYSTEM},
@@ -74,14 +74,14 @@ def test_the_request_tells_what_happened(protocol: Protocol) -> None:
             "role": "user",
             "content": "The request of the person:\n\nFix a.py\n\nThe summary of what was before that:\n\n"
             "Done so far:\n- b\n\nWhat happened:\n\nPERSON: Fix a.py\n\n"
-            f"AGENT: I look.\n{call}\n\nRESULT: {old[2].text}\n\nNow answer with the JSON object.",
+            f"AGENT: I look.\n{call}\n\nRESULT: {old[2].text}\n\nNow answer with the JSON object: 150 words at most.",
         },
     )
 
 
 def test_what_does_not_fit_is_clipped_and_then_left_out_from_the_oldest() -> None:
     old = with_ids([message for at in range(40) for message in exchange(Protocol.NATIVE, read(5_000, f"f{at}.py"))])
-    whole, clipped, half = (summary_request(old, "R", "", size_of, most) for most in (40_000, 10_000, 3_000))
+    whole, clipped, half = (summary_request(old, "R", "", size_of, most, 800) for most in (40_000, 10_000, 3_000))
     assert whole is not None
     assert clipped is not None
     assert half is not None
@@ -89,12 +89,12 @@ def test_what_does_not_fit_is_clipped_and_then_left_out_from_the_oldest() -> Non
     assert "f0.py" not in half[1]["content"]
     assert "f39.py" in half[1]["content"]
     assert len(whole[1]["content"]) > len(clipped[1]["content"]) > len(half[1]["content"])
-    assert summary_request(old, "R", "", size_of, 100) is None
+    assert summary_request(old, "R", "", size_of, 100, 800) is None
 
 
 @given(histories(), st.integers(0, 8_000))
 def test_a_summary_request_never_passes_its_bound(history: list[AnyMessage], most: int) -> None:
-    messages = summary_request(history, history[0].text, "", size_of, most)
+    messages = summary_request(history, history[0].text, "", size_of, most, 800)
     assert messages is None or sum(size_of(HumanMessage(each["content"])) for each in messages) <= most
 
 

@@ -4,6 +4,7 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
 from nodes.call_model.cleared_results import is_result, without_results
 from nodes.call_model.window import (
+    MOST_STAND_IN_CHARACTERS,
     MOST_STAND_INS,
     WHOLE,
     Exchanges,
@@ -74,8 +75,15 @@ def test_a_message_that_was_replaced_gets_a_stand_in_of_its_own() -> None:
         assert shown(history, Window(cleared=("m2",)), made) == [*history[:2], without_results(history[2])]
 
 
-def test_stand_ins_of_long_ago_are_let_go() -> None:
-    made: StandIns = {str(number): (TASK, TASK) for number in range(MOST_STAND_INS + 1)}
+@pytest.mark.parametrize(
+    "made",
+    [
+        {str(number): (TASK, TASK) for number in range(MOST_STAND_INS + 1)},
+        {str(number): (HumanMessage("x" * (MOST_STAND_IN_CHARACTERS // 2 + 1)), TASK) for number in range(2)},
+    ],
+    ids=["many", "large"],
+)
+def test_stand_ins_of_long_ago_are_let_go(made: StandIns) -> None:
     history = with_ids([TASK, *exchange(Protocol.NATIVE, read(900))])
     shown(history, Window(cleared=("m2",)), made)
     assert list(made) == ["m2"]

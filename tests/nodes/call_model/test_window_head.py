@@ -23,7 +23,7 @@ def test_a_head_tells_everything_and_ends_with_the_request() -> None:
         "The beginning of this conversation is not shown any more, to save room.\n\n"
         "2 exchanges were left out without a summary; files can be read again.\n\n"
         "Earlier requests:\n- Look around\n\n"
-        "Done so far:\n- read a.py\n\n"
+        "From an automatic summary of what was before, not the person's words:\nDone so far:\n- read a.py\n\n"
         "Changed files: a.py, b.py\n\n"
         "The plan:\n[x] Read\n[>] Write\n[ ] Test\n\n"
         "The request, which you are working on:\nFix a.py,\n  as it was."

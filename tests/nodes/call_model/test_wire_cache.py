@@ -1,4 +1,5 @@
 import json
+import sys
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMes
 
 from nodes.call_model.prompt import build_prompt
 from nodes.call_model.wire import describe_tool, native_tool, on_the_wire
-from nodes.call_model.wire_cache import MOST_TOOL_SETS, WireCache, encoded, size_of
+from nodes.call_model.wire_cache import MOST_TOOL_SETS, WireCache, encoded, held_by, size_of
 from nodes.records import EditForm
 from tests.nodes.call_model.prompting import NATIVE, READ, TEXT, offered
 
@@ -47,13 +48,21 @@ def test_a_message_at_an_old_address_is_not_taken_for_the_old_one() -> None:
 
 def test_what_is_kept_is_bounded_and_the_oldest_goes() -> None:
     messages = [HumanMessage("x" * 100 + str(number)) for number in range(10)]
-    size = len(encoded(on_the_wire(messages[0], native=True)))
+    [made] = WireCache().messages(messages[:1], native=True)
+    size = held_by(made)
     cache = WireCache(most_bytes=3 * size)
     first = cache.messages(messages, native=True)
     assert len(cache._messages) == 3
     again = cache.messages(messages[-3:], native=True)
     assert all(a is b for a, b in zip(again, first[-3:], strict=True))
     assert cache._size == 3 * size
+
+
+@pytest.mark.parametrize("text", ["", "字" * 50_000, "x" * 100_000])
+def test_a_message_counts_as_what_it_holds_and_not_only_as_its_bytes(text: str) -> None:
+    """Its text, the bytes made of it, and some kilobytes for the message with all its fields."""
+    [made] = WireCache().messages([HumanMessage(text)], native=True)
+    assert held_by(made) >= sys.getsizeof(made.message.content) + sys.getsizeof(made.bytes) + 5_500
 
 
 def test_one_message_that_is_too_large_is_kept_alone() -> None:

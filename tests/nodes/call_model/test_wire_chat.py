@@ -114,23 +114,111 @@ class _State(TypedDict):
     text: str
 
 
+def shown_as_messages(call: Call, reply: Reply) -> list[Any]:
+    """What LangGraph's `stream_mode="messages"` shows of a node that makes this call, sync and async."""
+    both = []
+    for asynchronous in (False, True):
+        with ScriptedServer([reply]) as server:
+            both.append(
+                _shown_as_messages(call, OpenAIModel(Endpoint(model="m", base_url=server.base_url)), asynchronous)
+            )
+    assert [message.text for message, _ in both[0]] == [message.text for message, _ in both[1]]
+    return both[0]
+
+
+def _shown_as_messages(call: Call, model: OpenAIModel, asynchronous: bool) -> list[Any]:
+    def node(_: _State) -> _State:
+        return _said(model.complete(call, lambda _: None))
+
+    async def anode(_: _State) -> _State:
+        try:
+            return _said(await model.acomplete(call, lambda _: None))
+        finally:
+            await model.aclose()
+
+    async def ashown() -> list[Any]:
+        return [each async for each in graph.compile().astream({"text": ""}, stream_mode="messages")]
+
+    graph: Any = StateGraph(_State)
+    graph.add_node("ask", anode if asynchronous else node)
+    graph.add_edge(START, "ask")
+    graph.add_edge("ask", END)
+    if asynchronous:
+        return asyncio.run(ashown())
+    shown = list(graph.compile().stream({"text": ""}, stream_mode="messages"))
+    model.close()
+    return shown
+
+
+def _said(reply: Result) -> _State:
+    assert isinstance(reply, ModelReply)
+    return {"text": reply.text}
+
+
 def test_langgraph_shows_tokens_as_messages() -> None:
-    with ScriptedServer([Chunked(Say("Hello there"), 3)]) as server:
-        model = OpenAIModel(Endpoint(model="m", base_url=server.base_url))
-
-        def node(_: _State) -> _State:
-            reply = model.complete(CALL, lambda _: None)
-            assert isinstance(reply, ModelReply)
-            return {"text": reply.text}
-
-        graph: Any = StateGraph(_State)
-        graph.add_node("ask", node)
-        graph.add_edge(START, "ask")
-        graph.add_edge("ask", END)
-        shown: list[Any] = list(graph.compile().stream({"text": ""}, stream_mode="messages"))
-        model.close()
+    shown = shown_as_messages(CALL, Chunked(Say("Hello there"), 3))
     assert [message.text for message, _ in shown if message.text] == ["Hel", "lo ", "the", "re"]
     assert {type(message) for message, _ in shown} == {AIMessageChunk}
+
+
+def test_langgraph_shows_no_tokens_of_a_quiet_call() -> None:
+    assert shown_as_messages(CALL.model_copy(update={"quiet": True}), Chunked(Say("A summary"), 3)) == []
+
+
+class Upper:
+    """Takes something out of a text, and holds back all of it to the end."""
+
+    def __init__(self) -> None:
+        self.held = ""
+
+    def feed(self, piece: str) -> str:
+        self.held += piece
+        return ""
+
+    def close(self) -> str:
+        return self.held.replace("swordfish", "***")
+
+
+def test_what_langgraph_shows_is_freed_of_secrets() -> None:
+    call = CALL.model_copy(update={"scrub": Upper})
+    reply = Chunked(Calls([("f", '{"a": "swordfish"}', "x")], "It is swordfish:"), 4)
+    shown = [message for message, _ in shown_as_messages(call, reply)]
+    whole = shown[0]
+    for each in shown[1:]:
+        whole += each
+    assert whole.text == "It is ***:"
+    assert [(each["name"], each["args"]) for each in whole.tool_call_chunks] == [("f", '{"a": "***"}')]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize(
+    "usage",
+    [
+        {"prompt_tokens": 12.5, "completion_tokens": 3.5},
+        {"prompt_tokens": 5, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": "x"}},
+    ],
+)
+def test_a_count_that_langchain_does_not_take_ends_no_run(usage: Any, asynchronous: bool) -> None:
+    listener = Listener()
+    reply = Say("Hello", usage=usage)
+    assert heard(reply, listener, asynchronous=asynchronous) == heard(reply, None, asynchronous=asynchronous)
+    assert listener.ends == [None]
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("ALL_PROXY", "socks5://127.0.0.1:9"),
+        ("HTTPS_PROXY", "foo:bar"),
+        ("OPENAI_PROXY", "http://u:hunter2@127.0.0.1:9"),
+    ],
+)
+def test_a_proxy_of_the_environment_does_not_disturb_who_listens(
+    variable: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, value)
+    result, _, _ = heard(Say("Hello"), Listener(), asynchronous=False)
+    assert isinstance(result, ModelReply)
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])

@@ -1,8 +1,8 @@
 import pytest
 from hypothesis import given, strategies as st
 
+from nodes.language.thoughts import without_thoughts
 from nodes.parse.cutting import kept_part, was_cut
-from nodes.parse.thoughts import without_thoughts
 from nodes.records import FinishReason, ModelReply, RawCall
 
 TOOLS = frozenset({"read_file"})

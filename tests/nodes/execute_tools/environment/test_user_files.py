@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from nodes.execute_tools.environment.user_files import MOST_BYTES, configuration_file, spending_file, read_user_file
+from nodes.execute_tools.environment.user_files import MOST_BYTES, configuration_file, read_user_file, spending_file
 from nodes.records import ToolError, ToolErrorCode
 
 

@@ -1,7 +1,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.parse.thoughts import without_thoughts
+from nodes.language.thoughts import without_thoughts
 from nodes.records import FinishReason, ModelReply, RawCall
 
 CALL = 'tool: read_file({"path": "a.py"})'

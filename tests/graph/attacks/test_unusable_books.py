@@ -1,0 +1,205 @@
+"""A spending book that is no file of ours, that breaks, or that another process holds."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from graph import spending_store
+from graph.spending_store import APPLICATION_ID, FILE_NAME, SpendingStore
+from nodes.call_model.ledger import RunLimits
+from nodes.call_model.spending_book import Used
+from nodes.records import StopCause, StopReason
+from tests.graph.spending_entries import NO_LIMIT, Clock, entry, reserved, rows, settled, used
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def store(tmp_path: Path, clock: Clock) -> Iterator[SpendingStore]:
+    with closing(SpendingStore(str(tmp_path), clock)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def other(tmp_path: Path, clock: Clock) -> Iterator[SpendingStore]:
+    """Another process's."""
+    with closing(SpendingStore(str(tmp_path), clock)) as opened:
+        yield opened
+
+
+# --- A file that cannot be used
+
+
+def broken(folder: Path, kind: str) -> str:
+    path = folder / FILE_NAME
+    path.parent.mkdir(exist_ok=True)
+    if kind == "text":
+        path.write_bytes(b"no database at all, but a longer text than that" * 100)
+        return f"The database {str(path)!r} is damaged, or no database at all (file is not a database): put a backup"
+    if kind == "folder":
+        path.mkdir()
+        return f"Cannot open {str(path)!r}: it is a directory, and a file is needed."
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE theirs (a)")
+        if kind == "newer":
+            database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            database.execute("PRAGMA user_version = 2")
+    what = "is of another version of mendgraph" if kind == "newer" else "is no spending book of mendgraph"
+    return f"The file {str(path)!r} {what}: move it away, or set MENDGRAPH_DATA_DIR to another folder."
+
+
+@pytest.mark.parametrize("kind", ["text", "folder", "theirs", "newer"])
+@pytest.mark.parametrize("limit", ["max_tokens_per_day", "max_cost_usd_per_day"])
+def test_with_a_limit_of_the_day_nothing_is_sent(store: SpendingStore, tmp_path: Path, kind: str, limit: str) -> None:
+    reason = broken(tmp_path, kind)
+    cause = store.reserve(entry(), RunLimits(**{limit: 1_000_000}))
+    assert isinstance(cause, StopCause)
+    assert cause.reason is StopReason.STORE_FAILED
+    assert cause.message.startswith(f"The spending book, into which model calls are entered, cannot be used. {reason}")
+    assert cause.message.endswith(" No limit of the day can be held without it.")
+
+
+@pytest.mark.parametrize("kind", ["text", "folder", "theirs", "newer"])
+def test_without_one_calls_go_on_and_it_is_told_once(store: SpendingStore, tmp_path: Path, kind: str) -> None:
+    reason = broken(tmp_path, kind)
+    assert store.trouble() is None
+    assert (store.newest(), store.begun("t1")) == (0, None)
+    store.begin("t1", first=True)
+    assert store.lost("t1", 3) == (Used(), 3)
+    assert store.reserve(entry(), NO_LIMIT) == 0
+    settled(store, 0, used())
+    told = store.trouble()
+    assert told is not None
+    assert reason in told.message
+    assert store.reserve(entry(), NO_LIMIT) == 0
+    assert store.trouble() is None
+
+
+def test_a_file_that_breaks_later_leaves_the_reservation(store: SpendingStore, tmp_path: Path) -> None:
+    number = reserved(store, entry())
+    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as database:
+        database.execute("ALTER TABLE entries RENAME COLUMN seconds TO took")
+    settled(store, number, used())
+    cause = store.trouble()
+    assert cause is not None
+    assert cause.reason is StopReason.STORE_FAILED
+    assert rows(tmp_path, "SELECT input_tokens, settled_at FROM entries") == [(80, None)]
+
+
+# --- A file that another process holds
+
+
+@contextmanager
+def holding(folder: Path) -> Iterator[None]:
+    """Another process writes all the time."""
+    with closing(sqlite3.connect(folder / FILE_NAME, isolation_level=None)) as database:
+        database.execute("BEGIN IMMEDIATE")
+        yield
+        database.execute("ROLLBACK")
+
+
+@pytest.fixture
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spending_store, "SHORT_WAIT_S", 0.002)
+    monkeypatch.setattr(spending_store, "LONGEST_WAIT_S", 0.004)
+
+
+def held(folder: Path, waited_s: str) -> str:
+    """What is said of it."""
+    return (
+        "The spending book, into which model calls are entered, cannot be used. The database"
+        f" {str(folder / FILE_NAME)!r} cannot be used: another process has held it for more than {waited_s} s. End it,"
+        " or try again after 30 s."
+    )
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long each use of the file was ready to wait."""
+    seen: list[float] = []
+    really = spending_store._wait_at_most
+
+    def noted(connection: sqlite3.Connection, seconds: float) -> None:
+        seen.append(seconds)
+        really(connection, seconds)
+
+    monkeypatch.setattr(spending_store, "_wait_at_most", noted)
+    return seen
+
+
+@pytest.mark.usefixtures("short_waits")
+def test_a_held_book_is_told_at_once_and_then_left_alone_for_a_while(
+    store: SpendingStore, clock: Clock, tmp_path: Path, waits: list[float]
+) -> None:
+    """Every touch would wait, and a call touches the book several times."""
+    number = reserved(store, entry())
+    with holding(tmp_path):
+        waits.clear()
+        store.settle(number, used())
+        assert store.reserve(entry(), NO_LIMIT) == 0
+        told = store.trouble()
+        clock.now += timedelta(seconds=29)
+        store.begin("t1", first=True)
+        assert (store.newest(), store.begun("t1"), store.lost("t1", 3)) == (0, None, (Used(), 3))
+        assert store.reserve(entry(), NO_LIMIT) == 0
+        store.flush()
+        assert (len(waits), store.trouble()) == (1, None)
+        clock.now += timedelta(seconds=1)
+        assert store.reserve(entry(), NO_LIMIT) == 0
+        assert len(waits) == 2
+    assert told == StopCause(reason=StopReason.STORE_FAILED, message=held(tmp_path, "0.002"))
+    assert store.reserve(entry(), NO_LIMIT) == 0
+    clock.now -= timedelta(hours=1)  # was set back
+    assert reserved(store, entry()) == number + 1
+    assert store.lost("t1", number - 1)[0].calls == 2
+    assert rows(tmp_path, "SELECT input_tokens FROM entries ORDER BY number") == [(50,), (80,)]
+
+
+@pytest.mark.usefixtures("short_waits")
+def test_with_a_limit_of_the_day_a_held_book_is_waited_for(
+    store: SpendingStore, other: SpendingStore, tmp_path: Path
+) -> None:
+    limits = RunLimits(max_tokens_per_day=1_000)
+    number = reserved(store, entry())
+    with holding(tmp_path):
+        assert store.reserve(entry(), NO_LIMIT) == 0
+        for each in (store, other):
+            assert each.reserve(entry(), limits) == StopCause(
+                reason=StopReason.STORE_FAILED,
+                message=f"{held(tmp_path, '0.004')} No limit of the day can be held without it.",
+            )
+    assert reserved(store, entry(), limits) == number + 1
+    assert reserved(store, entry()) == number + 2
+
+
+@pytest.mark.usefixtures("short_waits")
+def test_a_book_that_was_held_is_tried_once_more_before_it_is_closed(store: SpendingStore, tmp_path: Path) -> None:
+    number = reserved(store, entry())
+    store.settle(number, used())
+    with holding(tmp_path):
+        store.flush()
+    store.close()
+    assert rows(tmp_path, "SELECT input_tokens FROM entries") == [(50,)]
+
+
+def test_a_book_is_waited_for_a_second_and_ten_with_a_limit_of_the_day(
+    store: SpendingStore, waits: list[float]
+) -> None:
+    reserved(store, entry())
+    store.lost("t1", 0)
+    reserved(store, entry(), RunLimits(max_cost_usd_per_day=9.0))
+    assert waits == [1.0, 1.0, 1.0, 10.0]
+
+
+def test_a_file_that_was_mended_is_used_again(store: SpendingStore, tmp_path: Path) -> None:
+    broken(tmp_path, "text")
+    assert store.reserve(entry(), NO_LIMIT) == 0
+    (tmp_path / FILE_NAME).unlink()
+    assert reserved(store, entry()) == 1

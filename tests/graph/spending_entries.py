@@ -1,0 +1,62 @@
+"""Entries of a spending book, and what a test does with them."""
+
+import sqlite3
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from graph.spending_store import FILE_NAME, SpendingStore
+from nodes.call_model.ledger import RunLimits
+from nodes.call_model.spending_book import Entry, Used
+
+DAY = datetime(2026, 2, 28, 23, 0, tzinfo=UTC)
+NO_LIMIT = RunLimits()
+
+
+def entry(thread: str = "t1", tokens: int = 100, cost: float | None = 0.25) -> Entry:
+    """A call that may use this many tokens, a fifth of them for its reply."""
+    return Entry(
+        thread=thread,
+        model="gpt-4o",
+        purpose="reply",
+        input_tokens=tokens - tokens // 5,
+        output_tokens=tokens // 5,
+        cost_usd=cost,
+    )
+
+
+def used(calls: int = 1, tokens: int = 50, cost: float | None = 0.125) -> Used:
+    return Used(calls=calls, input_tokens=tokens, output_tokens=5, cached_tokens=10, cost_usd=cost, seconds=1.5)
+
+
+def as_reserved(reserved: Entry) -> Used:
+    inputs, outputs = reserved.input_tokens, reserved.output_tokens
+    return Used(calls=1, input_tokens=inputs, output_tokens=outputs, cost_usd=reserved.cost_usd)
+
+
+class Clock:
+    """The time, which a test sets."""
+
+    def __init__(self) -> None:
+        self.now = DAY
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+def reserved(store: SpendingStore, asked: Entry, limits: RunLimits = NO_LIMIT) -> int:
+    number = store.reserve(asked, limits)
+    assert isinstance(number, int)
+    return number
+
+
+def settled(store: SpendingStore, number: int, what: Used) -> None:
+    """Settle, and see to it that others know."""
+    store.settle(number, what)
+    store.flush()
+
+
+def rows(folder: Path, query: str) -> list[Any]:
+    with closing(sqlite3.connect(folder / FILE_NAME)) as database:
+        return database.execute(query).fetchall()
