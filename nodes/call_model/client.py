@@ -20,7 +20,6 @@ import httpx2
 from langchain_core.callbacks import CallbackManager
 from langchain_core.messages import BaseMessage, HumanMessage
 from langchain_core.runnables.config import RunnableConfig, ensure_config
-from langgraph.constants import TAG_NOSTREAM
 
 from nodes.call_model import request as wire
 from nodes.call_model.assembly import ReplyAssembly
@@ -42,6 +41,8 @@ if TYPE_CHECKING:
     from nodes.call_model.wire_chat import WireChatOpenAI
 
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
+UNSTREAMED = "nostream"
+"""The tag of calls that LangGraph's mode "messages" leaves out. Source: langgraph.constants.TAG_NOSTREAM."""
 POOL = httpx2.Limits(max_connections=None, max_keepalive_connections=100)
 """Nobody waits for a connection: how many runs there are is decided elsewhere."""
 
@@ -299,7 +300,7 @@ def _named(model: OpenAIModel, endpoint: Endpoint) -> OpenAIModel | ProviderFail
 
 def _traced_as(call: Call) -> RunnableConfig:
     """LangGraph leaves a run with this tag out of `stream_mode="messages"`; tracers see it all the same."""
-    return RunnableConfig(tags=[TAG_NOSTREAM]) if call.quiet else RunnableConfig()
+    return RunnableConfig(tags=[UNSTREAMED]) if call.quiet else RunnableConfig()
 
 
 def _traced_input(call: Call) -> list[BaseMessage]:

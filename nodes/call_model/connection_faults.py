@@ -3,7 +3,6 @@
 A value of the environment is never quoted: the address of a proxy may hold a password.
 """
 
-import socket
 import ssl
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -66,7 +65,7 @@ def cause_in_words(error: BaseException) -> str:
             return f"its TLS certificate is refused: {why}"
         if isinstance(each, ssl.SSLError):
             return "the TLS handshake failed"
-        if isinstance(each, socket.gaierror):
+        if type(each).__name__ == "gaierror":  # which only the socket module has
             return "its name is not found"
         if isinstance(each, ConnectionRefusedError):
             return "the connection is refused"

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from nodes.execute_tools.environment.database_schema import SCHEMA
+from nodes.execute_tools.environment.deadline import monotonic_s, pause
 from nodes.execute_tools.environment.failures import os_failure, quoted
 from nodes.execute_tools.environment.run_folder import DATA_DIR_VARIABLE
 
@@ -26,6 +27,8 @@ PAGE_BYTES: Final = 8_192
 
 LONGEST_WAIT_S: Final = 10.0
 """How long a statement waits for a lock that another connection holds."""
+
+_BUSY_PAUSE_S: Final = 0.01
 
 _REASONS: Final[dict[int, str]] = {
     sqlite3.SQLITE_FULL: "the disk is full. Make room and try again",
@@ -86,13 +89,30 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
+def write_ahead(connection: sqlite3.Connection) -> None:
+    """Let the database of this connection have a write-ahead log.
+
+    Where others do the same at that moment SQLite says at once that it is busy, and waits for none of them.
+    """
+    latest = monotonic_s() + LONGEST_WAIT_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if _code(error) != sqlite3.SQLITE_BUSY or monotonic_s() > latest:
+                raise
+            pause(_BUSY_PAUSE_S)
+        else:
+            return
+
+
 def _prepare(connection: sqlite3.Connection, path: str) -> None:
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA fullfsync = ON")  # macOS: through the disk's own cache, as fsync does elsewhere
     if _is_empty(connection):
         connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-        connection.execute("PRAGMA journal_mode = WAL")
+        write_ahead(connection)
         with transaction(connection):
             if _is_empty(connection):  # nobody was faster
                 _make_tables(connection)
@@ -137,8 +157,13 @@ def _number(connection: sqlite3.Connection, question: str) -> int:
     return int(answer)
 
 
+def _code(error: sqlite3.Error) -> int:
+    """The primary code of an extended one."""
+    return int(getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)) & 0xFF
+
+
 def _sentence(error: sqlite3.Error, path: str) -> str:
-    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF  # the primary code of an extended one
+    code = _code(error)
     if code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
         return (
             f"The database {quoted(path)} is damaged, or no database at all ({error}): put a backup in its place, or"
