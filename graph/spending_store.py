@@ -16,7 +16,7 @@ from weakref import finalize
 from nodes.call_model.estimates import MOST_TOKENS, countable
 from nodes.call_model.limits import RunLimits, unknown_price
 from nodes.call_model.spending_book import Entry, Used
-from nodes.execute_tools.environment.database import LONGEST_WAIT_S, StoreError, store_errors, transaction
+from nodes.execute_tools.environment.database import LONGEST_WAIT_S, StoreError, store_errors, transaction, write_ahead
 from nodes.execute_tools.environment.failures import quoted
 from nodes.execute_tools.environment.run_folder import DATA_DIR_VARIABLE, SPENDING
 from nodes.execute_tools.environment.user_files import connect_to, spending_file
@@ -300,7 +300,7 @@ def _prepare(connection: sqlite3.Connection, path: str) -> None:
     """Make the table in a new file; see to it that an old one is ours."""
     connection.execute("PRAGMA synchronous = NORMAL")
     if _is_empty(connection):
-        connection.execute("PRAGMA journal_mode = WAL")
+        write_ahead(connection)
         with transaction(connection):
             if _is_empty(connection):  # nobody was faster
                 _make_table(connection)

@@ -17,6 +17,7 @@ from nodes.execute_tools.environment.database import (
     open_database,
     store_errors,
     transaction,
+    write_ahead,
 )
 from nodes.execute_tools.environment.database_schema import SCHEMA
 
@@ -230,6 +231,38 @@ def test_ten_who_make_it_at_once_make_one(tmp_path: Path) -> None:
     assert errors == []
     with closing(open_database(str(tmp_path))) as connection:
         assert (pragma(connection, "integrity_check"), pragma(connection, "auto_vacuum")) == ("ok", 2)
+
+
+class Refusing(sqlite3.Connection):
+    """Somebody else is switching to the log as well: SQLite waits for nobody then."""
+
+    refusals = 2
+
+    def execute(self, sql: str, *more: object) -> sqlite3.Cursor:
+        if "journal_mode =" in sql and self.refusals:
+            self.refusals -= 1
+            error = sqlite3.OperationalError("database is locked")
+            error.sqlite_errorcode = sqlite3.SQLITE_BUSY
+            raise error
+        return super().execute(sql, *more)  # type: ignore[arg-type]
+
+
+def test_who_switches_to_the_log_waits_for_others_who_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+
+    def pause(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    monkeypatch.setattr(database, "monotonic_s", lambda: now)
+    monkeypatch.setattr(database, "pause", pause)
+    with closing(sqlite3.connect(tmp_path / FILE_NAME, factory=Refusing)) as connection:
+        write_ahead(connection)
+        assert (pragma(connection, "journal_mode"), now) == ("wal", 0.02)
+        connection.refusals = 1_000_000
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            write_ahead(connection)
+        assert 10.0 < now < 10.1
 
 
 def test_what_was_committed_before_a_kill_is_there_and_the_rest_is_not(tmp_path: Path) -> None:
