@@ -18,6 +18,8 @@ CANARY, ONLY_OUTSIDE = "canary-of-the-outside", "only-outside.txt"
 INSIDE, OUTSIDE = b"MARK fine\n", f"MARK {CANARY}\n".encode()
 SWAPS, REST_S = 301, 0.008
 """A burst of swaps, and then a rest in which even a tool that starts other programs may come to its end."""
+LONGER_AFTER_S = 10.0
+"""Every so often the rest becomes longer by as much again: on a busy host a tool may have no core in a short one."""
 _EXCHANGE, _HERE = 2, -100
 """Source: <linux/fs.h> RENAME_EXCHANGE, <fcntl.h> AT_FDCWD."""
 
@@ -83,6 +85,7 @@ def leaf_swapper(root: str) -> Callable[[], None]:
 def main(root: str) -> None:
     """Swap until the process is killed."""
     swap_door, swap_leaf = door_swapper(root), leaf_swapper(root)
+    start = time.monotonic()
     sys.stdout.write("swapping\n")
     sys.stdout.flush()
     while True:
@@ -90,7 +93,7 @@ def main(root: str) -> None:
             swap_leaf()
             for _ in range(3):  # an odd number: it is each of both for about as long
                 swap_door()
-        time.sleep(REST_S)
+        time.sleep(REST_S * (1 + (time.monotonic() - start) / LONGER_AFTER_S))
 
 
 if __name__ == "__main__":
