@@ -8,9 +8,9 @@ from os.path import basename
 from typing import Any, Final
 
 from graph.spending_store import APPLICATION_ID, FILE_NAME, FORMAT
-from nodes.execute_tools.environment.database import StoreError, store_errors
+from nodes.execute_tools.environment.database import StoreError, connect_to, store_errors
 from nodes.execute_tools.environment.failures import quoted
-from nodes.execute_tools.environment.user_files import connect_to, spending_file
+from nodes.execute_tools.environment.user_files import spending_file
 from nodes.records import Record, ToolError, ToolErrorCode
 
 _BY_DAY: Final = """

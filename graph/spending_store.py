@@ -16,10 +16,17 @@ from weakref import finalize
 from nodes.call_model.estimates import MOST_TOKENS, countable
 from nodes.call_model.limits import RunLimits, unknown_price
 from nodes.call_model.spending_book import Entry, Used
-from nodes.execute_tools.environment.database import LONGEST_WAIT_S, StoreError, store_errors, transaction, write_ahead
+from nodes.execute_tools.environment.database import (
+    LONGEST_WAIT_S,
+    StoreError,
+    connect_to,
+    store_errors,
+    transaction,
+    write_ahead,
+)
 from nodes.execute_tools.environment.failures import quoted
 from nodes.execute_tools.environment.run_folder import DATA_DIR_VARIABLE, SPENDING
-from nodes.execute_tools.environment.user_files import connect_to, spending_file
+from nodes.execute_tools.environment.user_files import spending_file
 from nodes.records import StopCause, StopReason, ToolError
 
 FILE_NAME: Final = f"{SPENDING}/spending.sqlite"

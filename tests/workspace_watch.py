@@ -30,9 +30,8 @@ EXCUSED: Final = {
         (
             f"{EFFECT_ROOM}run_folder.py:_private_folder",
             f"{EFFECT_ROOM}run_folder.py:remove_run_folder",
-            f"{EFFECT_ROOM}database.py:open_database",
             f"{EFFECT_ROOM}user_files.py:spending_file",
-            f"{EFFECT_ROOM}user_files.py:connect_to",
+            f"{EFFECT_ROOM}database.py:connect_to",
             f"{EFFECT_ROOM}audit_log.py:write",
             f"{EFFECT_ROOM}audit_log.py:_turn",
             f"{EFFECT_ROOM}kept_results.py:_open_folder",

@@ -24,6 +24,7 @@ from nodes.call_model.effects import (
     Settle,
     Stopped,
     Tell,
+    Update,
     Wait,
 )
 from nodes.call_model.ledger import RunLimits
@@ -32,7 +33,6 @@ from nodes.call_model.prompt import Prompt
 from nodes.call_model.spending_book import SpendingBook
 from nodes.records import JsonMap, ModelReply, ProviderErrorKind, ProviderFailure, StopCause
 
-Update = dict[str, Any]
 Script = Generator[Effect, Answer, Update]
 Connector = Callable[[Connect], Model | ProviderFailure]
 OnText = Callable[[str], None]

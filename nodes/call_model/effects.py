@@ -1,6 +1,7 @@
 """What the script of a model call asks for, and what it is answered: the words between decisions and effects."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from nodes.call_model.model import Call
 from nodes.call_model.prompt import Prompt
@@ -111,3 +112,5 @@ class Stopped(Record):
 
 Effect = Connect | Count | Reserve | Settle | Send | Wait | Tell
 Answer = Counted | Lost | Booked | Sent | Stopped | StopCause | ProviderFailure | None
+Update = dict[str, Any]
+"""What a script comes to: the channels of the state that change."""

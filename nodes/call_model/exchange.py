@@ -8,12 +8,11 @@ that a limit ends.
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from langchain_core.messages import AnyMessage
 from typing_extensions import TypedDict
 
-from nodes.call_model.effects import Answer, Effect
+from nodes.call_model.effects import Answer, Effect, Update
 from nodes.call_model.fitting import Talk, fit
 from nodes.call_model.ledger import WRAP_UP_OUTPUT_TOKENS, Spending
 from nodes.call_model.paid_call import Paid, Purse, Request, paid_call
@@ -23,8 +22,6 @@ from nodes.call_model.wire_cache import WireCache
 from nodes.call_model.wrap_up import WRAPPED_UP, account_of, wrap_up_messages
 from nodes.language.thoughts import without_thoughts
 from nodes.records import Correction, FileChange, ModelReply, Plan, Profile, StopCause, StopReason, ToolSpec
-
-Update = dict[str, Any]
 
 
 class CallModelState(TypedDict, total=False):

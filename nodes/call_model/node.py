@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from nodes.call_model.driver import Hands, Update, aperform, perform
-from nodes.call_model.effects import Stopped
+from nodes.call_model.driver import Hands, aperform, perform
+from nodes.call_model.effects import Stopped, Update
 from nodes.call_model.exchange import CallModelState, CallSettings, exchange
 from nodes.call_model.paid_call import stopped
 from nodes.records import ToolSpec

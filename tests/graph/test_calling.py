@@ -1,14 +1,17 @@
+import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from graph.build import build_graph
 from graph.calling import Calling
 from graph.context import AgentContext
 from graph.gateway import Gateway
 from graph.slices import CallModelSlice
+from graph.spending_store import FILE_NAME
 from nodes.call_model.budget import APIUsageStats
 from nodes.call_model.effects import Connect
 from nodes.call_model.fallbacks import ModelChoice
@@ -17,7 +20,7 @@ from nodes.call_model.ledger import RunLimits, Spending
 from nodes.call_model.local_model import CONTEXT_TOKENS
 from nodes.call_model.prices import FREE, PRICES_VARIABLE, Price
 from nodes.call_model.spending_book import Entry
-from nodes.records import Profile
+from nodes.records import OutcomeKind, Profile
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import ScriptedServer
 
@@ -197,3 +200,13 @@ def test_a_marked_turn_is_charged_what_earlier_turns_lost_and_keeps_its_own_for_
         lose(bound, CONTEXT, 1)
         spent = bound.spent_before(None, CONTEXT, "r", marked=True)
     assert (spent.usage, spent.booked) == (APIUsageStats(3, 30, 15, 3), 6)
+
+
+@pytest.mark.usefixtures("own_book")
+def test_a_run_that_has_ended_leaves_no_open_entry(tmp_path: Path) -> None:
+    """Also where nobody closes the machine, and no other call follows."""
+    machine: Any = build_graph(model=ScriptedModel([]))
+    ended = machine.invoke({"messages": [("user", "Hello.")]}, context=AgentContext(workspace=str(tmp_path)))
+    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as database:
+        entries = database.execute("SELECT purpose, settled_at IS NULL FROM entries").fetchall()
+    assert (ended["outcome"].kind, entries) == (OutcomeKind.FINISHED, [("reply", 0)])

@@ -187,7 +187,7 @@ def test_a_fallback_that_cannot_be_asked_is_refused_without_what_its_address_hol
     assert AgentContext(fallback_models=("local",)).fallback_models == ("local",)
     with pytest.raises(ValidationError, match="Fallback model 1 has no address") as refused:
         AgentContext(fallback_models=("m @ ftp://person:word@host",))
-    assert "word" not in str(refused.value.errors(include_input=False))
+    assert "word" not in str(refused.value)
 
 
 def test_a_small_models_account_is_worth_no_call() -> None:

@@ -56,13 +56,22 @@ def open_database(folder: str) -> sqlite3.Connection:
     """
     path = os.path.join(folder, FILE_NAME)
     with store_errors(path):
-        connection = sqlite3.connect(path, timeout=LONGEST_WAIT_S, isolation_level=None, check_same_thread=False)
+        connection = connect_to(path)
         try:
             _prepare(connection, path)
         except BaseException:
             connection.close()
             raise
         return connection
+
+
+def connect_to(path: str) -> sqlite3.Connection:
+    """A connection to the database in a file of ours, for any thread, one at a time; who opens it closes it.
+
+    Raises:
+        sqlite3.Error: it cannot be opened.
+    """
+    return sqlite3.connect(path, timeout=LONGEST_WAIT_S, isolation_level=None, check_same_thread=False)
 
 
 @contextmanager

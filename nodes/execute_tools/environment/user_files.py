@@ -1,11 +1,9 @@
 """Files that belong to no workspace: ours beside the spending book, and the user's own configuration."""
 
 import os
-import sqlite3
 import stat
 from typing import Final
 
-from nodes.execute_tools.environment.database import LONGEST_WAIT_S
 from nodes.execute_tools.environment.failures import os_failure, quoted
 from nodes.execute_tools.environment.handles import closing
 from nodes.execute_tools.environment.run_folder import spending_folder
@@ -32,15 +30,6 @@ def spending_file(name: str, base: str | None = None) -> str | ToolError:
             return path
     except OSError as error:
         return os_failure(error, "open", path)
-
-
-def connect_to(path: str) -> sqlite3.Connection:
-    """A connection to the database in a file of ours, for any thread, one at a time; who opens it closes it.
-
-    Raises:
-        sqlite3.Error: it cannot be opened.
-    """
-    return sqlite3.connect(path, timeout=LONGEST_WAIT_S, isolation_level=None, check_same_thread=False)
 
 
 def configuration_file(name: str) -> str | ToolError:

@@ -10,8 +10,8 @@ from hypothesis import given, settings, strategies as st
 
 from graph.stop_request import StopRequest
 from nodes.call_model import driver
-from nodes.call_model.driver import Hands, OnText, Script, Update, aperform, perform
-from nodes.call_model.effects import Answer, Connect, Effect, Send, Sent, Stopped, Wait
+from nodes.call_model.driver import Hands, OnText, Script, aperform, perform
+from nodes.call_model.effects import Answer, Connect, Effect, Send, Sent, Stopped, Update, Wait
 from nodes.call_model.model import Call, Model
 from nodes.call_model.prompt import Prompt
 from nodes.records import ModelReply, ProviderErrorKind, ProviderFailure
