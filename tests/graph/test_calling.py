@@ -116,6 +116,13 @@ def test_a_limit_on_cost_needs_a_price_for_every_model(said: dict[str, Any], pro
     assert found is None if not problem else problem in (found or "")
 
 
+def test_a_fallback_that_is_the_runs_own_model_is_told() -> None:
+    """Only here is the run's own model known: the context takes its fallbacks one by one."""
+    with calling() as bound:
+        problem = bound.problem(AgentContext(model="m", fallback_models=("m",)))
+    assert problem == "Fallback model 1 (m) is in the list already: name each model once."
+
+
 def test_a_price_list_that_cannot_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "own.toml").write_text("[mine", "utf-8")
     monkeypatch.setenv(PRICES_VARIABLE, str(tmp_path / "own.toml"))
