@@ -17,7 +17,7 @@ OWN_UV := $(filter .tools/%,$(UV))
 # Byte code makes our commands start twice as fast, and .venv is the one environment that they use.
 unexport PYTHONDONTWRITEBYTECODE PYTHONPATH VIRTUAL_ENV UV_PROJECT_ENVIRONMENT
 
-.PHONY: help setup sandbox demo test coverage lint record studio bench pure eval clean
+.PHONY: help setup sandbox demo test coverage lint record studio bench pure eval fuzz mutants clean
 
 help: ## what you can make
 	@echo "usage: make <target> [ARGS='more arguments for the command behind it']"
@@ -62,8 +62,14 @@ pure: setup ## time the hot pure functions, and fail where one is not linear
 eval: setup ## solve real tasks with the local model (ARGS="--against create_agent,pydantic-ai,aider" compares)
 	@$(BIN)/python -P benchmarks/real_model/run.py $(ARGS)
 
+fuzz: setup ## attack the parsers and stores with random input (ARGS="--seconds 600 --target redactor")
+	@$(BIN)/python -P tests/fuzz/run.py $(ARGS)
+
+mutants: setup ## change the pure files in small ways, and count the changes that no test notices
+	@$(BIN)/python -P benchmarks/mutants/run.py $(ARGS)
+
 clean: ## remove what make has made in this folder (the model's weights stay where they are)
-	rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .benchmarks .coverage*
+	rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .fuzz .import_linter_cache .hypothesis .benchmarks .coverage*
 	rm -rf .langgraph_api dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from graph.terminal import model_commands, options as opt, run_commands, usage_command
+from graph.terminal import cassette_commands, model_commands, options as opt, run_commands, usage_command
 from graph.terminal.exit_codes import ExitCode, exit_code_table
 from graph.terminal.plain_text import one_line
 from graph.terminal.run_words import KeptRun
@@ -37,6 +37,7 @@ Examples:
   mendgraph resume                go on where the last run was cut off
   mendgraph undo 3f2a9c01         restore the files as they were before a run
   mendgraph usage                 what model calls have used, day by day
+  mendgraph cassette from-run 3f2a9c01   a test that replays a run, offline
 """
 EPILOG = f"\b\nExit codes:\n{exit_code_table()}"
 
@@ -175,6 +176,7 @@ app.add_typer(run_commands.app, name="runs")
 app.command()(run_commands.undo)
 app.command()(run_commands.fork)
 app.command()(usage_command.usage)
+app.add_typer(cassette_commands.app, name="cassette")
 app.add_typer(model_commands.app, name="model")
 
 

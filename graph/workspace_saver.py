@@ -29,7 +29,8 @@ from graph.delta_history import delta_history
 from graph.pending_rows import PendingRows, Place, is_urgent
 from graph.remembering_serializer import RememberingSerializer
 from nodes.execute_tools.environment import database
-from nodes.execute_tools.environment.database import store_errors
+from nodes.execute_tools.environment.database import StoreError, store_errors
+from nodes.execute_tools.environment.failures import quoted
 
 Result = TypeVar("Result")
 
@@ -142,7 +143,13 @@ class WorkspaceSaver(SqliteSaver):
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
         """The checkpoints, newest first. All are read before the first is given: who has it may ask for others."""
-        return iter([*super().list(config, filter=filter, before=before, limit=limit)])
+        with self._undamaged():
+            return iter([*super().list(config, filter=filter, before=before, limit=limit)])
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """A checkpoint, the newest one where `config` names none."""
+        with self._undamaged():
+            return super().get_tuple(config)
 
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
@@ -154,8 +161,20 @@ class WorkspaceSaver(SqliteSaver):
             if newest is None:
                 return {channel: {"writes": []} for channel in channels}
             place = _place(newest.config)
-        with self.cursor(transaction=False) as walk, closing(self.conn.cursor()) as look:
+        with self._undamaged(), self.cursor(transaction=False) as walk, closing(self.conn.cursor()) as look:
             return delta_history(walk, look, place, channels, self._memory)
+
+    @contextmanager
+    def _undamaged(self) -> Iterator[None]:
+        """A row that was changed behind our back comes out as a `StoreError`, whatever is wrong with it."""
+        try:
+            yield
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+            message = (
+                f"The database {quoted(self._path)} is damaged ({error}): put a backup in its place, or move it away"
+                " and begin with a new one."
+            )
+            raise StoreError(message) from error
 
     def get_next_version(self, current: str | None, channel: None) -> str:  # noqa: ARG002 - LangGraph's signature
         """The next version of a channel: a number, in few digits, as each row holds one for each channel."""

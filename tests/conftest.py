@@ -60,6 +60,15 @@ def pytest_configure(config: pytest.Config) -> None:
         setattr(import_module(f"nodes.execute_tools.environment.{module}"), attribute, value)
 
 
+def pytest_collection_finish() -> None:
+    """What is there already, thousands of tests and all modules, is no garbage, and is not looked through again.
+
+    A full collection takes 0.2 s with it and a few milliseconds without, and many tests end with one.
+    """
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def only_loopback() -> Iterator[None]:
     """No test reaches beyond this machine."""

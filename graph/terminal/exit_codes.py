@@ -15,6 +15,7 @@ class ExitCode(IntEnum):
 
     FINISHED = 0
     OUTPUT_CLOSED = 1
+    FINDINGS = 1
     USAGE_ERROR = 2
     BUDGET_STOP = 3
     SYSTEM_ERROR = 4
@@ -25,7 +26,7 @@ class ExitCode(IntEnum):
 
 MEANINGS: dict[ExitCode, str] = {
     ExitCode.FINISHED: "FINISHED: the run gave its answer",
-    ExitCode.OUTPUT_CLOSED: "nobody reads the output any more, or it cannot be written",
+    ExitCode.FINDINGS: "`cassette lint` or `serve` found something, or nobody reads the output any more",
     ExitCode.USAGE_ERROR: "the command line is wrong, and nothing was run",
     ExitCode.BUDGET_STOP: "BUDGET_STOP: a limit ended the run, or a person did (Ctrl-C, too), or SIGTERM",
     ExitCode.SYSTEM_ERROR: "SYSTEM_ERROR: the run failed or the command was refused, or the model is not in place",

@@ -31,10 +31,11 @@ class _GrowingCall:
     arguments: list[str] = field(default_factory=list)
 
     def is_followed_by(self, call_id: str | None, tool: str | None, arguments: str | None) -> bool:
-        """Does this part begin another call? By a new id or, where ids are missing, by a name after arguments."""
-        if call_id and self.call_id:
-            return call_id != self.call_id
-        return bool(tool and arguments and any(self.arguments))
+        """Does this part begin another call? By a new id or name or, without ids, by a name after arguments."""
+        has_ids = bool(call_id and self.call_id)
+        if (has_ids and call_id != self.call_id) or (tool and self.tool and tool != self.tool):
+            return True
+        return bool(not has_ids and tool and arguments and any(self.arguments))
 
 
 @dataclass

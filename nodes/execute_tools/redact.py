@@ -123,7 +123,7 @@ class Redactor:
             if not spans:
                 return text
             text = _cut_out(text, spans, mark)
-        return text
+        return mark if self.spans(text, names=names) else text
 
     def _document(self, text: str, door: "_Door") -> str:
         """A text; where it is a JSON document, what its strings say once they are read as well."""

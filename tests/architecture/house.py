@@ -10,6 +10,7 @@ PACKAGES = ("graph", "nodes")
 EFFECT_FILES = frozenset(
     {
         "graph/agent.py",
+        "graph/cassettes/library.py",
         "graph/cli.py",
         "graph/run.py",
         "nodes/call_model/client.py",

@@ -4,11 +4,19 @@ import ast
 from pathlib import Path
 
 import pytest
-import yaml
 
+from graph.cassettes.cassette_file import (
+    HOST,
+    REQUEST_HEADERS,
+    RESPONSE_HEADERS,
+    CassetteFile,
+    machine_traces_in,
+    parse,
+    render,
+    secrets_in,
+)
 from tests.architecture.house import ROOT, sources, walk
-from tests.cassette_format import lint, recorded_from
-from tests.cassettes import LIBRARY, REQUEST_HEADERS, RESPONSE_HEADERS, Origin, cassette_path
+from tests.cassettes import LIBRARY, Origin, cassette_path
 
 FILES = sorted(path for path in LIBRARY.rglob("*") if path.is_file() and path.name != ".gitkeep")
 
@@ -35,9 +43,12 @@ def _is_name(word: str) -> bool:
 @pytest.mark.parametrize("path", FILES, ids=shown)
 def test_a_cassette_is_fit_to_be_read_by_anyone(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    assert lint(text) == []
-    assert recorded_from(path) in set(Origin)
-    for exchange in yaml.load(text, Loader=yaml.CSafeLoader)["interactions"]:
-        assert exchange["request"]["uri"].startswith("http://llm.test/")
-        assert set(exchange["request"]["headers"]) <= REQUEST_HEADERS
-        assert set(exchange["response"]["headers"]) <= RESPONSE_HEADERS
+    assert [*secrets_in(text), *machine_traces_in(text)] == []
+    cassette = parse(text)
+    assert isinstance(cassette, CassetteFile)
+    assert render(cassette) == text
+    assert cassette.recorded_from in set(Origin)
+    assert text.count(f"uri: {HOST}/v1/") == len(cassette.exchanges) > 0
+    for exchange in cassette.exchanges:
+        assert set(exchange.request_headers) <= REQUEST_HEADERS
+        assert set(exchange.headers) <= RESPONSE_HEADERS

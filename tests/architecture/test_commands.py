@@ -24,6 +24,8 @@ TARGETS = [
     "bench",
     "pure",
     "eval",
+    "fuzz",
+    "mutants",
     "clean",
 ]
 

@@ -132,7 +132,7 @@ class PathSandbox:
             return ()
         found = ("/".join((*known, name)) for name in closest_names(missing[0], names, len(names)))
         complete = (whole if self._is_inside(whole := "/".join((name, *rest))) else name for name in found)
-        return tuple(name for name in complete if self._may_name(name))[:3]
+        return tuple(name for name in complete if self._is_inside(name) and self._may_name(name))[:3]
 
     def _deepest(self, parts: tuple[str, ...]) -> tuple[tuple[str, ...], list[str]]:
         """How many of the parts exist as directories, and the names in the last of them."""

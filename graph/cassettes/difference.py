@@ -1,0 +1,170 @@
+"""What differs between the request that was recorded and the one that is sent: which message, which field, which line.
+
+Pure. Equal parts are left out, however long they are: of two prompts only the first line is shown in which they part.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from nodes.records import JsonMap
+
+MOST_LINES: Final = 12
+"""Lines of one difference: what follows from the first few is seldom of use."""
+
+SHOWN: Final = 60
+"""Characters that are shown before and after the place where two lines part."""
+
+_ABSENT: Final = object()
+
+
+def difference(recorded: bytes, sent: bytes) -> list[str]:
+    """Readable lines, none where both bodies are the same JSON; a body that is no JSON is compared as text."""
+    ours, theirs = parsed(recorded), parsed(sent)
+    if ours == theirs:
+        return []
+    lines = list(_of_requests(ours, theirs)) or ["the bodies differ"]
+    more = len(lines) - MOST_LINES
+    return [*lines[:MOST_LINES], f"... and {more} more differences"] if more > 0 else lines
+
+
+def parsed(body: bytes) -> Any:
+    """A body as JSON; where it is none, its text; where it is no text, its bytes."""
+    try:
+        return json.loads(body) if body else None
+    except (ValueError, RecursionError):
+        pass
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return body
+
+
+def _of_requests(ours: Any, theirs: Any) -> Iterator[str]:
+    if not isinstance(ours, dict) or not isinstance(theirs, dict):
+        yield from _of_values("the body", ours, theirs)
+        return
+    for key in {**ours, **theirs}:
+        if key not in {"messages", "tools"}:
+            yield from _of_values(key, ours.get(key, _ABSENT), theirs.get(key, _ABSENT))
+    yield from _of_tools(ours.get("tools", _ABSENT), theirs.get("tools", _ABSENT))
+    yield from _of_messages(ours.get("messages", _ABSENT), theirs.get("messages", _ABSENT))
+
+
+def _of_tools(ours: Any, theirs: Any) -> Iterator[str]:
+    if not _are_maps(ours) or not _are_maps(theirs):
+        yield from _of_values("tools", ours, theirs)
+        return
+    left, right = _by_name(ours), _by_name(theirs)
+    if left is None or right is None:
+        yield from _of_values("tools", ours, theirs)
+        return
+    for name in {**left, **right}:
+        if name not in right:
+            yield f"tools: {name} was recorded and is not sent"
+        elif name not in left:
+            yield f"tools: {name} is sent and was not recorded"
+        else:
+            yield from _of_values(f"tools[{name}]", left[name], right[name])
+    if left == right and list(left) != list(right):
+        yield f"tools: they were recorded in the order {', '.join(left)}, and sent as {', '.join(right)}"
+
+
+def _of_messages(ours: Any, theirs: Any) -> Iterator[str]:
+    if not _are_maps(ours) or not _are_maps(theirs):
+        yield from _of_values("messages", ours, theirs)
+        return
+    if len(ours) != len(theirs):
+        yield f"messages: {len(ours)} were recorded, {len(theirs)} were sent"
+    for index, (left, right) in enumerate(zip(ours, theirs, strict=False)):
+        yield from _of_values(f"messages[{index}] ({_who(right, theirs[:index])})", left, right)
+    longer, word = (ours, "recorded") if len(ours) > len(theirs) else (theirs, "sent")
+    for index in range(min(len(ours), len(theirs)), len(longer)):
+        text = _short(longer[index].get("content") or longer[index].get("tool_calls"))
+        yield f"messages[{index}] ({_who(longer[index], longer[:index])}): only {word}, {text}"
+
+
+def _who(message: JsonMap, before: Sequence[JsonMap]) -> str:
+    """The role of a message, and which tool's result it is."""
+    role = str(message.get("role", "no role"))
+    name = message.get("name") or _called(message.get("tool_call_id"), before)
+    return f"{role} {name}" if name else role
+
+
+def _called(call_id: Any, before: Sequence[JsonMap]) -> str:
+    for message in reversed(before):
+        calls: Any = message.get("tool_calls")
+        for call in calls if _are_maps(calls) else ():
+            function = call.get("function")
+            if call_id is not None and call.get("id") == call_id and isinstance(function, dict):
+                return str(function.get("name", ""))
+    return ""
+
+
+def _of_values(at: str, ours: Any, theirs: Any) -> Iterator[str]:
+    """One line for each leaf in which two JSON values differ."""
+    if ours is theirs or ours == theirs:
+        return
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        for key in {**ours, **theirs}:
+            yield from _of_values(f"{at}.{key}", ours.get(key, _ABSENT), theirs.get(key, _ABSENT))
+    elif isinstance(ours, list) and isinstance(theirs, list):
+        for index in range(max(len(ours), len(theirs))):
+            yield from _of_values(f"{at}[{index}]", _at(ours, index), _at(theirs, index))
+    elif isinstance(ours, str) and isinstance(theirs, str):
+        yield _of_texts(at, ours, theirs)
+    else:
+        yield f"{at}: {_said('recorded', ours)}, {_said('sent', theirs)}"
+
+
+def _of_texts(at: str, ours: str, theirs: str) -> str:
+    """The first line in which two texts differ, and of that line the part around the first letter that does."""
+    left, right = ours.split("\n"), theirs.split("\n")
+    number = next(
+        (index for index, pair in enumerate(zip(left, right, strict=False)) if pair[0] != pair[1]),
+        min(len(left), len(right)),
+    )
+    if len(left) > 1 or len(right) > 1:
+        at = f"{at}, line {number + 1}"
+    if number >= len(left) or number >= len(right):
+        longer, word, other = (left, "recorded", "sent") if len(left) > len(right) else (right, "sent", "recorded")
+        return f"{at}: {word} {_short(longer[number])}, and what was {other} ends before it"
+    one, two = left[number], right[number]
+    start = next(
+        (i for i, pair in enumerate(zip(one, two, strict=False)) if pair[0] != pair[1]), min(len(one), len(two))
+    )
+    return f"{at}: recorded {_around(one, start)}, sent {_around(two, start)}"
+
+
+def _around(text: str, start: int) -> str:
+    begin, end = max(start - SHOWN, 0), start + SHOWN
+    return f"{'...' if begin else ''}{text[begin:end]!r}{'...' if end < len(text) else ''}"
+
+
+def _said(word: str, value: Any) -> str:
+    return f"not {word}" if value is _ABSENT else f"{word} {_short(value)}"
+
+
+def _short(value: Any) -> str:
+    text = repr(value) if isinstance(value, (str, bytes)) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 2 * SHOWN else f"{text[: 2 * SHOWN]}..."
+
+
+def _at(values: list[Any], index: int) -> Any:
+    return values[index] if index < len(values) else _ABSENT
+
+
+def _are_maps(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, dict) for each in value)
+
+
+def _by_name(tools: list[JsonMap]) -> dict[str, JsonMap] | None:
+    """Tools by their names; None where some have none, or the same."""
+    named = {}
+    for tool in tools:
+        function = tool.get("function", tool)
+        name = function.get("name") if isinstance(function, dict) else None
+        if not isinstance(name, str) or name in named:
+            return None
+        named[name] = tool
+    return named

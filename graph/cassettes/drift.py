@@ -1,0 +1,173 @@
+"""Whether this version would still send what a cassette has recorded: the head of its first request. Pure.
+
+The head is what the prompt begins with, the tools and the stop words: all that does not depend on the task. Which tools
+a run is offered depends on its mode, role and permissions, which no cassette tells; so those that were recorded are
+compared with what they are now, and all of them together with what some mode and role would offer.
+"""
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import product, takewhile
+from typing import Any, Final
+
+from langchain_core.messages import HumanMessage
+
+from graph.cassettes.cassette_file import CassetteFile
+from graph.cassettes.difference import difference, parsed
+from graph.context import AgentContext
+from nodes.call_model.endpoint import Endpoint
+from nodes.call_model.model import Call
+from nodes.call_model.offered_tools import offered_tools
+from nodes.call_model.prompt import Prompt, build_prompt
+from nodes.call_model.request import parameters
+from nodes.execute_tools.policy.roles import BUILT_IN_ROLES
+from nodes.records import EditForm, JsonMap, Profile, Protocol, ToolSpec
+
+_KEPT: Final = ("stream", "stream_options", "stop")
+"""Parameters that say how mendgraph speaks; others depend on the run's limits."""
+
+_LINE = re.compile(r"^- (\w+)\(\{.*?\}\): (.*)$", re.MULTILINE)
+_NOTE = re.compile(r" (Allowed(?: hosts)?: .*\.)$")
+"""What the description of a tool says of one run's permissions; see `graph.gateway.Gateway.notes`."""
+
+
+def drift(cassette: CassetteFile, specs: Sequence[ToolSpec]) -> list[str]:
+    """Readable differences between the recorded head and today's; none for requests that are not mendgraph's.
+
+    `specs` are all the tools that this version has.
+    """
+    request = parsed(cassette.exchanges[0].request) if cassette.exchanges else None
+    if not isinstance(request, dict) or not _is_ours(request):
+        return []
+    profile = _profile(cassette.settings, request)
+    recorded = _told(request)
+    known = {spec.name: spec for spec in specs}
+    gone = [f"tools: {name} was recorded, and there is no such tool any more" for name in recorded if name not in known]
+    chosen = [
+        _as_recorded(known[name], recorded[name], request)
+        for name in known
+        if name in recorded and not _is_of_one_run(known[name], request)
+    ]
+    ours, theirs = _recorded_head(request, profile, chosen), _head(request, profile, chosen)
+    lines = difference(_encoded(ours), _encoded(theirs))
+    return [*gone, *lines, *_missing(set(recorded) & set(known), profile, specs)]
+
+
+def _is_ours(request: JsonMap) -> bool:
+    """Whether the prompt begins as one of ours does: the first sentence is that of an agent for one workspace."""
+    messages = request.get("messages")
+    first = messages[0] if isinstance(messages, list) and messages else None
+    text = first.get("content") if isinstance(first, dict) and first.get("role") == "system" else None
+    return isinstance(text, str) and text.startswith("You are a coding agent. You ")
+
+
+def _profile(settings: Mapping[str, str], request: JsonMap) -> Profile:
+    """How the cassette's run talked; what its settings do not tell is to be seen in the request."""
+    tools = _told(request)
+    system = str(request["messages"][0]["content"])
+    blocks = "fenced block" in system
+    form = EditForm.BLOCKS if blocks else EditForm.PATCH if "apply_patch" in tools else EditForm.REPLACE
+    protocol = Protocol.NATIVE if "tools" in request else Protocol.TEXT
+    chosen: Any = {
+        "protocol": settings.get("protocol", protocol.value),
+        "edit_form": settings.get("edit_form", form.value),
+        "model": settings.get("model", str(request.get("model", ""))),
+    }
+    context = AgentContext.model_validate(chosen)
+    return context.profile(embedded=False, model=context.model or "")
+
+
+def _told(request: JsonMap) -> dict[str, str]:
+    """The tools that the request names, with their descriptions."""
+    tools = request.get("tools")
+    if isinstance(tools, list):
+        functions = [tool.get("function", {}) for tool in tools if isinstance(tool, dict)]
+        return {str(each.get("name")): str(each.get("description")) for each in functions}
+    return dict(_LINE.findall(str(request["messages"][0]["content"])))
+
+
+def _as_recorded(spec: ToolSpec, description: str, request: JsonMap) -> ToolSpec:
+    """The tool of today with what one run alone said of it: its permissions, and the schema of its answer."""
+    note = _NOTE.search(description)
+    if note and not spec.description.endswith(note[1]):
+        spec = spec.model_copy(update={"description": f"{spec.description} {note[1]}"})
+    recorded = next((each for each in request.get("tools", ()) if each["function"].get("name") == spec.name), None)
+    wanted = recorded and recorded["function"].get("parameters", {})
+    if spec.terminal and wanted and "value" in wanted.get("required", []):
+        schema = wanted["properties"]["value"]
+        (spec,) = offered_tools([spec], EditForm.REPLACE, read_only=False, answer_schema=schema)
+    return spec
+
+
+def _is_of_one_run(spec: ToolSpec, request: JsonMap) -> bool:
+    """Whether the schema of a run's answer stands in the line of this tool: that cannot be read back from a text."""
+    lines = str(request["messages"][0]["content"]).splitlines()
+    return spec.terminal and any(line.startswith(f"- {spec.name}(") and '"value": ' in line for line in lines)
+
+
+def _head(request: JsonMap, profile: Profile, specs: Sequence[ToolSpec]) -> JsonMap:
+    """What this version would send of the same kind of run."""
+    prompts = [_prompt(profile, specs, text) for text in ("One task.", "Another one, which is longer.")]
+    pairs = zip(*(prompt.messages for prompt in prompts), strict=False)
+    same = [one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
+    endpoint = Endpoint(model=str(request.get("model")), base_url="http://llm.test/v1")
+    said = parameters(endpoint, Call(prompt=prompts[0], max_output_tokens=1, timeout_s=1.0))
+    return {**_only(said), **_tools(list(prompts[0].tools)), "messages": same}
+
+
+def _recorded_head(request: JsonMap, profile: Profile, specs: Sequence[ToolSpec]) -> JsonMap:
+    """The same of what was recorded: as many messages as today's head has, and the tools that are still there."""
+    length = len(_head(request, profile, specs)["messages"])
+    names = {spec.name for spec in specs}
+    tools = [each for each in request.get("tools", ()) if each.get("function", {}).get("name") in names]
+    messages = [dict(message) for message in request["messages"][:length]]
+    if "tools" not in request:
+        messages[0]["content"] = _without_lines(str(messages[0]["content"]), names)
+    return {**_only(request), **_tools(tools), "messages": messages}
+
+
+def _without_lines(system: str, names: Collection[str]) -> str:
+    lines = system.split("\n")
+    return "\n".join(line for line in lines if not (found := _LINE.match(line)) or found[1] in names)
+
+
+def _prompt(profile: Profile, specs: Sequence[ToolSpec], text: str) -> Prompt:
+    return build_prompt(profile, specs, [HumanMessage(text)], (), 0.0)
+
+
+def _only(said: Mapping[str, Any]) -> JsonMap:
+    return {name: said[name] for name in _KEPT if name in said}
+
+
+def _tools(tools: list[JsonMap]) -> JsonMap:
+    return {"tools": tools} if tools else {}
+
+
+def _encoded(head: JsonMap) -> bytes:
+    return json.dumps(head, ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+# --- The tools together
+
+
+def _missing(names: set[str], profile: Profile, specs: Sequence[ToolSpec]) -> list[str]:
+    """The tools that a run of today would be offered beside these, whatever its mode and role; none where some fits."""
+    if not names or profile.edit_form is EditForm.BLOCKS:
+        return []  # which does not tell small models of its tools
+    sets = [{spec.name for spec in offered} for offered in _offered(profile, specs)]
+    if names in sets:
+        return []
+    nearest = min(sets, key=lambda offered: (len(offered ^ names), sorted(offered)))
+    return [
+        *(f"tools: {name} is sent and was not recorded" for name in sorted(nearest - names)),
+        *(f"tools: {name} was recorded and is not sent" for name in sorted(names - nearest)),
+    ]
+
+
+def _offered(profile: Profile, specs: Sequence[ToolSpec]) -> Iterator[list[ToolSpec]]:
+    roles = BUILT_IN_ROLES.values()
+    without = [set[str](), {"run_command"}, {"http_get"}, {"run_command", "http_get"}]
+    for read_only, few, role, lacks in product((False, True), (True, False), roles, without):
+        usable = {spec.name for spec in specs if role(spec) or spec.terminal} - lacks
+        yield offered_tools(specs, profile.edit_form, read_only=read_only, answer_schema=None, usable=usable, few=few)

@@ -1,0 +1,212 @@
+"""What a test gets as `mendgraph_cassette`: an endpoint that is recorded, or that answers from the recording."""
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
+from typing import Any, Final
+
+from graph.cassettes import library, offline
+from graph.cassettes.cassette_file import CassetteFile, Finding, parse, scrubbed, secrets_in
+from graph.cassettes.difference import parsed
+from graph.cassettes.player import Player
+from graph.cassettes.recording_server import RecordingServer
+from graph.cassettes.replay_server import LoopbackServer, ReplayServer
+from graph.cassettes.source import Source, version
+from graph.cassettes.tape import Tape, recorded, replayed
+from graph.context import AgentContext
+from nodes.call_model.endpoint import NO_KEY
+from nodes.records import JsonMap, ToolError, ToolErrorCode
+
+_PINNED: Final = ("model", "protocol", "edit_form", "window_tokens")
+_USE: Final = "give the agent `mendgraph_cassette.context(workspace)`, or its client `mendgraph_cassette.base_url`"
+_NOT_BOTH: Final = "a cassette is used by `base_url` and `context` in this process, or by `serve`, not by both"
+
+
+class Cassette(ABC):
+    """One test's conversation with a model. `recording` says whether the endpoint is a real one.
+
+    `api_key` is the endpoint's key: a real one in a recording, and "not-needed" in a replay.
+    """
+
+    recording: bool
+
+    def __init__(self, path: str, name: str, settings: dict[str, str], api_key: str = NO_KEY) -> None:
+        """`name` is what messages call the file at `path`; `settings` are what its requests depend on."""
+        self.path, self.name, self.settings, self.api_key = path, name, settings, api_key
+        self._stack = ExitStack()
+        self._tape: Tape | None = None
+        self._served = False
+
+    @property
+    def base_url(self) -> str:
+        """The endpoint for any OpenAI-compatible client in this process; its key is `api_key`."""
+        return self._opened().base_url
+
+    @property
+    def model(self) -> str | None:
+        """The model's name at the endpoint, None where the cassette does not say."""
+        return self.settings.get("model")
+
+    @property
+    def requests(self) -> list[JsonMap]:
+        """The bodies of the recorded requests, oldest first."""
+        return self._opened().requests
+
+    def context(self, workspace: str | os.PathLike[str] = ".", **settings: Any) -> AgentContext:
+        """The context of a run on this cassette: its endpoint, and what its requests depend on, are filled in.
+
+        Evidence is off unless it is asked for: it needs bubblewrap, so what the model is told of it would differ from
+        machine to machine. `settings` are those of `AgentContext`, and go before all of these.
+        """
+        pinned: JsonMap = {name: self.settings[name] for name in _PINNED if name in self.settings}
+        given: JsonMap = {"base_url": self.base_url, "evidence": False, **pinned, **settings}
+        return AgentContext.model_validate({**given, "workspace": os.fspath(workspace)})
+
+    @contextmanager
+    def serve(self) -> Iterator[LoopbackServer]:
+        """The cassette as a server on loopback, for an agent in another process: give it the server's `base_url`."""
+        if self._tape is not None:
+            raise RuntimeError(_NOT_BOTH)
+        self._served = True
+        with self._server() as server:
+            yield server
+
+    def close(self) -> None:
+        """Let go of the clients and the network."""
+        self._stack.close()
+
+    @abstractmethod
+    def problem(self) -> str:
+        """After a test that has passed: why it fails all the same; "" where it does not."""
+
+    @abstractmethod
+    def notes(self) -> list[str]:
+        """What to tell of a test that has failed: an agent may have turned a refusal into a value."""
+
+    @abstractmethod
+    def _recorder(self) -> AbstractContextManager[Tape]: ...
+
+    @abstractmethod
+    def _server(self) -> LoopbackServer: ...
+
+    def _opened(self) -> Tape:
+        if self._served:
+            raise RuntimeError(_NOT_BOTH)
+        if self._tape is None:
+            self._tape = self._stack.enter_context(self._recorder())
+        return self._tape
+
+
+class ReplayedCassette(Cassette):
+    """Answers from the file, strictly; while it is open, this process reaches nobody else."""
+
+    recording = False
+
+    def __init__(self, path: str, name: str, cassette: CassetteFile, allow_hosts: Collection[str] = ()) -> None:
+        """Cut off the network, but for `allow_hosts` and, while the cassette is served, for this machine."""
+        super().__init__(path, name, _settings_of(cassette))
+        self._player = Player(cassette, name, version=version())
+        self._blocked: list[str] = []
+        self._allowed = frozenset(allow_hosts)
+        self._stack.enter_context(offline.only(self._is_allowed, self._explain))
+
+    def problem(self) -> str:
+        """A request that was not recorded, or an exchange that nobody has asked for."""
+        if self._player.misses:
+            return self._player.misses[0]
+        if not self._player.unplayed:
+            return ""
+        total = len(self._player.cassette.exchanges)
+        lines = "".join(f"\n  {line}" for line in self._player.unplayed)
+        return (
+            f"{self._player.played} of {total} exchanges of {self.name} were asked for; nobody asked for:{lines}\n"
+            "If the agent is meant to ask for less, record again with `pytest --mendgraph-record`."
+        )
+
+    def notes(self) -> list[str]:
+        """The requests that were not recorded, and the hosts that were out of reach."""
+        return [*self._player.misses, *self._blocked]
+
+    def _recorder(self) -> AbstractContextManager[Tape]:
+        return replayed(self._player)
+
+    def _server(self) -> LoopbackServer:
+        return ReplayServer(self._player)
+
+    def _is_allowed(self, host: str) -> bool:
+        return host in self._allowed or (self._served and offline.is_loopback(host))
+
+    def _explain(self, host: str) -> str:
+        told = (
+            f"the test tried to reach {host!r} while {self.name} is replayed: give the client "
+            "`mendgraph_cassette.base_url`, or name the host in the marker's `allow_hosts`"
+        )
+        if told not in self._blocked:
+            self._blocked.append(told)
+        return told
+
+
+class RecordedCassette(Cassette):
+    """Speaks to a real endpoint, and is written once the test has passed."""
+
+    recording = True
+
+    def __init__(self, path: str, name: str, source: Source) -> None:
+        """Nothing is sent before the client sends it."""
+        super().__init__(path, name, dict(source.settings), source.api_key.get_secret_value())
+        self._source = source
+        known = () if self.api_key == NO_KEY else (self.api_key,)
+        self._scrub = partial(scrubbed, known=known)
+        self._servers: list[RecordingServer] = []
+
+    def problem(self) -> str:
+        """Write the file; what has kept it from being written."""
+        heard = self._tape.exchanges if self._tape else ()
+        exchanges = (*heard, *(exchange for server in self._servers for exchange in server.exchanges))
+        if not exchanges:
+            return f"nothing was said to the endpoint, so {self.name} was not written: {_USE}"
+        cassette = CassetteFile(recorded_from=self._source.origin, settings=self.settings, exchanges=exchanges)
+        failed = library.write(self.path, cassette)
+        return failed.message if failed else ""
+
+    def notes(self) -> list[str]:
+        """That nothing was written."""
+        return [f"{self.name} was not written, as the test has failed"]
+
+    def _recorder(self) -> AbstractContextManager[Tape]:
+        return recorded(self._source.base_url, scrub=self._scrub)
+
+    def _server(self) -> LoopbackServer:
+        server = RecordingServer(self._source.base_url, self.api_key, self._scrub)
+        self._servers.append(server)
+        return server
+
+
+def load(path: str, name: str) -> CassetteFile | str:
+    """The cassette to replay, or in words why it cannot be; one that holds secrets is refused."""
+    text = library.read_text(path, name)
+    if isinstance(text, ToolError):
+        missing = text.code is ToolErrorCode.NOT_FOUND
+        return f"{text.message}: record it with `pytest --mendgraph-record=missing`" if missing else text.message
+    found = secrets_in(text)
+    if found:
+        return f"{name} is not played: {told_of_secrets(found)}"
+    cassette = parse(text, name)
+    return cassette.message if isinstance(cassette, ToolError) else cassette
+
+
+def told_of_secrets(found: list[Finding]) -> str:
+    """Where the secrets of a cassette are, and what to do."""
+    places = ", ".join(f"line {line} holds {what}" for line, what in found[:5])
+    return f"{places}. Revoke it, remove it from the file and its history, and record again"
+
+
+def _settings_of(cassette: CassetteFile) -> dict[str, str]:
+    """What the cassette says of itself; an older one names the model in its requests alone."""
+    for exchange in cassette.exchanges:
+        body = parsed(exchange.request)
+        if isinstance(body, dict) and isinstance(body.get("model"), str):
+            return {"model": body["model"], **cassette.settings}
+    return dict(cassette.settings)

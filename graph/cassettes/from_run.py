@@ -1,0 +1,328 @@
+"""`mendgraph cassette from-run`: a run of the store becomes a cassette, its files, and a test that plays it again.
+
+The raw requests of a run are not kept, so they are made anew: the run is played in a copy of its workspace while its
+replies are recited, and once more on the cassette that came of it. Only what went the stored way twice is written.
+"""
+
+import os
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from graph.cassettes.cassette_file import CassetteFile, Exchange, render, scrubbed
+from graph.cassettes.course_difference import course_difference
+from graph.cassettes.naming import cassette_name
+from graph.cassettes.replayed_run import (
+    REPLAY_URL,
+    Files,
+    Reciter,
+    Replayer,
+    anything_goes,
+    files_in,
+    play,
+    playground,
+    write_files,
+)
+from graph.cassettes.run_course import RunCourse, read_course
+from graph.cassettes.run_files import MOST_FILES, StartFiles, files_at_start, secret_in
+from graph.cassettes.source import version
+from graph.cassettes.written_test import TestedRun, context_in_test, render_test, settings_in_test
+from graph.context import AgentContext
+from graph.open_store import with_store
+from graph.store import Store
+from nodes.call_model.endpoint import EMBEDDED_MODEL
+from nodes.call_model.local_model import CONTEXT_TOKENS
+from nodes.call_model.weights import embedded_weights
+from nodes.execute_tools.environment.failures import quoted
+from nodes.execute_tools.environment.sandbox import check_workspace
+from nodes.execute_tools.environment.workspace import DeleteFile, FileContent, Workspace, WriteFile
+from nodes.execute_tools.redact import Redactor, known_values
+from nodes.records import JsonMap, Profile, StopReason, ToolError, ToolErrorCode
+
+FOLDER: Final = "tests"
+"""Where the test goes where nobody says so."""
+
+LIBRARY: Final = "cassettes"
+"""Where the plugin looks for cassettes, below pytest's root directory."""
+
+_ROOT_FILES: Final = ("pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg", "setup.py")
+NOT_COLLECTED: Final = 'collect_ignore_glob = ["*"]  # the files of runs are no tests of ours\n'
+
+_UNREPEATABLE: Final = frozenset(
+    {
+        StopReason.CANCELLED,
+        StopReason.WALL_CLOCK,
+        StopReason.DAY_LIMIT,
+        StopReason.STORE_FAILED,
+        StopReason.WORKSPACE_BUSY,
+        StopReason.WORKSPACE_CHANGED,
+        StopReason.WORKSPACE_FAILED,
+        StopReason.INVALID_REQUEST,
+    }
+)
+"""Ends that the model has no part in: time, a person, or the machine made them."""
+
+_NAME = re.compile(r"[a-z0-9_]+")
+
+
+@dataclass(frozen=True)
+class WrittenCassette:
+    """What came of a run: the paths that were written, its exchanges, and how it ends."""
+
+    run_id: str
+    name: str
+    paths: tuple[str, ...]
+    exchanges: int
+    files: int
+    end: str
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """What the store and the workspace hold of a run."""
+
+    run_id: str
+    course: RunCourse
+    start: StartFiles
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A cassette that has been played, with the files before and after."""
+
+    cassette: CassetteFile
+    given: JsonMap
+    before: Files
+    after: Files
+
+
+def cassette_from_run(
+    run: str, workspace: str = ".", *, folder: str | None = None, name: str = "", force: bool = False
+) -> WrittenCassette | ToolError:
+    """Write `test_<name>.py` into the folder, and its cassette and files where the pytest plugin looks for them.
+
+    `folder` is relative to the workspace and `tests` by default, `name` is `run_<id>`. CONFLICT where a file is there
+    already, unless `force`, and where the run does not repeat: it then says at which step, and nothing is written.
+    """
+    kept = with_store(workspace, lambda store: _kept(store, run, workspace))
+    if isinstance(kept, ToolError):
+        return kept
+    name = name or f"run_{re.sub(r'[^a-z0-9]', '_', kept.run_id[:8].lower())}"
+    if not _NAME.fullmatch(name):
+        message = f"A test cannot be named {name!r}: take small letters, digits and underscores."
+        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+    target = os.path.join(kept.start.workspace.root, folder or FOLDER)
+    made = _made(kept)
+    return made if isinstance(made, ToolError) else _write(kept, made, target, name, force=force)
+
+
+def _kept(store: Store, run: str, workspace: str) -> _Kept | ToolError:
+    record = store.run(run)
+    if isinstance(record, ToolError):
+        return record
+    if record.parent:
+        message = (
+            f"The run was forked from {record.parent[:8]}, whose steps are not its own: take a run that is no fork."
+        )
+        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+    course = read_course(store.saver, record.run_id)
+    if isinstance(course, ToolError):
+        return course
+    for outcome in course.outcomes:
+        if outcome.reason in _UNREPEATABLE:
+            message = f"The run ended with {outcome.reason.value}, which is not the model's doing and does not repeat."
+            return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+    start = files_at_start(store.folder, str(check_workspace(workspace)), record.run_id)
+    return start if isinstance(start, ToolError) else _Kept(record.run_id, course, start)
+
+
+# --- Playing
+
+
+def _made(kept: _Kept) -> _Made | ToolError:
+    """The cassette with the fewest files that play; the first problem is told, for the others follow from it."""
+    context = _context(kept.course)
+    redactor, problem = Redactor(tuple(known_values(os.environ))), None
+    for files in _candidates(kept):
+        if isinstance(files, ToolError):
+            return _with_remedy(problem, files)
+        made = secret_in(files, redactor) or _played(kept, context, files)
+        if isinstance(made, _Made):
+            return made
+        problem = made
+    return problem or ToolError(code=ToolErrorCode.CONFLICT, message="The run does not repeat.")
+
+
+def _candidates(kept: _Kept) -> Iterator[Files | ToolError]:
+    few = kept.start.touched(kept.course)
+    yield few
+    every = kept.start.every()
+    if every != few:
+        yield every
+
+
+def _with_remedy(problem: ToolError | None, refused: ToolError) -> ToolError:
+    if problem is None:
+        return refused
+    return problem.model_copy(update={"message": f"{problem.message} {refused.message}"})
+
+
+def _played(kept: _Kept, context: AgentContext, files: Files) -> _Made | ToolError:
+    """Record in one folder, and play that in another one."""
+    course = kept.course
+    with playground(files) as folder:
+        if isinstance(folder, ToolError):
+            return folder
+        reciter = Reciter(context.model or "", course.turns)
+        recorded = play(course, context.model_copy(update={"workspace": folder}), reciter)
+        problem = _compared(course, recorded)
+        after = files_in(folder, 2 * MOST_FILES)
+    if problem is not None:
+        return problem
+    cassette = CassetteFile(
+        recorded_from=f"run {kept.run_id[:8]}",
+        settings=_settings(context),
+        exchanges=tuple(map(_clean, reciter.exchanges)),
+    )
+    given = settings_in_test(context, cassette.settings)
+    with playground(files) as folder:
+        if isinstance(folder, ToolError):
+            return folder
+        replayer = Replayer(context.model or "", cassette)
+        again = play(course, context_in_test(cassette.settings, given, folder, REPLAY_URL), replayer)
+    player = replayer.player
+    if player.misses:
+        return _unrepeated(
+            f"in another folder it asks for something else: {player.misses[0].partition('What usually')[0].strip()}"
+        )
+    problem = _compared(course, again)
+    if problem is None and player.unplayed:
+        return _unrepeated(f"what was said was not asked for again: {player.unplayed[0]}")
+    return problem or _Made(cassette, given, files, after)
+
+
+def _compared(stored: RunCourse, played: RunCourse | ToolError) -> ToolError | None:
+    if isinstance(played, ToolError):
+        return played
+    difference = course_difference(stored, played)
+    return _unrepeated(difference) if difference else None
+
+
+def _unrepeated(difference: str) -> ToolError:
+    message = f"The run does not repeat: {difference}. Nothing was written."
+    return ToolError(code=ToolErrorCode.CONFLICT, message=message)
+
+
+def _context(course: RunCourse) -> AgentContext:
+    """The run's own settings, on the replayed endpoint. Other models and limits of a day play no part in a replay."""
+    context, profile = course.context, course.profile
+    said = next((reply.model for turn in course.turns for reply in turn.replies if reply.model), "unnamed")
+    named = context.model if context.model and context.model != EMBEDDED_MODEL else ""
+    changes = {
+        "model": embedded_weights().model if profile.embedded else named or said,
+        "base_url": REPLAY_URL,
+        "fallback_models": (),
+        "max_tokens_per_day": None,
+        "max_cost_usd_per_day": None,
+        "window_tokens": context.window_tokens or (CONTEXT_TOKENS if profile.embedded else None),
+    }
+    same = context.model_copy(update=changes)
+    pinned = same.model_copy(update={"protocol": profile.protocol.value, "edit_form": profile.edit_form.value})
+    alike = _profile(pinned) == _profile(same)  # a form that somebody chose is not stepped down from
+    return pinned if alike or _profile(same).edit_form is not profile.edit_form else same
+
+
+def _profile(context: AgentContext) -> Profile:
+    return context.profile(embedded=False, model=context.model or "")
+
+
+def _settings(context: AgentContext) -> dict[str, str]:
+    """What the cassette keeps of them; see `graph.cassettes.fixture`."""
+    profile = _profile(context)
+    pinned = {"model": context.model or "", "protocol": profile.protocol.value, "edit_form": profile.edit_form.value}
+    window = {} if context.window_tokens is None else {"window_tokens": str(context.window_tokens)}
+    return {**pinned, "mendgraph": version(), **window}
+
+
+def _clean(exchange: Exchange) -> Exchange:
+    known = known_values(os.environ)
+    bodies = {"request": scrubbed(exchange.request, known), "response": scrubbed(exchange.response, known)}
+    return exchange.model_copy(update=bodies)
+
+
+# --- Writing
+
+
+def _write(kept: _Kept, made: _Made, target: str, name: str, *, force: bool) -> WrittenCassette | ToolError:
+    course, outcome = kept.course, kept.course.outcomes[-1]
+    left = {path: data for path, data in made.after.items() if made.before.get(path) != data}
+    gone = tuple(path for path in made.before if path not in made.after)
+    root = _root_of_tests(target, kept.start.workspace.root)
+    module = os.path.relpath(os.path.join(target, f"test_{name}.py"), root)
+    cassette = f"{LIBRARY}/{cassette_name(f'{module}::test_{name}', name)}"
+    beside = f"{os.path.dirname(cassette)}/files"
+    tested = TestedRun(name, kept.run_id, made.given, course.requests, outcome, bool(made.before), tuple(left), gone)
+    contents = {
+        module: render_test(tested).encode(),
+        cassette: render(made.cassette).encode(),
+        **{f"{beside}/before/{path}": data for path, data in made.before.items()},
+        **{f"{beside}/after/{path}": data for path, data in left.items()},
+    }
+    if made.before or left:
+        contents[f"{beside}/conftest.py"] = NOT_COLLECTED.encode()
+    workspace, below = _workspace_of(root)
+    changes = _changes(workspace, {f"{below}{path}": data for path, data in contents.items()}, force=force)
+    if isinstance(changes, ToolError):
+        return changes
+    stale = _stale(workspace, f"{below}{beside}", {change.path for change in changes})
+    problem = write_files(workspace, [*changes, *stale])
+    if problem is not None:
+        return problem
+    paths = tuple(os.path.join(root, path) for path in contents)
+    end = f"{outcome.kind.value} ({outcome.reason.value})"
+    return WrittenCassette(kept.run_id, name, paths, len(made.cassette.exchanges), len(made.before), end)
+
+
+def _changes(workspace: Workspace, contents: Files, *, force: bool) -> list[WriteFile] | ToolError:
+    """How the files are written; CONFLICT where one is there already, unless `force`."""
+    changes: list[WriteFile] = []
+    for path, data in contents.items():
+        there = workspace.read_file(path) if workspace.exists(path) else None
+        if isinstance(there, ToolError):
+            return there
+        if there and not force and there.data != data:
+            message = f"{quoted(os.path.join(workspace.root, path))} is there already: take another --name, or --force."
+            return ToolError(code=ToolErrorCode.CONFLICT, message=message)
+        changes.append(WriteFile(path, data, expected_sha256=there.sha256 if there else ""))
+    return changes
+
+
+def _stale(workspace: Workspace, folder: str, written: Collection[str]) -> list[DeleteFile]:
+    """What another cassette of this name had beside it, so that nothing of that is played."""
+    found = [entry.path for entry in workspace.walk(folder) if entry.kind == "file" and entry.path not in written]
+    contents = [workspace.read_file(path) for path in found]
+    return [DeleteFile(each.path, each.sha256) for each in contents if isinstance(each, FileContent)]
+
+
+def _root_of_tests(target: str, workspace: str) -> str:
+    """What pytest will take for its root directory: the nearest folder above that is set up for it, or the workspace.
+
+    Source: pytest's reference, "Initialization: determining rootdir and configfile".
+    """
+    folder = os.path.realpath(target)
+    while folder != os.path.dirname(folder):
+        if any(os.path.isfile(os.path.join(folder, name)) for name in _ROOT_FILES):
+            return folder
+        folder = os.path.dirname(folder)
+    inside = os.path.realpath(target).startswith(f"{workspace.rstrip('/')}/")
+    return workspace if inside else os.path.realpath(target)
+
+
+def _workspace_of(target: str) -> tuple[Workspace, str]:
+    """The nearest folder above the target that is there, and the rest of the way with a "/" at its end."""
+    root, rest = os.path.realpath(target), ""
+    while not os.path.isdir(root):
+        root, name = os.path.split(root)
+        rest = f"{name}/{rest}"
+    return anything_goes(root), rest

@@ -1,0 +1,151 @@
+"""A cassette as an endpoint on loopback, for a graph that is served in another process.
+
+    with ReplayServer(cassette) as server:
+        subprocess.run(["mendgraph", "--base-url", server.base_url, ...])
+    assert (server.misses, server.unplayed) == ([], 0)
+
+Strict as a replay in process: each exchange answers once, and a request that was not recorded is refused with the
+difference as its message.
+"""
+
+import json
+from abc import abstractmethod
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from types import TracebackType
+from typing import Any, Final, Self, cast
+
+from graph.cassettes.cassette_file import CassetteFile
+from graph.cassettes.player import Player
+from graph.cassettes.tape import ROOT
+
+MISSED: Final = 422
+"""The status of a request that was not recorded: no client takes it for a failure that passes, as 409 or 5xx."""
+
+POLL_S: Final = 0.02
+"""How soon a server notices that it is to end, in seconds."""
+
+
+class LoopbackServer:
+    """A server on 127.0.0.1, at a free port, as a context manager; `base_url` is the endpoint to give to the client.
+
+    Entered once: at the end it waits for the requests that it has begun to answer.
+    """
+
+    def __init__(self, handler: type["Answering"], port: int = 0) -> None:
+        """Take the port, a free one for 0; nobody is answered before the server is entered.
+
+        Raises:
+            OSError: the port cannot be taken.
+        """
+        self._http = _Listener(("127.0.0.1", port), handler)
+        self._http.owner = self
+        self._thread = Thread(target=self._http.serve_forever, args=(POLL_S,), daemon=True)
+
+    @property
+    def base_url(self) -> str:
+        """The address of the endpoint, `/v1` included."""
+        return f"http://127.0.0.1:{self._http.server_port}{ROOT}"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._http.shutdown()
+        self._http.server_close()
+        self._thread.join()
+
+
+class ReplayServer(LoopbackServer):
+    """Answers from a cassette, or goes on with a `Player` that has answered before."""
+
+    def __init__(self, cassette: CassetteFile | Player, port: int = 0) -> None:
+        """Nothing is sent anywhere. Raises OSError where the port cannot be taken."""
+        self.player = cassette if isinstance(cassette, Player) else Player(cassette, "the cassette")
+        super().__init__(_Replaying, port)
+
+    @property
+    def misses(self) -> list[str]:
+        """The requests that were not recorded, with their differences."""
+        return self.player.misses
+
+    @property
+    def unplayed(self) -> int:
+        """How many exchanges nobody has asked for."""
+        return len(self.player.unplayed)
+
+
+class Answering(BaseHTTPRequestHandler):
+    """One connection, which is closed after its request."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # headers and body are written apart
+    timeout = 30
+
+    def do_GET(self) -> None:
+        """Answer a question without a body."""
+        self._guarded(b"")
+
+    def do_POST(self) -> None:
+        """Answer a question with a body; one in chunks is refused, which no client of a model sends."""
+        length = self.headers.get("content-length", "")
+        if not length.isascii() or not length.isdigit():
+            self.refuse(411, "a request has to say the length of its body")
+            return
+        self._guarded(self.rfile.read(int(length)))
+
+    def _guarded(self, body: bytes) -> None:
+        try:
+            self.answer(body)
+        except (BrokenPipeError, ConnectionResetError):
+            self.close_connection = True  # the client went away, which is its right
+
+    @abstractmethod
+    def answer(self, body: bytes) -> None:
+        """Answer the request with this body."""
+
+    @property
+    def owner(self) -> Any:
+        """The server that this connection belongs to."""
+        return cast("_Listener", self.server).owner
+
+    def refuse(self, status: int, message: str) -> None:
+        """Refuse in the words of OpenAI's errors, and ask not to be tried again."""
+        error = {"message": message, "type": "cassette", "code": "not_recorded", "param": None}
+        headers = {"content-type": "application/json", "x-should-retry": "false"}
+        self.send(status, headers, json.dumps({"error": error}).encode())
+
+    def send(self, status: int, headers: dict[str, str], body: bytes) -> None:
+        """Send a whole answer."""
+        self.start(status, headers | {"content-length": str(len(body))})
+        self.wfile.write(body)
+
+    def start(self, status: int, headers: dict[str, str]) -> None:
+        """Send the head of an answer."""
+        self.close_connection = True
+        self.send_response(status)
+        for name, value in {**headers, "connection": "close"}.items():
+            self.send_header(name, value)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name that http.server gives it
+        """Say nothing: a test's output is its own."""
+
+
+class _Replaying(Answering):
+    def answer(self, body: bytes) -> None:
+        """Play the exchange that was recorded for this request."""
+        found = self.owner.player.take(self.command, self.path, body)
+        if isinstance(found, str):
+            self.refuse(MISSED, found)
+        else:
+            self.send(found.status, found.headers, found.response)
+
+
+class _Listener(ThreadingHTTPServer):
+    """Joins its threads at the end, so that no socket outlives the test."""
+
+    daemon_threads = False
+    block_on_close = True
+    owner: LoopbackServer

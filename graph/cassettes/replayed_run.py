@@ -1,0 +1,186 @@
+"""A run is played once more in a folder of its own: first while its replies are recited, then on what that recorded."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from itertools import islice
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from httpx2 import Client, MockTransport, Request, Response
+from langgraph.checkpoint.memory import InMemorySaver
+
+from graph.cassettes.cassette_file import CassetteFile, Exchange
+from graph.cassettes.player import Player
+from graph.cassettes.reply_wire import Failed, Said, failed, failure_said, reply_said
+from graph.cassettes.run_course import RunCourse, TurnSaid, read_course
+from graph.context import AgentContext
+from graph.run import Session
+from graph.state import serializer
+from nodes.call_model.client import OpenAIModel
+from nodes.call_model.endpoint import Endpoint
+from nodes.call_model.model import Call
+from nodes.call_model.summary import SUMMARY_SYSTEM
+from nodes.execute_tools.environment.change_places import MOST_CHANGES
+from nodes.execute_tools.environment.run_folder import DATA_DIR_VARIABLE
+from nodes.execute_tools.environment.workspace import Change, FileContent, Workspace, WriteFile
+from nodes.records import ModelReply, ProviderErrorKind, ProviderFailure, ToolError
+
+REPLAY_URL = "http://llm.test/v1"
+PATH = "/v1/chat/completions"
+THREAD = "replayed"
+NO_FURTHER_REPLY = Failed(ProviderErrorKind.BAD_REQUEST, 1, "The run had no further reply.")
+
+Files = Mapping[str, bytes]
+"""What the files of a folder hold, by their paths with "/" between the parts."""
+
+
+class Endpointless:
+    """The client of an endpoint as it is, sync only, whose requests are answered here: nothing is sent anywhere."""
+
+    def __init__(self, model: str) -> None:
+        """`model` is the name in the requests."""
+        self.model = model
+        self._client = OpenAIModel(Endpoint(model=model, base_url=REPLAY_URL))
+        self._client._sync_client.close()  # noqa: SLF001 - the client has no seam for a transport
+        self._client._sync_client = Client(transport=MockTransport(self._sent))  # noqa: SLF001 - the same
+        self._call: Call | None = None
+
+    def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
+        """Make one try."""
+        self._call = call
+        return self._client.complete(call, on_text)
+
+    async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
+        """Make it in an event loop."""
+        return self.complete(call, on_text)
+
+    def close(self) -> None:
+        """Close the client."""
+        self._client.close()
+
+    def next_turn(self) -> None:
+        """The turn that begins is another one."""
+
+    def answer(self, call: Call, body: bytes) -> Said:
+        """What is answered to the request with this body."""
+        raise NotImplementedError
+
+    def _sent(self, request: Request) -> Response:
+        assert self._call is not None  # noqa: S101 - no request without a call
+        said = self.answer(self._call, request.read())
+        return Response(said.status, headers=said.headers, content=said.body)
+
+
+class Reciter(Endpointless):
+    """Says again what was said in a run; `exchanges` are what a recording of that holds."""
+
+    def __init__(self, model: str, turns: tuple[TurnSaid, ...]) -> None:
+        super().__init__(model)
+        self.exchanges: list[Exchange] = []
+        self._turns = iter(turns)
+        self.next_turn()
+
+    def next_turn(self) -> None:
+        """From here on it is the next turn's words that are said."""
+        turn = next(self._turns, TurnSaid())
+        self._replies, self._summaries = iter(turn.replies), iter(turn.summaries)
+        self._account, self._tries = turn.account, 0
+        self._failed = failed(turn.failure) if turn.failure else NO_FURTHER_REPLY
+
+    def answer(self, call: Call, body: bytes) -> Said:
+        """What the run was told next."""
+        number = len(self.exchanges) + 1
+        reply = self._reply_to(call)
+        if reply is None:
+            self._tries += 1
+            last = self._tries >= self._failed.tries
+            said = failure_said(self._failed, self.model, number, last=last)
+        else:
+            said = reply_said(reply, self.model, number)
+        self.exchanges.append(
+            Exchange(
+                method="POST", path=PATH, request=body, status=said.status, headers=said.headers, response=said.body
+            )
+        )
+        return said
+
+    def _reply_to(self, call: Call) -> ModelReply | None:
+        if not call.quiet:
+            return next(self._replies, None)
+        if call.prompt.messages[0].get("content") == SUMMARY_SYSTEM:
+            return ModelReply(text=next(self._summaries, ""))
+        return ModelReply(text=self._account)
+
+
+class Replayer(Endpointless):
+    """Answers from a cassette, strictly, as the pytest plugin does."""
+
+    def __init__(self, model: str, cassette: CassetteFile) -> None:
+        super().__init__(model)
+        self.player = Player(cassette, "the cassette")
+
+    def answer(self, call: Call, body: bytes) -> Said:  # noqa: ARG002 - the request says it all
+        """What was recorded for this request; where nothing was, a refusal."""
+        found = self.player.take("POST", PATH, body)
+        return (
+            Said(422, {}, found.encode())
+            if isinstance(found, str)
+            else Said(found.status, found.headers, found.response)
+        )
+
+
+@contextmanager
+def playground(files: Files) -> Iterator[str | ToolError]:
+    """A folder with these files, whose runs are kept in a place of their own: nobody's store or spending book is used.
+
+    The environment says where that is, so one process has one such folder at a time. All is gone at the end.
+    """
+    with TemporaryDirectory(prefix="mendgraph-replay-") as base:
+        folder, before = os.path.join(base, "workspace"), os.environ.get(DATA_DIR_VARIABLE)
+        os.mkdir(folder)
+        problem = _fill(folder, files)
+        os.environ[DATA_DIR_VARIABLE] = os.path.join(base, "data")
+        try:
+            yield folder if problem is None else problem
+        finally:
+            if before is None:
+                del os.environ[DATA_DIR_VARIABLE]
+            else:
+                os.environ[DATA_DIR_VARIABLE] = before
+
+
+def play(course: RunCourse, context: AgentContext, model: Endpointless) -> RunCourse | ToolError:
+    """Work on the requests of a run anew, in the workspace of `context`; `model` answers, and is closed at the end."""
+    saver = InMemorySaver(serde=serializer())
+    with closing(model), Session(context, model=model, checkpointer=saver, thread_id=THREAD) as session:
+        for number, request in enumerate(course.requests):
+            if number:
+                model.next_turn()
+            session.work(request)
+    return read_course(saver, THREAD)
+
+
+def files_in(folder: str, most: int) -> Files:
+    """What the files of a folder hold, `most` of them, all but those that git would ignore."""
+    workspace = anything_goes(folder)
+    found = (workspace.read_file(entry.path) for entry in workspace.walk() if entry.kind == "file")
+    return {content.path: content.data for content in islice(found, most) if isinstance(content, FileContent)}
+
+
+def anything_goes(folder: str) -> Workspace:
+    """The files of a folder of which we are the only users: no rule denies one."""
+    return Workspace(folder, lambda *_: None)
+
+
+def write_files(workspace: Workspace, changes: Sequence[Change]) -> ToolError | None:
+    """Make all of them; few enough are made all or none."""
+    for start in range(0, len(changes), MOST_CHANGES):
+        done: Any = workspace.change_files(changes[start : start + MOST_CHANGES])
+        if isinstance(done, ToolError):
+            return done
+    return None
+
+
+def _fill(folder: str, files: Files) -> ToolError | None:
+    return write_files(anything_goes(folder), [WriteFile(path, data) for path, data in files.items()])

@@ -1,0 +1,95 @@
+"""What a cassette is recorded from: the endpoint that mendgraph would choose, and all that its requests depend on."""
+
+import os
+from collections.abc import Mapping
+from importlib import metadata
+from typing import Final
+from urllib.parse import urlsplit
+
+from pydantic import SecretStr, ValidationError
+
+from graph.context import AgentContext
+from nodes.call_model.client import OpenAIModel
+from nodes.call_model.endpoint import NO_KEY, USUAL_URL, Endpoint, choose_served_model, find_endpoint
+from nodes.call_model.local_model import CONTEXT_TOKENS, shared_local_server
+from nodes.records import ProviderFailure, Record
+
+PINNED: Final = ("protocol", "edit_form")
+"""What a profile decides where nobody does; a replay has to decide the same without asking the model."""
+
+ARGUMENTS: Final = frozenset({"base_url", "model", *PINNED})
+"""What a marker may say of the source, with the names and meanings of `AgentContext`."""
+
+
+class Source(Record):
+    """An endpoint to record from. `origin` is for the cassette's first line; it names no port and no path."""
+
+    base_url: str
+    api_key: SecretStr
+    origin: str
+    settings: dict[str, str]
+
+
+def find_source(wanted: Mapping[str, str]) -> Source | str:
+    """The endpoint that `wanted` (some of `ARGUMENTS`) and the environment lead to, or in words why there is none.
+
+    Order: as `AgentContext` has it; without any setting the embedded model is started.
+    """
+    try:
+        context = AgentContext.model_validate(dict(wanted))
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    endpoint = find_endpoint(context.model, context.base_url, os.environ)
+    if isinstance(endpoint, ProviderFailure):
+        return endpoint.message
+    if endpoint.embedded:
+        return _embedded(context)
+    model = endpoint.model or _served_model(endpoint)
+    if isinstance(model, ProviderFailure):
+        return model.message
+    url = endpoint.base_url or USUAL_URL
+    return Source(
+        base_url=url.rstrip("/"),
+        api_key=endpoint.api_key,
+        origin=f"model at {urlsplit(url).hostname}",
+        settings=_settings(context, model, embedded=False),
+    )
+
+
+def version() -> str:
+    """The version of mendgraph that is running; "" where it is not installed."""
+    try:
+        return metadata.version("mendgraph")
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _embedded(context: AgentContext) -> Source | str:
+    server = shared_local_server()
+    if isinstance(server, ProviderFailure):
+        return server.message
+    # Its server has a smaller window than the model's family: a replay could not know.
+    settings = _settings(context, server.model, embedded=True, window_tokens=str(CONTEXT_TOKENS))
+    return Source(
+        base_url=server.base_url,
+        api_key=SecretStr(NO_KEY),
+        origin="local model",
+        settings=settings,
+    )
+
+
+def _served_model(endpoint: Endpoint) -> str | ProviderFailure:
+    """The one model that the endpoint serves: it is asked before the recording begins."""
+    model = OpenAIModel(endpoint)
+    try:
+        served = model.served_models()
+    finally:
+        model.close()
+    return served if isinstance(served, ProviderFailure) else choose_served_model(served)
+
+
+def _settings(context: AgentContext, model: str, *, embedded: bool, **more: str) -> dict[str, str]:
+    profile = context.profile(embedded, model)
+    pinned = {"protocol": profile.protocol.value, "edit_form": profile.edit_form.value}
+    return {"model": model, **pinned, **more, "mendgraph": version()}

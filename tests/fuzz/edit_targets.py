@@ -1,0 +1,142 @@
+"""The finders of places in a file: what is not named stays to the letter, and nothing is found that is not there."""
+
+import difflib
+import re
+from itertools import pairwise
+from typing import Any, Final
+
+from hypothesis import strategies as st
+
+from nodes.execute_tools.tools.loose_matches import find_loosely
+from nodes.execute_tools.tools.patch_matching import apply_hunks
+from nodes.execute_tools.tools.text_edits import find_spots, replace_spots
+from nodes.execute_tools.tools.text_files import dominant_newline, to_unix
+from nodes.execute_tools.tools.v4a_patch import AddedFile, PatchError, UpdatedFile, parse_patch, patched_paths
+from tests.fuzz.inputs import files, mutated
+from tests.fuzz.target import Target
+
+BLANKS: Final = re.compile(r"[ \t\r\n]+")
+EDIT_WORDS: Final = ("    ", "\t", " ", "def ", "return", "\n\n", " \n", "\r\n", ")", "a\n" * 20)
+PATCH_WORDS: Final = (
+    *(
+        "*** Begin Patch\n",
+        "*** End Patch",
+        "*** Update File: a.py\n",
+        "*** Add File: b.py\n",
+        "*** Delete File: c.py\n",
+    ),
+    *(
+        "*** Move to: d.py\n",
+        "*** End of File\n",
+        "@@\n",
+        "@@ def f():\n",
+        "@@ -1,2 +3,4 @@\n",
+        "+",
+        "-",
+        " ",
+        "+a\n",
+        "-a\n",
+        " a\n",
+    ),
+    *("```\n", "<<'EOF'\n", "EOF\n", "apply_patch "),
+)
+PATCH: Final = """*** Begin Patch
+*** Update File: a.py
+@@ def f():
+ a = 1
+-b = 2
++b = 3
+*** Add File: b.py
++new
+*** Delete File: c.py
+*** End Patch"""
+
+
+def finds_an_edit(given: tuple[str, str, str]) -> None:
+    text, wanted, replacement = given
+    exact = list(find_spots(text, wanted))
+    for spot in exact:
+        assert to_unix(text[spot.start : spot.end]) == to_unix(wanted)
+        assert spot.line == text.count("\n", 0, spot.start) + 1
+    apart = list(find_spots(text, wanted, overlapping=False))
+    assert len(apart) <= len(exact)
+    edited = replace_spots(text, apart, replacement)
+    kept = [text[end:start] for (_, end, _), (start, _, _) in pairwise([(0, 0, 0), *apart, (len(text), 0, 0)])]
+    assert len(edited) >= sum(map(len, kept))
+    assert edited.startswith(kept[0])
+    assert edited.endswith(kept[-1])
+    loose = find_loosely(text, wanted, replacement)
+    if loose is None:
+        return
+    for before, after in pairwise(loose.spots):
+        assert before.start < after.start
+    for spot in loose.spots:
+        assert 0 <= spot.start <= spot.end <= len(text)
+        assert BLANKS.sub("", text[spot.start : spot.end]) == BLANKS.sub("", wanted)
+        assert spot.line == text.count("\n", 0, spot.start) + 1
+    assert BLANKS.sub("", loose.replacement) == BLANKS.sub("", replacement)
+
+
+def reads_a_patch(given: tuple[str, str]) -> None:
+    patch, text = given
+    files = parse_patch(patch)
+    if isinstance(files, PatchError):
+        assert files.sentence
+        return
+    assert set(patched_paths(patch)) >= {file.path for file in files}
+    for file in files:
+        if isinstance(file, AddedFile):
+            assert len(file.text) <= len(patch) + 1
+        elif isinstance(file, UpdatedFile):
+            patched = apply_hunks(text, file.hunks, file.path)
+            added = sum(len(line.text) + 2 for hunk in file.hunks for line in hunk.lines if line.sign == "+")
+            assert isinstance(patched, PatchError) or len(patched.text) <= len(text) + added + 2
+
+
+def applies_a_difference(given: tuple[str, str]) -> None:
+    """The difference of two texts, written as a patch, makes the one of the other, or is refused as ambiguous."""
+    before, after = given
+    old, new = before.splitlines(), after.splitlines()
+    if old == new or [*map(_ended, old)] != old or [*map(_ended, new)] != new or not old or not new:
+        return
+    lines = list(difflib.unified_diff(old, new, lineterm="", n=len(old)))[2:]
+    patch = "\n".join(["*** Begin Patch", "*** Update File: a.py", *lines, "*** End of File", "*** End Patch"])
+    files = parse_patch(patch)
+    assert not isinstance(files, PatchError), files
+    [file] = files
+    assert isinstance(file, UpdatedFile)
+    newline = dominant_newline(before)
+    patched = apply_hunks(newline.join(old) + newline, file.hunks, "a.py")
+    assert not isinstance(patched, PatchError), patched
+    assert patched.text == newline.join(new) + newline
+
+
+def _ended(line: str) -> str:
+    """What a line is without ends that a patch, which knows only one of them, cannot hold."""
+    return "".join(line.splitlines()[:1]) if line else line
+
+
+def _edits() -> st.SearchStrategy[Any]:
+    text = mutated(files(), EDIT_WORDS)
+    size = st.sampled_from([0, 1, 5, 30, 200, 1_000])
+
+    def taken(text: str, at: int, size: int, indent: str, replacement: str) -> tuple[str, str, str]:
+        start = len(text) * at // 1_000
+        return text, indent + text[start : start + size].replace("\n", f"\n{indent}"), replacement
+
+    place = st.integers(0, 1_000)
+    of_the_text = st.builds(
+        taken, text, place, size, st.sampled_from(["", "", "    ", "\t", " "]), st.text("a \n\t\r", max_size=8)
+    )
+    return of_the_text | st.tuples(text, st.text("a \n\t\r\u2028", max_size=5), st.text("b \n\r", max_size=5))
+
+
+LINES: Final = st.lists(
+    st.sampled_from(["a", "b", "", "  a", " ", "@@", "*** End of File", "-", "+", "\t", "é"]), max_size=12
+).map("\n".join)
+
+TARGETS: Final = (
+    Target("edit_matcher", finds_an_edit, _edits),
+    Target("patch", reads_a_patch, lambda: st.tuples(mutated([PATCH], PATCH_WORDS), LINES)),
+    Target("patch_of_a_difference", applies_a_difference, lambda: st.tuples(LINES, LINES)),
+)

@@ -1,0 +1,153 @@
+"""Input as somebody else might have written it: real texts, with a few of their stretches changed.
+
+Every input is a JSON value, so that a case can be kept in a file; bytes are text of the characters up to 255.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from hypothesis import strategies as st
+
+from nodes.records import ModelReply
+from tests.architecture.house import ROOT, text_of
+from tests.cassettes import LIBRARY
+from tests.nodes.parse.readings import REGISTRY
+from tests.runs.recutting import recorded_replies, reply_of
+
+LONGEST: Final = 3_000
+"""Characters of a real text that is changed: longer ones show nothing else, and take time."""
+
+MOST_CHANGES: Final = 6
+TOOLS: Final = sorted(REGISTRY.names())
+
+ODD: Final = (
+    "\x00",
+    "\r",
+    "\r\n",
+    "\n",
+    "\t",
+    "\x0b",
+    "\x85",
+    "\u2028",
+    "\ufeff",
+    "\u200d",
+    "\ud800",
+    "\udc00",
+    "ä漢😀",
+    "İ",
+)
+JSON_WORDS: Final = (
+    *'{}[],:"\\',
+    "[" * 70,
+    '{"a":' * 70,
+    "null",
+    "NaN",
+    "-1",
+    "1e999",
+    str(2**64),
+    "\\ud83d",
+    "\\u0000",
+    "true",
+)
+CALL_WORDS: Final = (
+    *("tool:", "tool: ", "(", ")", "({", "})", "```", "````", "~~~", "```python\n", "\n```\n", "<think>", "</think>"),
+    *(
+        'tool_result({"ok":true})',
+        "\nuser: ",
+        "<tool_call>",
+        "</tool_call>",
+        '{"name": "',
+        '", "arguments": {',
+        "'",
+        '"""',
+    ),
+    *(
+        "<<<<<<< SEARCH\n",
+        "=======\n",
+        ">>>>>>> REPLACE\n",
+        "calc.py\n",
+        "def f():\n",
+        "path",
+        "content",
+        "final_answer",
+    ),
+    *(f'tool: {tool}({{"path": "calc.py"}})\n' for tool in TOOLS),
+)
+
+
+class Change(NamedTuple):
+    """One change of a text: from `start` on, in parts of 1,000 of its length, `size` characters become `word`."""
+
+    start: int
+    size: int
+    word: str
+    times: int
+
+
+def mutated(seeds: Sequence[str], words: Sequence[str]) -> st.SearchStrategy[str]:
+    """One of the texts, changed in a few places by words that matter to who reads it, or by pieces of the others."""
+    piece = st.builds(lambda seed, at: seed[at : at + 40], st.sampled_from(seeds), st.integers(0, LONGEST))
+    word = st.one_of(st.sampled_from(words), st.sampled_from(ODD), st.just(""), piece, st.text(max_size=3))
+    change = st.builds(
+        Change, st.integers(0, 1_000), st.sampled_from([0, 0, 1, 3, 20, 400]), word, st.sampled_from([1, 1, 1, 2, 60])
+    )
+    changes = st.lists(change, max_size=MOST_CHANGES)
+    return st.builds(_changed, st.sampled_from(seeds), changes)
+
+
+def _changed(text: str, changes: Iterable[Change]) -> str:
+    text = text[:LONGEST]
+    for change in changes:
+        at = len(text) * change.start // 1_000
+        text = text[:at] + change.word * change.times + text[at + change.size :]
+    return text
+
+
+def byte_text(data: bytes) -> str:
+    """Bytes as they stand in a case."""
+    return data.decode("latin-1")
+
+
+def as_bytes(text: str) -> bytes:
+    """The bytes of a case; a mutation may have put other characters between them."""
+    return text.encode("latin-1", "replace")
+
+
+@cache
+def replies() -> tuple[ModelReply, ...]:
+    """The recorded replies of all cassettes."""
+    found = (reply_of(each.body) for each in recorded_replies())
+    return tuple(each for each in found if isinstance(each, ModelReply))
+
+
+@cache
+def reply_texts() -> tuple[str, ...]:
+    """What models said: in the cassettes, in the tests of real replies, and each recorded call as a line of text."""
+    real: list[dict[str, Any]] = json.loads((ROOT / "tests/runs/real_replies.json").read_text("utf-8"))
+    said = [reply.text for reply in replies()] + [str(case["reply"]) for case in real]
+    calls = [f"tool: {call.tool}({call.arguments})" for reply in replies() for call in reply.calls]
+    return tuple(sorted({text for text in (*said, *calls) if text}))
+
+
+@cache
+def argument_texts() -> tuple[str, ...]:
+    """The arguments of recorded calls."""
+    return tuple(sorted({"{}", *(call.arguments for reply in replies() for call in reply.calls)}))
+
+
+@cache
+def files() -> tuple[str, ...]:
+    """Pieces of this project's own files, some with the line ends of other systems."""
+    texts = [text_of(path.relative_to(ROOT).as_posix()) for path in sorted((ROOT / "nodes" / "language").glob("*.py"))]
+    pieces = [text[at : at + LONGEST // 2] for text in texts for at in (0, LONGEST)]
+    return (*pieces, *(piece.replace("\n", "\r\n") for piece in pieces[:8]), "", "a", "a\n", "\n\n", "a\r\nb\nc")
+
+
+@cache
+def cassettes() -> tuple[str, ...]:
+    """The texts of the shorter cassettes."""
+    paths: list[Path] = sorted(LIBRARY.rglob("*.yaml"), key=lambda path: path.stat().st_size)
+    return tuple(path.read_text(encoding="utf-8") for path in paths[:12])

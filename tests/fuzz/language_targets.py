@@ -1,0 +1,216 @@
+"""The readers of what a model says: none of them raises, invents, or forgets."""
+
+import json
+from typing import Any, Final
+
+from hypothesis import strategies as st
+
+from graph.state import serializer
+from nodes.language.blocks import read_blocks, render_file
+from nodes.language.json_arguments import ArgumentProblem, decode_arguments
+from nodes.language.native_calls import read_native_calls
+from nodes.language.text_protocol import extract_in_order, format_extraction_errors, without_bodies
+from nodes.parse.node import parse
+from nodes.records import (
+    CallError,
+    ExtractionError,
+    FinishReason,
+    JsonMap,
+    ModelReply,
+    RawCall,
+    Reading,
+    ToolCall,
+    ToolInvocation,
+)
+from tests.fuzz.inputs import (
+    CALL_WORDS,
+    JSON_WORDS,
+    TOOLS,
+    argument_texts,
+    as_bytes,
+    byte_text,
+    files,
+    mutated,
+    reply_texts,
+)
+from tests.fuzz.target import Target
+from tests.nodes.parse.readings import REGISTRY
+from tests.runs.recutting import READERS, reader_of, recorded_replies
+
+LONGEST_DETAILS: Final = 3_000
+"""Characters that an error may tell a model, whatever was wrong."""
+
+SERDE: Final = serializer()
+KNOWN: Final = REGISTRY.names()
+
+
+def is_stored(value: Any) -> None:
+    """What was read can be kept, and comes back as it was."""
+    assert SERDE.loads_typed(SERDE.dumps_typed(value)) == value
+
+
+# --- The text protocol
+
+
+def reads_text(text: str) -> None:
+    calls = extract_in_order(text, KNOWN)
+    last = 0
+    for call in calls:
+        assert last < call.line_number <= call.end_line
+        last = call.end_line
+        if isinstance(call.outcome, ToolInvocation):
+            assert call.outcome.tool_name in KNOWN
+            is_stored(call.outcome.args)
+    assert last <= len(text.splitlines())
+    assert sum(len(call.raw_arguments) + len(call.body or "") for call in calls) <= len(text)
+    assert len(without_bodies(text, calls)) <= len(text)
+    errors = [call.outcome for call in calls if isinstance(call.outcome, ExtractionError)]
+    assert all(len(error.details) <= LONGEST_DETAILS for error in errors)
+    format_extraction_errors(errors)
+
+
+JSON_TEXTS: Final = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(
+    ["calc.py", '")', "})", "tool: read_file({})", "```", "\\", "\n\n", "a\r\nb", "\u2028", "{"]
+)
+JSON_VALUES: Final = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | JSON_TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(JSON_TEXTS, inner, max_size=3),
+    max_leaves=6,
+)
+JSON_CALLS: Final = st.lists(
+    st.tuples(st.sampled_from(TOOLS), st.dictionaries(JSON_TEXTS, JSON_VALUES, max_size=3)), max_size=4
+)
+
+
+def reads_what_was_rendered(calls: list[tuple[str, JsonMap]]) -> None:
+    """A call written by the rules is read to the letter, from text and from a native call."""
+    meant = [(tool, arguments) for tool, arguments in calls]
+    for ascii_only in (True, False):
+        raw = [(tool, json.dumps(arguments, ensure_ascii=ascii_only)) for tool, arguments in calls]
+        text = "".join(f"So:\ntool: {tool}({arguments})\n" for tool, arguments in raw)
+        said = [call.outcome for call in extract_in_order(text, KNOWN, bodies={})]
+        native = [
+            call.outcome
+            for call in read_native_calls([RawCall(call_id="", tool=t, arguments=a) for t, a in raw], KNOWN)
+        ]
+        for outcomes in (said, native):
+            assert [(each.tool_name, each.args) for each in outcomes if isinstance(each, ToolInvocation)] == meant
+
+
+def reads_arguments(text: str) -> None:
+    decoded = decode_arguments(text)
+    if isinstance(decoded, ArgumentProblem):
+        assert decoded.details
+        assert len(decoded.details) <= LONGEST_DETAILS
+        return
+    assert decode_arguments(json.dumps(decoded)) == decoded
+    is_stored(decoded)
+
+
+# --- Blocks
+
+
+def reads_blocks(given: tuple[str, list[str]]) -> None:
+    text, shown = given
+    found = read_blocks(text, shown)
+    edits = [outcome.args for outcome in found.outcomes if isinstance(outcome, ToolInvocation)]
+    assert all(edit["path"] for edit in edits)
+    assert sum(len(edit["content"]) for edit in edits) <= len(text) + len(edits)
+    assert len(found.prose) <= len(text)
+    lines = [outcome.line_number for outcome in found.outcomes]
+    assert lines == sorted(set(lines))
+    read_blocks(text, shown, "Repair calc.py.")
+
+
+def reads_a_rendered_file(given: tuple[str, str]) -> None:
+    """A file that is shown can be sent back as it was shown."""
+    path, content = given
+    [outcome] = read_blocks(render_file(path, content), [path]).outcomes
+    assert isinstance(outcome, ToolInvocation)
+    assert outcome.args == {
+        "path": path,
+        "content": content if not content or content.endswith("\n") else f"{content}\n",
+    }
+
+
+# --- Replies
+
+
+def reads_a_reply(given: tuple[str, list[tuple[str, str, str]], str]) -> None:
+    text, raw, finish = given
+    calls = tuple(RawCall(call_id=call_id, tool=tool, arguments=arguments) for call_id, tool, arguments in raw)
+    reply = ModelReply(text=_clean(text), calls=calls, finish_reason=FinishReason(finish))
+    for reader in READERS.values():
+        update = parse({"reply": reply, "step": 3}, reader)
+        items, kept = update["items"], update.get("reply", reply)
+        ids = [item.call_id for item in items]
+        assert len(set(ids)) == len(ids)
+        assert all(call_id.isprintable() and call_id for call_id in ids)
+        ran = [item for item in items if isinstance(item, ToolCall)]
+        assert not ran or kept.finish_reason in {FinishReason.STOP, FinishReason.TOOL_CALLS}
+        assert (update["reading"] is Reading.ANSWER) is (update["answer"] is not None)
+        assert (update["reading"] is Reading.MALFORMED) is bool(update["errors"])
+        assert update["reading"] is not Reading.MALFORMED or all(isinstance(item, CallError) for item in items)
+        is_stored(update)
+
+
+def _clean(text: str) -> str:
+    """As `ReplyAssembly` hands a text over."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def reads_a_stream(given: tuple[str, int]) -> None:
+    """Whatever an endpoint sends is a reply or a typed failure, the same one wherever it is cut."""
+    body, at = as_bytes(given[0]), given[1]
+    whole, why = reader_of([body])
+    for parts in ([body[:at], body[at:]], [body[i : i + 1] for i in range(len(body))]):
+        again, reason = reader_of(parts)
+        assert (again.assembly, type(reason)) == (whole.assembly, type(why))
+    reply = whole.assembly.reply(0.0)
+    if reply is not None:
+        is_stored(reply)
+
+
+def _reply_inputs() -> st.SearchStrategy[Any]:
+    texts = mutated(reply_texts(), CALL_WORDS + JSON_WORDS)
+    arguments = mutated(argument_texts(), JSON_WORDS).map(_clean)
+    call = st.tuples(
+        st.sampled_from(["", "x", "call_3_0", "\n", "\u2028"]), st.sampled_from([*TOOLS, "", " nope", "f\n"]), arguments
+    )
+    finish = st.sampled_from(["stop", "tool_calls", *FinishReason]).map(str)
+    return st.tuples(texts | st.just(""), st.lists(call, max_size=3), finish)
+
+
+def _stream_inputs() -> st.SearchStrategy[Any]:
+    bodies = [byte_text(each.body) for each in recorded_replies()]
+    words = (
+        "data: ",
+        "\n\n",
+        "\r\n\r\n",
+        "data: [DONE]\n\n",
+        ": ping\n\n",
+        '"finish_reason": "stop"',
+        '"index": 1',
+        "null",
+        "{}",
+        "[]",
+    )
+    return st.tuples(mutated(bodies, (*words, *JSON_WORDS)), st.integers(0, 2_000))
+
+
+SHOWN: Final = st.sampled_from([[], ["calc.py"], ["src/calc.py", "tests/test_calc.py"]])
+PATHS: Final = st.from_regex(r"[a-z_]{1,8}(/[a-z_]{1,8}){0,2}\.(py|txt|json|md)", fullmatch=True)
+
+TARGETS: Final = (
+    Target("text_protocol", reads_text, lambda: mutated(reply_texts(), CALL_WORDS + JSON_WORDS)),
+    Target("rendered_calls", reads_what_was_rendered, lambda: JSON_CALLS),
+    Target("arguments", reads_arguments, lambda: mutated(argument_texts(), JSON_WORDS)),
+    Target("blocks", reads_blocks, lambda: st.tuples(mutated(reply_texts(), CALL_WORDS), SHOWN)),
+    Target("rendered_file", reads_a_rendered_file, lambda: st.tuples(PATHS, mutated(files(), CALL_WORDS))),
+    Target("reply", reads_a_reply, _reply_inputs),
+    Target("stream", reads_a_stream, _stream_inputs),
+)

@@ -1,0 +1,352 @@
+"""What was written down: a damaged checkpoint, database or cassette is refused, and never brings anything to life."""
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterable
+from contextlib import closing, suppress
+from enum import Enum
+from functools import cache, partial
+from typing import Any, Final
+
+import ormsgpack
+from hypothesis import strategies as st
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.serde import jsonplus
+from langgraph.checkpoint.serde._msgpack import SAFE_MSGPACK_TYPES
+from pydantic import BaseModel
+
+from graph.build import build_graph
+from graph.cassettes import cassette_file
+from graph.context import AgentContext
+from graph.state import CHECKPOINT_TYPES, serializer
+from graph.workspace_saver import WorkspaceSaver
+from nodes.execute_tools.environment.database import StoreError
+from nodes.execute_tools.environment.database_schema import SCHEMA
+from nodes.records import Answer, ExtractionErrorType, Plan, PlanStep, ToolCall, ToolError
+from tests.doubles.replies import Calls, Say
+from tests.doubles.scripted_model import ScriptedModel
+from tests.fuzz.inputs import as_bytes, byte_text, cassettes, mutated
+from tests.fuzz.target import Target
+
+SERDE: Final = serializer()
+DICTIONARY: Final = (
+    b"graph.context AgentContext nodes.records ToolCall langchain_core.messages HumanMessage content" * 3
+)
+PACKING: Final = serializer(dictionary=DICTIONARY)
+CODES: Final = sorted(value for name, value in vars(jsonplus).items() if name.startswith("EXT_"))
+KINDS: Final = ("msgpack", "msgpack+zlib", "json", "json+zlib", "bytes", "bytearray", "null", "pickle", "", "yaml")
+
+SPRUNG: Final[list[str]] = []
+"""What a checkpoint brought to life although it must not."""
+
+
+class Trap:
+    """Somebody else's type; whoever makes one of it has run foreign code."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        SPRUNG.append("made")
+
+    @classmethod
+    def spring(cls, *_: object, **__: object) -> str:
+        """What a constructor by name would be."""
+        SPRUNG.append("called")
+        return "sprung"
+
+
+NAMES: Final = (
+    *(
+        (Trap.__module__, "Trap"),
+        ("os", "system"),
+        ("builtins", "eval"),
+        ("subprocess", "Popen"),
+        ("nodes.records", "Record"),
+    ),
+    *(
+        ("graph.run", "run"),
+        ("langgraph.types", "Send"),
+        ("langchain_core.messages", "HumanMessage"),
+        ("pathlib", "Path"),
+    ),
+    *((kind.__module__, kind.__qualname__) for kind in CHECKPOINT_TYPES),
+)
+VALUES: Final[tuple[Any, ...]] = (
+    *("true", {}, [], None, {"content": "x"}, ["x"], {"a": 1}, 7, {"answer": "x"}, {"text": "x", "value": [1]}),
+    *({"kind": "x"}, [["a"]], {"tool": "f", "call_id": "x", "arguments": {}, "raw_arguments": ""}),
+)
+PLAIN: Final = (type(None), bool, int, float, str, bytes, bytearray, list, tuple, dict, set, frozenset)
+MESSAGES: Final = "langchain_core.messages."
+
+
+# --- Checkpoints
+
+
+def brings_nothing_to_life(given: tuple[str, str]) -> None:
+    """Bytes are a value of the types that a checkpoint may hold, or a `StoreError`."""
+    kind, data = given[0], as_bytes(given[1])
+    for serde in (SERDE, PACKING):
+        SPRUNG.clear()
+        try:
+            value = serde.loads_typed((kind, data))
+        except StoreError:
+            value = None
+        assert SPRUNG == []
+        _is_of_known_types(value)
+
+
+def _is_of_known_types(value: Any) -> None:
+    kind = type(value)
+    known = kind in PLAIN or kind in CHECKPOINT_TYPES or (kind.__module__, kind.__name__) in SAFE_MSGPACK_TYPES
+    assert known or kind.__module__.startswith((MESSAGES, "langgraph.")), kind
+    for inner in _inside(value):
+        _is_of_known_types(inner)
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return [*value.keys(), *value.values()]
+    if isinstance(value, BaseModel):
+        return list(value.__dict__.values())
+    return value if isinstance(value, list | tuple | set | frozenset) and not isinstance(value, Enum) else ()
+
+
+@cache
+def stored_values() -> tuple[str, ...]:
+    """Real values, as they are stored."""
+    call = ToolCall(call_id="x", tool="read_file", arguments={"path": "a.py"}, raw_arguments='{"path": "a.py"}')
+    values: list[Any] = [
+        call,
+        Answer(text="It adds.", value={"count": 1}),
+        Plan(steps=(PlanStep(title="look"),)),
+        ExtractionErrorType.EMPTY_REPLY,
+        [HumanMessage("Hi", id="1"), AIMessage("Yes", id="2"), ToolMessage("ok", tool_call_id="x", id="3")],
+        AgentContext(model="m"),
+        {"channel_values": {"items": [call], "step": 3}, "channel_versions": {"items": "00000001"}, "v": 4},
+    ]
+    plain = [SERDE.dumps_typed(value)[1] for value in values]
+    return tuple(
+        map(
+            byte_text,
+            [*plain, *(PACKING.dumps_typed(value)[1] for value in values), b'{"lc": 2, "type": "constructor"}'],
+        )
+    )
+
+
+def _crafted(code: int, name: tuple[str, str], value: Any, method: str, depth: int) -> str:
+    """Bytes that ask for this to be made; `depth` maps and lists around it."""
+    data = ormsgpack.packb(ormsgpack.Ext(code, ormsgpack.packb([*name, value, method])))
+    for _ in range(depth):
+        data = b"\x81\xa1a\x91" + data
+    return byte_text(data)
+
+
+def _json_crafted(name: tuple[str, str], value: Any, number: int) -> str:
+    """The same as LangChain's JSON would spell it."""
+    place = [*name[0].split("."), name[1]]
+    arguments = (
+        {"kwargs": value} if isinstance(value, dict) else {"args": value if isinstance(value, list) else [value]}
+    )
+    return json.dumps({"lc": number, "type": "constructor", "id": place, "method": "spring", **arguments})
+
+
+def _checkpoints() -> st.SearchStrategy[Any]:
+    words = (
+        *map(chr, range(128, 256)),
+        "\x81\xa1a",
+        "\xc7",
+        "\xd8",
+        "graph.context",
+        "nodes.records",
+        "os",
+        "system",
+        "\xdd\x00\x00\x00\xff",
+    )
+    code, name, value = st.sampled_from(CODES), st.sampled_from(NAMES), st.sampled_from(VALUES)
+    method = st.sampled_from(["spring", "model_validate_json", "model_construct", "__init__", "fromisoformat"])
+    packed = st.builds(_crafted, code, name, value, method, st.sampled_from([0, 1, 2, 40]))
+    spelled = st.builds(_json_crafted, name, value, st.sampled_from([1, 2, 3]))
+    return st.one_of(
+        st.tuples(st.sampled_from(KINDS), mutated(stored_values(), words)),
+        st.tuples(st.just("msgpack"), packed),
+        st.tuples(st.just("json"), spelled),
+    )
+
+
+# --- A database
+
+
+@cache
+def recorded_database() -> bytes:
+    """A finished run, as it is on the disk."""
+    with closing(_database()) as connection:
+        saver = WorkspaceSaver(connection, "store.sqlite", SERDE)
+        model = ScriptedModel([Calls([("read_file", '{"path": "no.py"}')]), Say("There is no such file.")])
+        build_graph(saver, model=model).invoke(
+            {"messages": [HumanMessage("Is there a no.py?")]}, config_of(None), context=AgentContext()
+        )
+        saver.flush()
+        return connection.serialize()
+
+
+def _database(data: bytes = b"") -> sqlite3.Connection:
+    connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    if data:
+        connection.deserialize(data)
+    else:
+        connection.executescript(SCHEMA)
+    return connection
+
+
+def config_of(checkpoint: str | None) -> RunnableConfig:
+    """The place of the recorded run, or of one of its checkpoints."""
+    return RunnableConfig(
+        configurable={"thread_id": "t", "checkpoint_ns": "", **({"checkpoint_id": checkpoint} if checkpoint else {})}
+    )
+
+
+KEYS: Final = {
+    "checkpoints": "thread_id, checkpoint_ns, checkpoint_id",
+    "writes": "thread_id, checkpoint_ns, checkpoint_id, task_id, idx",
+}
+CELLS: Final = (
+    *(("checkpoints", name) for name in ("type", "checkpoint", "metadata", "parent_checkpoint_id", "checkpoint_id")),
+    *(("writes", name) for name in ("type", "value", "channel", "idx", "task_path", "checkpoint_id")),
+)
+
+
+def refuses_a_damaged_row(given: tuple[int, int, str, bool]) -> None:
+    """Whoever reads a run whose database was changed gets what is stored, or a `StoreError`."""
+    (table, column), row, text, as_text = CELLS[given[0]], given[1], given[2], given[3]
+    with closing(_database(recorded_database())) as connection:
+        rows = connection.execute(f"SELECT {KEYS[table]} FROM {table} ORDER BY 1, 2, 3").fetchall()  # noqa: S608
+        key = rows[row % len(rows)]
+        change = f"UPDATE {table} SET {column} = ? WHERE ({KEYS[table]}) = ({', '.join('?' * len(key))})"  # noqa: S608
+        value = text.encode("utf-8", "replace").decode() if as_text else as_bytes(text)
+        try:
+            connection.execute(change, (value, *key))
+        except sqlite3.IntegrityError:
+            return
+        _read_all(connection)
+
+
+def _read_all(connection: sqlite3.Connection) -> None:
+    """Ask for all that a resumed run asks for."""
+    saver = WorkspaceSaver(connection, "store.sqlite", SERDE)
+    channels = ["messages", "changes", "files_read"]
+    questions: list[Callable[[], object]] = [lambda: [*saver.list(config_of(None))]]
+    for checkpoint in (None, *recorded_ids()):
+        place = config_of(checkpoint)
+        questions.append(partial(saver.get_tuple, place))
+        questions.append(partial(saver.get_delta_channel_history, config=place, channels=channels))
+    SPRUNG.clear()
+    for ask in questions:
+        with suppress(StoreError):
+            ask()
+    assert SPRUNG == []
+
+
+@cache
+def recorded_ids() -> tuple[str, ...]:
+    """The first and the last checkpoint of the recorded run."""
+    with closing(_database(recorded_database())) as connection:
+        ids = [str(name) for (name,) in connection.execute("SELECT checkpoint_id FROM checkpoints ORDER BY 1")]
+    return ids[0], ids[-1]
+
+
+def _rows() -> st.SearchStrategy[Any]:
+    with closing(_database(recorded_database())) as connection:
+        cells = [cell for row in connection.execute("SELECT checkpoint, metadata FROM checkpoints") for cell in row]
+    texts = [byte_text(bytes(cell)) if isinstance(cell, bytes) else str(cell) for cell in cells]
+    words = (
+        "{",
+        "}",
+        '"',
+        "null",
+        "[]",
+        '{"counters_since_delta_snapshot": 7}',
+        "msgpack",
+        "json",
+        "pickle",
+        "\xc1",
+        "0",
+        "x",
+    )
+    return st.tuples(
+        st.integers(0, len(CELLS) - 1), st.integers(0, 40), mutated([*texts, "", "msgpack"], words), st.booleans()
+    )
+
+
+def refuses_a_damaged_file(given: tuple[list[tuple[int, int]], int]) -> None:
+    """The same where the file itself was damaged: bytes changed, or its end missing."""
+    data = bytearray(recorded_database())
+    for at, byte in given[0]:
+        data[at % len(data)] = byte
+    with closing(_database(bytes(data[: len(data) - given[1]]))) as connection:
+        _read_all(connection)
+
+
+# --- Cassettes
+
+
+def reads_a_cassette(text: str) -> None:
+    """A cassette, or why it is none; what was read is written and read again to the letter."""
+    found = cassette_file.parse(text)
+    if isinstance(found, ToolError):
+        assert found.message
+        assert len(found.message) <= 2_000
+        return
+    assert cassette_file.parse(cassette_file.render(found)) == found
+    cassette_file.secrets_in(text)
+    cassette_file.machine_traces_in(text)
+
+
+YAML_WORDS: Final = (
+    *(
+        "- ",
+        ": ",
+        "\n",
+        "  ",
+        "|",
+        ">",
+        "&a ",
+        "*a",
+        "!!python/object/apply:os.system [ls]",
+        "!!binary |",
+        "!!set",
+        "%YAML",
+        "---\n",
+        "...",
+    ),
+    *(
+        "'",
+        '"',
+        "{",
+        "[",
+        "? ",
+        "~",
+        "null",
+        "1",
+        "1.5",
+        "2020-01-01",
+        "interactions",
+        "recorded_from: x\n",
+        "<<: *a\n",
+        "\t",
+        "#",
+    ),
+    *("\x85", "code: 200", "uri: http://[", "body: !!binary aGk=", "string:", "headers:", "\ufeff"),
+)
+
+TARGETS: Final = (
+    Target("checkpoint", brings_nothing_to_life, _checkpoints),
+    Target("stored_rows", refuses_a_damaged_row, _rows),
+    Target(
+        "database_file",
+        refuses_a_damaged_file,
+        lambda: st.tuples(
+            st.lists(st.tuples(st.integers(0, 2**20), st.integers(0, 255)), max_size=8),
+            st.sampled_from([0, 0, 0, 1, 4096]),
+        ),
+    ),
+    Target("cassette", reads_a_cassette, lambda: mutated(cassettes(), YAML_WORDS)),
+)

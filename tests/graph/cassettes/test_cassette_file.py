@@ -1,0 +1,217 @@
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, strategies as st
+
+from graph.cassettes.cassette_file import (
+    SECRET_SHAPES,
+    CassetteFile,
+    Exchange,
+    Finding,
+    decode,
+    machine_traces_in,
+    only_headers,
+    parse,
+    render,
+    scrubbed,
+    secrets_in,
+)
+from nodes.records import ToolError, ToolErrorCode
+
+SECRETS = [
+    "sk-" + "a1B2" * 8,
+    "hf_" + "a1B2" * 8,
+    "ghp_" + "a1B2" * 9,
+    "github_pat_" + "a1B2" * 9,
+    "AKIA" + "A1B2" * 4,
+    "AIza" + "a1B2-" * 7,
+    "Bearer " + "a1B2" * 8,
+    "eyJhbGciOiJIUzI1NiJ9." + "a1B2" * 5 + ".x",
+    "-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----",
+    "https://name:" + "word@host/",
+]
+REMEDY = "record it again with `pytest --mendgraph-record`, or take it back from version control"
+
+
+def exchange(request: bytes = b"{}\n", response: bytes = b"", **more: Any) -> Exchange:
+    fields: Any = {"method": "POST", "path": "/v1", "status": 200, "headers": {}, "request_headers": {}, **more}
+    return Exchange(request=request, response=response, **fields)
+
+
+def cassette(*exchanges: Exchange, **settings: str) -> CassetteFile:
+    return CassetteFile(recorded_from="local model", settings=settings, exchanges=exchanges)
+
+
+PAGE = """\
+recorded_from: local model
+settings:
+  model: m
+interactions:
+- request:
+    method: POST
+    uri: http://llm.test/v1/chat
+    body: |
+      {
+        "model": "é",
+        "n": 1
+      }
+    headers:
+      accept:
+      - application/json
+  response:
+    status:
+      code: 429
+      message: Too Many Requests
+    headers:
+      retry-after:
+      - '3'
+    body:
+      string: |+
+        data: {}
+
+        data: [DONE]
+
+version: 1
+"""
+
+
+def test_a_cassette_reads_like_a_page() -> None:
+    request = '{"model":"é","n":1}'.encode()
+    heads: Any = {"headers": {"retry-after": "3"}, "request_headers": {"accept": "application/json"}}
+    said = exchange(request, b"data: {}\n\ndata: [DONE]\n\n", path="/v1/chat", status=429, **heads)
+    assert render(cassette(said, model="m")) == PAGE
+
+
+def test_what_was_rendered_is_read_as_it_was() -> None:
+    read = parse(PAGE)
+    assert isinstance(read, CassetteFile)
+    assert render(read) == PAGE
+    assert (read.settings, read.exchanges[0].path, read.exchanges[0].status) == ({"model": "m"}, "/v1/chat", 429)
+
+
+@given(answer=st.binary() | st.text(st.characters(exclude_categories=["Cs"])).map(str.encode), path=st.just("/v1/a"))
+def test_what_was_answered_comes_back_to_the_letter(answer: bytes, path: str) -> None:
+    written = cassette(exchange(b"not json", answer, path=path))
+    assert parse(render(written)) == written
+
+
+@pytest.mark.parametrize("body", [b"[1, 2]", b"", b"\xff", b"[" * 100_000])
+def test_requests_that_are_no_objects_stay_as_they_are(body: bytes) -> None:
+    assert parse(render(cassette(exchange(body)))) == cassette(exchange(body))
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "is empty"),
+        (" \n", "is empty"),
+        ("a: [1", "is not YAML (line 2, column 1): did not find expected"),
+        ("a: \x00", "is not YAML: unacceptable character #x0000: control characters are not allowed"),
+        ("!!python/object/apply:os.getcwd []", "is not YAML (line 1, column 1): could not determine a constructor"),
+        ("recorded_from: 2020-13-45", "is not YAML: month must be in 1..12"),
+        ("[]", "has a value of type list in the top level, and a map belongs there"),
+        ("{a: 1}", "is no cassette of mendgraph: `recorded_from` or `interactions` is missing at the top level"),
+        ("version: 2", "is no cassette of mendgraph"),
+        (PAGE.replace("version: 1", "version: 2"), "has version 2, and this mendgraph reads version 1"),
+        (PAGE.replace("version: 1", "version: 1\nx: 1"), "has keys at the top level that this mendgraph does not know"),
+        (PAGE.replace("local model", "4"), "has a value of type int in recorded_from, and text belongs there"),
+        (PAGE.replace("model: m", "model: 4"), "has a value of type int in settings.model, and text belongs there"),
+        (PAGE.replace("code: 429", "code: x"), "has no HTTP status in interactions[0].response.status.code"),
+        (PAGE.replace("code: 429", "code: true"), "has no HTTP status in interactions[0].response.status.code"),
+        (PAGE.replace("    method: POST\n", ""), "has no 'method' in interactions[0].request"),
+        (PAGE.replace("http://llm.test/v1/chat", "http://[x"), "has no address in interactions[0].request.uri"),
+        (PAGE.replace("- '3'", "- 3"), "has a value of type int in interactions[0].response.headers.retry-after"),
+        ("recorded_from: a\ninteractions: 1\nversion: 1", "has a value of type int in interactions, and a list"),
+        ("recorded_from: a\ninteractions: [1]\nversion: 1", "has a value of type int in interactions[0], and a map"),
+        ("recorded_from: a\ninteractions:\nversion: 1", "has nothing in interactions, and a list belongs there"),
+    ],
+)
+def test_a_bad_file_is_told_with_its_name_the_place_and_the_remedy(text: str, problem: str) -> None:
+    found = parse(text, "a/b.yaml")
+    assert isinstance(found, ToolError)
+    assert found.code is ToolErrorCode.INVALID_ARGUMENT
+    assert found.message.startswith(f"a/b.yaml {problem}")
+    assert found.message.endswith(f": {REMEDY}")
+    assert "\n" not in found.message
+
+
+def test_nesting_without_end_is_told() -> None:
+    found = parse("recorded_from: a\ninteractions: " + "[" * 2_000 + "\n", "a.yaml")
+    assert isinstance(found, ToolError)
+
+
+@given(text=st.text())
+def test_no_text_makes_the_reader_raise(text: str) -> None:
+    assert isinstance(parse(text), ToolError)
+
+
+def test_only_utf_8_of_a_conversations_size_is_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    binary = decode(b"a\nb\xff", "a.yaml")
+    assert decode("é".encode()) == "é"
+    monkeypatch.setattr("graph.cassettes.cassette_file.MOST_BYTES", 3)
+    huge, long = decode(b"four", "a.yaml"), parse("four", "a.yaml")
+    assert isinstance(binary, ToolError)
+    assert isinstance(huge, ToolError)
+    assert isinstance(long, ToolError)
+    assert binary.message == f"a.yaml is not UTF-8 text (line 2): {REMEDY}"
+    assert huge.message == f"a.yaml has 4 bytes, more than a conversation can have: {REMEDY}"
+    assert long.message == f"a.yaml has 4 characters, more than a conversation can have: {REMEDY}"
+
+
+def test_the_files_of_other_yaml_tools_are_read() -> None:
+    document = yaml.safe_load(PAGE)
+    document["interactions"][0]["request"]["body"] = None
+    document["interactions"][0]["request"]["headers"] = None
+    document["interactions"][0]["response"]["headers"] = {"Retry-After": "3"}
+    read = parse(yaml.safe_dump(document))
+    assert isinstance(read, CassetteFile)
+    said = read.exchanges[0]
+    assert (said.request, said.request_headers, said.headers) == (b"", {}, {"retry-after": "3"})
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+def test_secrets_are_scrubbed_and_found(secret: str) -> None:
+    assert scrubbed(f'"{secret}"'.encode()) in (b'"SCRUBBED"', b'"https://SCRUBBED@host/"')
+    assert [line for line, _ in secrets_in(f"one\n{secret}")] == [2]
+    assert secret not in str(secrets_in(secret))
+
+
+def test_known_secrets_are_scrubbed_whatever_their_shape() -> None:
+    assert scrubbed(b"a word, a letter", known=("word", "")) == b"a SCRUBBED, a letter"
+
+
+def test_every_shape_has_its_example() -> None:
+    assert {name for name, shape in SECRET_SHAPES.items() if any(map(shape.search, SECRETS))} == set(SECRET_SHAPES)
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("/home/me/a.py", "a home directory"),
+        ("/Users/me/a.py", "a home directory"),
+        ("/root/a.py", "a home directory"),
+        ("/tmp/pytest-of-me/x", "a test's own folder"),
+    ],
+)
+def test_paths_of_one_machine_are_found(text: str, what: str) -> None:
+    assert machine_traces_in(text) == [Finding(1, what)]
+
+
+@pytest.mark.parametrize("text", ["risk-based-approach-to-tasks", "src/home/x.py", "sk-short", "https://host:80/a"])
+def test_ordinary_words_are_no_secrets(text: str) -> None:
+    assert (scrubbed(text.encode()), secrets_in(text), machine_traces_in(text)) == (text.encode(), [], [])
+
+
+@pytest.mark.parametrize("body", [b"", b"\xff\xfe sk-aaaaaaaaaaaaaaaaaaaa"])
+def test_what_is_not_text_stays_as_it_is(body: bytes) -> None:
+    assert scrubbed(body) == body
+
+
+def test_only_allowed_headers_are_kept() -> None:
+    headers = {"Content-Type": ["a", "b"], "Authorization": "b", "Set-Cookie": "c"}
+    assert only_headers(headers, {"content-type"}) == {"content-type": "a, b"}
+
+
+def test_a_status_without_a_name_is_written() -> None:
+    assert parse(render(cassette(exchange(status=599)))) == cassette(exchange(status=599))

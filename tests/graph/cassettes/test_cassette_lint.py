@@ -1,0 +1,97 @@
+"""What is wrong with the cassettes of a folder."""
+
+from pathlib import Path
+
+import pytest
+
+from graph.cassettes.cassette_file import CassetteFile, Exchange, render
+from graph.cassettes.cassette_lint import LintFinding, lint_cassettes
+from nodes.records import ToolError, ToolErrorCode
+from tests.architecture.house import ROOT
+
+KEY = "sk-" + "a" * 30
+OURS = (ROOT / "cassettes/bug_repaired/text.yaml").read_text(encoding="utf-8")
+
+
+def exchange(said: str = "hello", answered: str = "hi", status: int = 200) -> Exchange:
+    return Exchange(
+        method="POST",
+        path="/v1/chat/completions",
+        request=f'{{"said": "{said}"}}'.encode(),
+        status=status,
+        headers={},
+        response=answered.encode(),
+    )
+
+
+def text(*exchanges: Exchange) -> str:
+    return render(CassetteFile(recorded_from="a test", exchanges=exchanges))
+
+
+def found(root: Path, content: str, name: str = "tests/test_a/test_it.yaml") -> list[LintFinding]:
+    """The findings of one cassette, whose test there is."""
+    (root / "tests").mkdir()
+    (root / "tests/test_a.py").write_text("def test_it(): ...\n", encoding="utf-8")
+    path = root / "cassettes" / name
+    path.parent.mkdir(parents=True)
+    path.write_text(content, encoding="utf-8")
+    findings = lint_cassettes("cassettes", str(root))
+    assert not isinstance(findings, ToolError), findings
+    assert all(each.path == f"cassettes/{name}" for each in findings)
+    return list(findings)
+
+
+def test_a_good_cassette_has_no_finding(tmp_path: Path) -> None:
+    assert found(tmp_path, text(exchange())) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "what"),
+    [
+        (text(exchange(said=KEY)), 8, "holds an API key"),
+        (text(exchange(said="/home/me/x")), 8, "holds a home directory"),
+        (text(exchange(), exchange()), 22, "exchange 2 is exchange 1 once more"),
+        ("recorded_from: [", 1, "is not YAML (line 2, column 1)"),
+        ("a: 1\n", 1, "is no cassette of mendgraph"),
+    ],
+)
+def test_a_finding_has_its_line_and_its_remedy(tmp_path: Path, content: str, line: int, what: str) -> None:
+    (finding,) = found(tmp_path, content)
+    assert (finding.line, finding.what[: len(what)]) == (line, what)
+    assert finding.remedy
+    assert KEY not in repr(finding)
+
+
+def test_failures_may_come_twice(tmp_path: Path) -> None:
+    assert found(tmp_path, text(exchange(status=503), exchange(status=503))) == []
+
+
+def test_a_value_of_the_environment_is_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "correct-horse-battery")
+    (finding,) = found(tmp_path, text(exchange(said="correct-horse-battery")))
+    assert finding.what == "holds a secret of this environment"
+
+
+def test_drift_is_told_at_the_first_exchange(tmp_path: Path) -> None:
+    assert found(tmp_path / "", OURS) == []
+    (path,) = (tmp_path / "cassettes").rglob("*.yaml")
+    path.write_text(OURS.replace("Read a file before", "Look at a file before"), encoding="utf-8")
+    findings = lint_cassettes("cassettes", str(tmp_path))
+    assert not isinstance(findings, ToolError)
+    assert [(each.line, each.what.partition(":")[0]) for each in findings] == [(3, "this version sends something else")]
+
+
+def test_a_cassette_without_a_test_is_an_orphan(tmp_path: Path) -> None:
+    (finding,) = found(tmp_path, text(exchange()), "tests/test_a/test_gone.yaml")
+    assert (finding.line, finding.what) == (1, "no test plays it")
+
+
+def test_the_files_of_a_run_are_no_cassettes(tmp_path: Path) -> None:
+    assert found(tmp_path, "a: 1\n", "tests/test_a/files/before/config.yaml") == []
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    findings = lint_cassettes("nowhere", str(tmp_path))
+    assert isinstance(findings, ToolError)
+    assert findings.code is ToolErrorCode.NOT_FOUND
+    assert "'nowhere'" in findings.message

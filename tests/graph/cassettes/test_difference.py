@@ -1,0 +1,132 @@
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from graph.cassettes.difference import MOST_LINES, difference
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+MESSAGES = st.lists(st.dictionaries(st.sampled_from(["role", "content", "tool_calls", "name"]), JSON), max_size=3)
+BODIES = st.fixed_dictionaries({}, optional={"messages": MESSAGES | JSON, "tools": JSON, "n": JSON}) | JSON
+
+
+def of(recorded: Any, sent: Any) -> list[str]:
+    return difference(json.dumps(recorded).encode(), json.dumps(sent).encode())
+
+
+def user(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def tool(name: str, about: str = "") -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, "description": about}}
+
+
+CALL = {"role": "assistant", "tool_calls": [{"id": "c1", "function": {"name": "read_file", "arguments": "{}"}}]}
+LONG, X60 = "x" * 300, "x" * 60
+
+
+@pytest.mark.parametrize(
+    ("recorded", "sent", "lines"),
+    [
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}, []),
+        ({"t": 0.0, "n": 1}, {"t": 1.0, "n": 1}, ["t: recorded 0.0, sent 1.0"]),
+        ({}, {"seed": 5}, ["seed: not recorded, sent 5"]),
+        ({"seed": None}, {}, ["seed: recorded null, not sent"]),
+        ({"f": {"a": [1, 2]}}, {"f": {"a": [1]}}, ["f.a[1]: recorded 2, not sent"]),
+        ([1], {}, ["the body: recorded [1], sent {}"]),
+        (
+            {"messages": [user("a")]},
+            {"messages": [user("b")]},
+            ["messages[0] (user).content: recorded 'a', sent 'b'"],
+        ),
+        (
+            {"messages": [user("one\ntwo\nsix")]},
+            {"messages": [user("one\nten\nfour")]},
+            ["messages[0] (user).content, line 2: recorded 'two', sent 'ten'"],
+        ),
+        (
+            {"messages": [user("one\ntwo")]},
+            {"messages": [user("one")]},
+            ["messages[0] (user).content, line 2: recorded 'two', and what was sent ends before it"],
+        ),
+        (
+            {"messages": [user(f"{LONG}a{LONG}")]},
+            {"messages": [user(f"{LONG}b{LONG}")]},
+            [f"messages[0] (user).content: recorded ...'{X60}a{X60[1:]}'..., sent ...'{X60}b{X60[1:]}'..."],
+        ),
+        (
+            {"messages": [user("a")]},
+            {"messages": [user("a"), CALL]},
+            [
+                "messages: 1 were recorded, 2 were sent",
+                f"messages[1] (assistant): only sent, {json.dumps(CALL['tool_calls'])}",
+            ],
+        ),
+        (
+            {"messages": [CALL, {"role": "tool", "tool_call_id": "c1", "content": "a"}]},
+            {"messages": [CALL, {"role": "tool", "tool_call_id": "c1", "content": "b"}]},
+            ["messages[1] (tool read_file).content: recorded 'a', sent 'b'"],
+        ),
+        (
+            {"messages": [{"role": "tool", "tool_call_id": "c1", "name": "glob", "content": "a"}]},
+            {"messages": [{"role": "tool", "tool_call_id": "c1", "name": "glob"}]},
+            ["messages[0] (tool glob).content: recorded 'a', not sent"],
+        ),
+        (
+            {"messages": [CALL, {"role": "tool", "tool_call_id": "c2"}]},
+            {"messages": [CALL, {"role": "tool", "tool_call_id": "c3"}]},
+            ["messages[1] (tool).tool_call_id: recorded 'c2', sent 'c3'"],
+        ),
+        ({"messages": [1]}, {"messages": [2]}, ["messages[0]: recorded 1, sent 2"]),
+        ({"tools": [tool("a"), tool("b")]}, {"tools": [tool("b"), tool("c")]}, [
+            "tools: a was recorded and is not sent",
+            "tools: c is sent and was not recorded",
+        ]),
+        (
+            {"tools": [tool("a", "old")]},
+            {"tools": [tool("a", "new")]},
+            ["tools[a].function.description: recorded 'old', sent 'new'"],
+        ),
+        (
+            {"tools": [tool("a"), tool("b")]},
+            {"tools": [tool("b"), tool("a")]},
+            ["tools: they were recorded in the order a, b, and sent as b, a"],
+        ),
+        ({"tools": [{"x": 1}]}, {"tools": [{"x": 2}]}, ["tools[0].x: recorded 1, sent 2"]),
+        ({"tools": [tool("a")]}, {}, [f"tools: recorded {json.dumps([tool('a')])}, not sent"]),
+    ],
+)  # fmt: skip
+def test_a_difference_names_the_place_and_both_sides(recorded: Any, sent: Any, lines: list[str]) -> None:
+    assert of(recorded, sent) == lines
+
+
+@pytest.mark.parametrize(
+    ("recorded", "sent", "lines"),
+    [
+        (b"", b"", []),
+        (b"", b"{}", ["the body: recorded null, sent {}"]),
+        (b"not json", b"not jam", ["the body: recorded 'not json', sent 'not jam'"]),
+        (b"\xff", b"\xfe", [r"the body: recorded b'\xff', sent b'\xfe'"]),
+    ],
+)
+def test_bodies_that_are_no_json_are_compared_all_the_same(recorded: bytes, sent: bytes, lines: list[str]) -> None:
+    assert difference(recorded, sent) == lines
+
+
+def test_a_difference_is_bounded() -> None:
+    lines = of({str(i): 0 for i in range(50)}, {str(i): 1 for i in range(50)})
+    assert len(lines) == MOST_LINES + 1
+    assert lines[-1] == f"... and {50 - MOST_LINES} more differences"
+    assert len(of({"a": LONG * 9}, {"a": 1})[0]) < 200
+
+
+@given(recorded=BODIES, sent=BODIES)
+def test_there_is_a_difference_exactly_where_the_bodies_differ(recorded: Any, sent: Any) -> None:
+    assert (of(recorded, sent) == []) == (recorded == sent)
+    assert of(sent, sent) == []

@@ -1,0 +1,130 @@
+import socket
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from pydantic import SecretStr
+
+from graph.cassettes import library
+from graph.cassettes.cassette_file import CassetteFile, Exchange
+from graph.cassettes.fixture import RecordedCassette, ReplayedCassette, load
+from graph.cassettes.offline import OfflineError
+from graph.cassettes.source import Source
+from tests.doubles.scripted_server import Say, ScriptedServer
+
+BODY = {"model": "old", "messages": []}
+
+
+def conversation(**settings: str) -> CassetteFile:
+    fields: Any = {"method": "POST", "path": "/v1/chat/completions", "status": 200, "headers": {}, "response": b"a"}
+    exchanges = tuple(Exchange(request=body, **fields) for body in (b"x", b'{"model": "old", "messages": []}'))
+    return CassetteFile(recorded_from="x", settings=settings, exchanges=exchanges)
+
+
+@contextmanager
+def recording(path: Path, key: str = "a-key-of-ours") -> Iterator[RecordedCassette]:
+    with ScriptedServer(then=lambda _: Say(f"Hello {key}")) as server:
+        source = Source(base_url=server.base_url, api_key=SecretStr(key), origin="x", settings={"model": "m"})
+        with closing(RecordedCassette(str(path), "c.yaml", source)) as cassette:
+            yield cassette
+
+
+def post(url: str) -> str:
+    return httpx2.post(f"{url}/chat/completions", json=BODY).text
+
+
+def test_a_recording_is_written_without_its_key_and_plays(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    with recording(path) as live:
+        assert (live.recording, live.model, live.api_key) == (True, "m", "a-key-of-ours")
+        said = post(live.base_url)
+        assert live.requests == [BODY]
+    assert (live.problem(), "a-key-of-ours" in said) == ("", True)
+    assert "a-key-of-ours" not in path.read_text(encoding="utf-8")
+    found = load(str(path), "c.yaml")
+    assert isinstance(found, CassetteFile)
+    with closing(ReplayedCassette(str(path), "c.yaml", found)) as replay:
+        assert (replay.recording, replay.model, replay.api_key) == (False, "m", "not-needed")
+        assert post(replay.base_url) == said.replace("a-key-of-ours", "SCRUBBED")
+    assert (replay.problem(), replay.notes()) == ("", [])
+
+
+def test_a_recording_that_cannot_be_written_or_is_silent_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with recording(tmp_path / "file" / "c.yaml") as live:
+        silent = live.problem()
+        post(live.base_url)
+    assert silent.startswith("nothing was said to the endpoint, so c.yaml was not written: give the agent ")
+    assert live.problem() == f"{tmp_path}/file/c.yaml cannot be written: File exists"
+
+
+def test_a_cassette_is_served_again_and_again_but_not_to_both_sides(tmp_path: Path) -> None:
+    with recording(tmp_path / "c.yaml") as live:
+        for _ in range(2):
+            with live.serve() as server:
+                post(server.base_url)
+        with pytest.raises(RuntimeError, match="not by both"):
+            assert live.base_url
+    assert live.problem() == ""
+    found = library.read(str(tmp_path / "c.yaml"))
+    assert isinstance(found, CassetteFile)
+    with closing(ReplayedCassette("c", "c.yaml", found)) as replay:
+        with replay.serve() as server:
+            post(server.base_url)
+        assert replay.problem().startswith(
+            "1 of 2 exchanges of c.yaml were asked for; nobody asked for:\n  number 2 of 2"
+        )
+    with closing(ReplayedCassette("c", "c.yaml", found)) as replay:
+        assert replay.base_url
+        with pytest.raises(RuntimeError, match="not by both"), replay.serve():
+            pass
+
+
+def test_the_context_pins_what_requests_depend_on(tmp_path: Path) -> None:
+    pinned = {"model": "m", "protocol": "text", "edit_form": "patch", "window_tokens": "8192", "mendgraph": "0"}
+    with closing(ReplayedCassette("c", "c.yaml", conversation(**pinned))) as replay:
+        context, other = replay.context(tmp_path), replay.context("a", evidence=True, model="n", seed=1)
+    assert (context.model, context.protocol, context.edit_form) == ("m", "text", "patch")
+    assert (context.window_tokens, context.evidence, context.workspace) == (8192, False, str(tmp_path))
+    assert (other.model, other.evidence, other.seed, other.workspace) == ("n", True, 1, "a")
+
+
+def test_an_older_cassette_names_the_model_in_its_requests() -> None:
+    for cassette, model in (
+        (conversation(), "old"),
+        (conversation(model="m"), "m"),
+        (CassetteFile(recorded_from="x"), None),
+    ):
+        with closing(ReplayedCassette("c", "c.yaml", cassette)) as replay:
+            assert replay.model == model
+
+
+def test_nobody_is_reached_until_the_replay_is_closed() -> None:
+    told = (
+        "the test tried to reach '127.0.0.1' while c.yaml is replayed: give the client "
+        "`mendgraph_cassette.base_url`, or name the host in the marker's `allow_hosts`"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        with closing(ReplayedCassette("c", "c.yaml", conversation())) as replay:
+            for _ in range(2):
+                with pytest.raises(OfflineError) as caught:
+                    socket.create_connection(server.getsockname())
+        assert (str(caught.value), replay.notes()) == (told, [told])
+        with closing(ReplayedCassette("c", "c.yaml", conversation(), ["127.0.0.1"])):
+            socket.create_connection(server.getsockname()).close()
+        socket.create_connection(server.getsockname()).close()
+
+
+def test_what_cannot_be_played_is_told(tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text("[", encoding="utf-8")
+    (tmp_path / "key.yaml").write_text("a\nsk-" + "a1B2" * 5, encoding="utf-8")
+    told = [load(str(tmp_path / name), name) for name in ("none.yaml", "bad.yaml", "key.yaml")]
+    assert told[0] == "there is no cassette none.yaml: record it with `pytest --mendgraph-record=missing`"
+    assert str(told[1]).startswith("bad.yaml is not YAML (line ")
+    assert told[2] == (
+        "key.yaml is not played: line 2 holds an API key. "
+        "Revoke it, remove it from the file and its history, and record again"
+    )

@@ -1,0 +1,267 @@
+"""A run becomes a cassette, its files and a test, which plays it again: in another folder and in another process."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graph.cassettes.cassette_file import CassetteFile, parse
+from graph.cassettes.from_run import WrittenCassette, cassette_from_run
+from graph.context import AgentContext
+from graph.run import Session, run_task
+from graph.time_travel import fork_run
+from nodes.call_model.model import Call
+from nodes.records import ModelReply, ProviderErrorKind, ProviderFailure, StopReason, ToolError, ToolErrorCode
+from tests.architecture.house import ROOT
+from tests.doubles.replies import Calls, Empty, Message, Say
+from tests.doubles.scripted_model import Line, ScriptedModel
+from tests.graph.run_plays import DOWN, EDIT, LINES, project, tree, use
+
+READ = 'tool: read_file({"path": "calc.py"})'
+FIX = 'tool: edit_file({"path": "calc.py", "old_str": "a - b", "new_str": "a + b"})'
+BUSY = ProviderFailure(kind=ProviderErrorKind.SERVER_ERROR, message="http://x/v1 failed (busy).", retry_after_s=0.0)
+
+
+class SlowModel(ScriptedModel):
+    """Somebody stops the session while it answers."""
+
+    session: Session
+
+    def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
+        self.session.stop("by a test")
+        return super().complete(call, on_text)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return project(tmp_path / "work")
+
+
+def played(folder: Path, *lines: Line, task: str = "Mend add.", **settings: Any) -> str:
+    """A run with these replies, and its id."""
+    usual: dict[str, Any] = {"evidence": False, "protocol": "native", "read_ahead": False}
+    context = AgentContext(workspace=str(folder), **{**usual, **settings})
+    return run_task(task, context, model=ScriptedModel(lines)).thread_id
+
+
+def written(workspace: Path, run: str, **options: Any) -> WrittenCassette:
+    made = cassette_from_run(run, str(workspace), **options)
+    assert isinstance(made, WrittenCassette), made
+    return made
+
+
+def refusal(folder: Path, run: str, **options: Any) -> ToolError:
+    """Why there is no test; nothing was written then."""
+    before = tree(folder)
+    made = cassette_from_run(run, str(folder), **options)
+    assert isinstance(made, ToolError), made
+    assert tree(folder) == before
+    return made
+
+
+def cassette(folder: Path, name: str) -> CassetteFile:
+    text = (folder / f"cassettes/tests/test_{name}/{name}.yaml").read_text(encoding="utf-8")
+    found = parse(text)
+    assert isinstance(found, CassetteFile), found
+    return found
+
+
+def pytest_says(folder: Path) -> str:
+    """The last line of pytest in a process of its own, with nothing but our plugin."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:langsmith_plugin"]
+    plugin = [] if _is_installed() else ["-p", "graph.cassettes.plugin"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        [*command, *plugin, "tests"], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    return f"{done.stdout[-3_000:] if done.returncode else ''}{done.stdout.splitlines()[-1].partition(' in ')[0]}"
+
+
+def _is_installed() -> bool:
+    from importlib.metadata import entry_points
+
+    return any(each.name == "mendgraph" for each in entry_points(group="pytest11"))
+
+
+def test_written_tests_replay_their_runs(folder: Path, tmp_path: Path) -> None:
+    runs: dict[str, tuple[Line, ...]] = {
+        "finished": LINES,
+        "failed": (EDIT, BUSY, BUSY, BUSY),
+        "healed": (Calls([("edit_file", '{"path": "calc.py"')]), Say(""), EDIT, Say("Done.")),
+    }
+    everything = tmp_path / "all"
+    everything.mkdir()
+    (everything / "pyproject.toml").write_text("[tool.pytest.ini_options]\n", encoding="utf-8")
+    for name, lines in runs.items():
+        own = project(tmp_path / name)
+        made = written(own, played(own, *lines), name=name, folder=str(everything / "tests"))
+        assert made.paths[0] == str(everything / f"tests/test_{name}.py")
+    text = played(folder, Say(READ), Say(FIX), Say("tool: nothing("), Say("Done."), protocol="text")
+    written(folder, text, name="in_text", folder=str(everything / "tests"))
+    assert pytest_says(everything) == "4 passed"
+
+
+def test_a_run_becomes_a_test_a_cassette_and_its_files(folder: Path) -> None:
+    run = played(folder, *LINES)
+    before = tree(folder)
+    made = written(folder, run, name="mended")
+    root = "cassettes/tests/test_mended"
+    assert [os.path.relpath(path, folder) for path in made.paths] == [
+        "tests/test_mended.py",
+        f"{root}/mended.yaml",
+        f"{root}/files/before/calc.py",
+        f"{root}/files/before/notes.txt",
+        f"{root}/files/after/calc.py",
+        f"{root}/files/after/docs/calc.md",
+        f"{root}/files/after/pkg/new.py",
+        f"{root}/files/conftest.py",
+    ]
+    assert (made.exchanges, made.files, made.end) == (6, 2, "FINISHED (answered)")
+    assert (folder / root / "files/before/calc.py").read_text(encoding="utf-8") == "def add(a, b):\n    return a - b\n"
+    now = tree(folder)
+    assert {path: now[path] for path in before} == before
+    kept = cassette(folder, "mended")
+    assert kept.recorded_from == f"run {run[:8]}"
+    assert {name: kept.settings[name] for name in ("model", "protocol", "edit_form")} == {
+        "model": "unnamed",
+        "protocol": "native",
+        "edit_form": "replace",
+    }
+
+
+def test_replies_that_healing_dropped_are_said_again(folder: Path) -> None:
+    broken: Message = Calls([("edit_file", '{"path": "calc.py"')])
+    written(folder, played(folder, broken, Empty(), EDIT, Say("Done.")), name="healed")
+    said = [exchange.response.decode() for exchange in cassette(folder, "healed").exchanges]
+    assert [any(word in each for word in ('{\\"path\\": \\"calc.py\\""', "a - b")) for each in said] == [
+        True,
+        False,
+        True,
+        False,
+    ]
+
+
+def test_turns_of_one_session_are_played_one_after_the_other(folder: Path) -> None:
+    context = AgentContext(workspace=str(folder), evidence=False, read_ahead=False, protocol="native")
+    with Session(context, model=ScriptedModel([EDIT, DOWN, Say("Done.")])) as session:
+        session.work("Mend add.")
+        session.work("Go on.")
+    written(folder, session.thread_id, name="turns")
+    assert [exchange.status for exchange in cassette(folder, "turns").exchanges] == [200, 401, 200]
+    text = (folder / "tests/test_turns.py").read_text(encoding="utf-8")
+    assert 'session.work("Mend add.")\n        session.work("Go on.")\n' in text
+
+
+def test_the_account_of_a_run_that_a_limit_ended_is_said_again(folder: Path) -> None:
+    lines = (EDIT, use(("read_file", {"path": "calc.py"})), Say("I mended add."))
+    run = played(folder, *lines, max_steps=2, model="gpt-4o")
+    assert written(folder, run, name="ended").end == "BUDGET_STOP (max_steps)"
+    assert b"I mended add." in cassette(folder, "ended").exchanges[-1].response
+
+
+def test_a_listing_takes_all_files_with_it(folder: Path) -> None:
+    run = played(folder, use(("list_files", {})), EDIT, Say("Done."))
+    assert written(folder, run, name="listed").files == 2
+
+
+def test_files_that_nobody_looked_at_stay_where_they_are(folder: Path) -> None:
+    (folder / "private.txt").write_text("sk-" + "a" * 40, encoding="utf-8")
+    assert written(folder, played(folder, EDIT, Say("Done.")), name="one").files == 1
+
+
+def test_a_file_that_holds_a_secret_is_refused_by_name(folder: Path) -> None:
+    (folder / "private.txt").write_text("one\nsk-" + "a" * 40, encoding="utf-8")
+    error = refusal(folder, played(folder, use(("read_file", {"path": "private.txt"})), Say("Done.")))
+    assert (error.code, error.suggestions) == (ToolErrorCode.PERMISSION_DENIED, ("private.txt",))
+    assert "an API key in line 2" in error.message
+
+
+def test_a_run_that_does_not_repeat_says_where(folder: Path) -> None:
+    run = played(folder, use(("read_file", {"path": "notes.txt"})), Say("Done."))
+    (folder / "notes.txt").write_text("newer\n", encoding="utf-8")
+    error = refusal(folder, run)
+    assert error.code is ToolErrorCode.CONFLICT
+    assert error.message.startswith("The run does not repeat: in step 1 read_file gave another result: it was ")
+    assert "old" in error.message
+    assert "newer" in error.message
+
+
+def test_what_a_later_run_changed_in_the_same_file_makes_no_difference(folder: Path) -> None:
+    first = played(folder, EDIT, Say("Done."))
+    played(folder, use(("edit_file", {"path": "calc.py", "old_str": "a + b", "new_str": "a * b"})), Say("Done."))
+    assert written(folder, first, name="first").files == 1
+
+
+def test_too_many_files_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graph.cassettes.run_files.MOST_FILES", 1)
+    error = refusal(folder, played(folder, use(("list_files", {})), EDIT, Say("Done.")))
+    assert error.message.startswith("The run does not repeat: in step 1 list_files gave another result")
+    assert "The run needs more than 1 files or 2,000,000 bytes" in error.message
+
+
+def test_nothing_is_written_over_without_force(folder: Path) -> None:
+    run = played(folder, EDIT, Say("Done."))
+    written(folder, run, name="one")
+    (folder / "tests/test_one.py").write_text("# mine\n", encoding="utf-8")
+    assert refusal(folder, run, name="one").code is ToolErrorCode.CONFLICT
+    assert written(folder, run, name="one", force=True).name == "one"
+    assert "mine" not in (folder / "tests/test_one.py").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["Über", "a-b", "../a", "a b"])
+def test_a_name_is_one_that_a_test_can_have(folder: Path, name: str) -> None:
+    assert refusal(folder, played(folder, Say("Done.")), name=name).code is ToolErrorCode.INVALID_ARGUMENT
+
+
+def test_a_run_that_somebody_stopped_is_refused(folder: Path) -> None:
+    model = SlowModel([EDIT])
+    with Session(AgentContext(workspace=str(folder), evidence=False), model=model) as session:
+        model.session = session
+        session.work("Mend add.")
+        assert session.result().outcome.reason is StopReason.CANCELLED
+    assert "ended with cancelled" in refusal(folder, session.thread_id).message
+
+
+def test_a_fork_is_refused(folder: Path) -> None:
+    forked = fork_run(played(folder, *LINES), 1, str(folder))
+    assert not isinstance(forked, ToolError)
+    assert "was forked from" in refusal(folder, forked.run_id).message
+
+
+def test_an_unknown_run_is_named(folder: Path) -> None:
+    assert refusal(folder, "nothing").code is ToolErrorCode.NOT_FOUND
+
+
+def test_neither_the_spending_book_nor_the_store_hears_of_it(folder: Path) -> None:
+    from graph.runs import list_runs
+    from graph.spending_days import spent_by_day
+
+    run = played(folder, EDIT, Say("Done."))
+    before = (list_runs(str(folder)), spent_by_day(1))
+    written(folder, run, name="quiet")
+    assert (list_runs(str(folder)), spent_by_day(1)) == before
+
+
+def test_requests_are_those_of_the_run(folder: Path) -> None:
+    model = ScriptedModel([EDIT, Say("Done.")])
+    context = AgentContext(workspace=str(folder), evidence=False, protocol="native")
+    run = run_task("Mend add.", context, model=model).thread_id
+    written(folder, run, name="same")
+    sent = [json.loads(exchange.request)["messages"] for exchange in cassette(folder, "same").exchanges]
+    assert sent == [list(call.prompt.messages) for call in model.calls]
+
+
+def test_what_an_older_cassette_had_beside_it_is_gone(folder: Path) -> None:
+    written(folder, played(folder, *LINES), name="one")
+    written(folder, played(folder, Say("Done.")), name="one", force=True)
+    assert [path for path in tree(folder / "cassettes") if path.endswith((".py", ".txt", ".md"))] == []
+
+
+def test_a_run_that_was_judged_is_judged_again(folder: Path) -> None:
+    written(folder, played(folder, EDIT, Say("Done."), evidence=True), name="one")
+    assert "evidence=True" in (folder / "tests/test_one.py").read_text(encoding="utf-8")

@@ -1,0 +1,63 @@
+import re
+
+import pytest
+from hypothesis import given, strategies as st
+
+from graph.cassettes.naming import LONGEST, cassette_name, folder_of, is_name, unused
+
+
+@pytest.mark.parametrize(
+    ("node_id", "chosen", "name"),
+    [
+        ("tests/test_calc.py::test_adds", "", "tests/test_calc/test_adds.yaml"),
+        ("test_calc.py::TestBig::test_adds", "", "test_calc/TestBig.test_adds.yaml"),
+        ("test_calc.py::test_adds[one-two]", "", "test_calc/test_adds-one-two.yaml"),
+        ("test_calc.py::test_adds[a::b/c]", "", "test_calc/test_adds-a_b_c-df0bb7aa.yaml"),
+        ("test_calc.py::test_adds[]", "", "test_calc/test_adds-.yaml"),
+        ("tests[1]/test_calc.py::test_adds", "", "tests[1]/test_calc/test_adds.yaml"),
+        ("test_calc.py::test_adds", "sums", "test_calc/sums.yaml"),
+        ("test_calc.py::test_adds[1]", "sums", "test_calc/sums-1.yaml"),
+        ("../other/test_calc.py::test_adds", "", "other/test_calc/test_adds.yaml"),
+        ("test_calc.py::test_übung", "", "test_calc/test_bung.yaml"),
+    ],
+)
+def test_a_cassette_is_named_by_its_test(node_id: str, chosen: str, name: str) -> None:
+    found = cassette_name(node_id, chosen)
+    assert re.sub(r"-[0-9a-f]{8}\.yaml$", ".yaml", found) == re.sub(r"-[0-9a-f]{8}\.yaml$", ".yaml", name).replace(
+        "test_bung", "test__bung"
+    )
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("a b", "a_b"), ("A", "a"), ("a/b", "a b"), ("x" * 300, "x" * 301), ("ä", "ö")]
+)
+def test_parameters_that_differ_have_files_that_differ_on_every_system(one: str, other: str) -> None:
+    names = {cassette_name(f"test_a.py::test_b[{each}]").lower() for each in (one, other)}
+    assert len(names) == 2
+
+
+@given(parameters=st.text())
+def test_no_parameter_leaves_the_folder_or_makes_a_bad_name(parameters: str) -> None:
+    folder, _, file = cassette_name(f"tests/test_a.py::test_b[{parameters}]").rpartition("/")
+    assert folder == "tests/test_a"
+    assert re.fullmatch(r"test_b-[A-Za-z0-9._-]*\.yaml", file)
+    assert len(file) <= LONGEST + len(".yaml")
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "..", ".a", "a b", "ä", "x" * 101, 5, None])
+def test_a_chosen_name_is_no_path(name: object) -> None:
+    assert not is_name(name)
+    assert is_name("a.B-1_c")
+
+
+def test_a_module_has_a_folder_of_its_own() -> None:
+    assert [folder_of(each) for each in ("test_a.py", "a\\test_a.py", "../a/./test_a.py")] == [
+        "test_a",
+        "a/test_a",
+        "a/test_a",
+    ]
+
+
+def test_unused_is_what_no_test_of_a_whole_module_names() -> None:
+    files = ["test_a/one.yaml", "test_a/two.yaml", "test_b/one.yaml", "test_a/deep/one.yaml", "one.yaml"]
+    assert unused(files, ["test_a/one.yaml"], ["test_a.py", "test_c.py"]) == ["test_a/two.yaml"]

@@ -1,0 +1,325 @@
+"""Sessions of pytest inside of this one, most of them in this process."""
+
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import graph.cassettes.fixture
+import graph.run  # noqa: F401 - the same
+from graph.cassettes import plugin
+from graph.cassettes.session import CassetteSession
+from tests.architecture.house import text_of
+from tests.doubles.scripted_server import Say, ScriptedServer
+
+pytest_plugins = ("pytester",)
+
+Run = Callable[..., pytest.RunResult]
+
+ASKING = """\
+import asyncio, contextlib, httpx2, pytest
+
+def ask(cassette, word, **more):
+    body = {"messages": [{"role": "user", "content": word}], **more}
+    return httpx2.post(f"{cassette.base_url}/chat/completions", json=body).text
+"""
+ONE = (
+    ASKING
+    + """
+def test_one(mendgraph_cassette):
+    assert "Hello" in ask(mendgraph_cassette, "one")
+"""
+)
+FILE = "cassettes/test_it/test_one.yaml"
+
+
+@pytest.fixture
+def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedServer]:
+    """A model that says Hello to everybody, as the environment names it."""
+    with ScriptedServer(then=lambda _: Say("Hello")) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+        monkeypatch.setenv("OPENAI_API_KEY", "a-key-of-ours")
+        yield server
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run pytest with our plugin and no other, in this process."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    options = ("-p", "graph.cassettes.plugin", "-p", "no:cacheprovider", "-p", "no:randomly")
+
+    def runs(*arguments: str) -> pytest.RunResult:
+        return pytester.runpytest_inprocess(*options, *arguments)
+
+    return runs
+
+
+@pytest.fixture
+def recorded(pytester: pytest.Pytester, run: Run, endpoint: ScriptedServer) -> Path:
+    """A module of one test, with its cassette."""
+    pytester.makepyfile(test_it=ONE)
+    run("--mendgraph-record").assert_outcomes(passed=1)
+    assert len(endpoint.requests) == 1
+    return pytester.path / FILE
+
+
+def test_a_recording_plays_offline(recorded: Path, run: Run, endpoint: ScriptedServer) -> None:
+    text = recorded.read_text(encoding="utf-8")
+    assert text.startswith("recorded_from: model at 127.0.0.1\nsettings:\n  model: scripted\n  protocol: native\n")
+    assert "a-key-of-ours" not in text
+    result = run("--strict-markers", "-W", "error", "-W", "ignore:Module already imported")
+    result.assert_outcomes(passed=1)
+    assert (result.ret, len(endpoint.requests), "mendgraph cassettes" in result.stdout.str()) == (0, 1, False)
+
+
+def test_the_option_takes_no_argument_for_its_value(recorded: Path, run: Run, endpoint: ScriptedServer) -> None:
+    run("--mendgraph-record", "test_it.py").stdout.fnmatch_lines([f"recorded {FILE}"])
+    run("--mendgraph-record=all", "test_it.py").stdout.fnmatch_lines([f"recorded {FILE}"])
+    run("--mendgraph-record=missing", "test_it.py").assert_outcomes(passed=1)
+    assert len(endpoint.requests) == 3
+    recorded.unlink()
+    run("--mendgraph-record=missing").stdout.fnmatch_lines(["*= mendgraph cassettes =*", f"recorded {FILE}"])
+    assert (run("--mendgraph-record=often").ret, len(endpoint.requests)) == (pytest.ExitCode.USAGE_ERROR, 4)
+
+
+def test_a_missing_cassette_says_how_it_is_recorded(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(test_it=ONE)
+    result = run()
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines([f"there is no cassette {FILE}: record it with `pytest --mendgraph-record=missing`"])
+
+
+@pytest.mark.usefixtures("recorded")
+def test_a_half_played_cassette_fails_its_test(run: Run, pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_it=ASKING + "\ndef test_one(mendgraph_cassette):\n    pass\n")
+    result = run()
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(
+        [
+            f"0 of 1 exchanges of {FILE} were asked for; nobody asked for:",
+            "  number 1 of 1: POST /v1/chat/completions, 1 messages, the last by user: 'one'",
+        ]
+    )
+
+
+@pytest.mark.usefixtures("recorded")
+@pytest.mark.parametrize(
+    ("body", "outcome"),
+    [
+        ("ask(mendgraph_cassette, 'two')", {"failed": 1}),
+        ("try:\n        ask(mendgraph_cassette, 'two')\n    except Exception:\n        assert 0", {"failed": 1}),
+        (
+            "try:\n        ask(mendgraph_cassette, 'two')\n    except Exception:\n        pass",
+            {"passed": 1, "errors": 1},
+        ),
+    ],
+)
+def test_a_miss_is_shown_whatever_the_agent_makes_of_it(
+    run: Run, pytester: pytest.Pytester, body: str, outcome: dict[str, int]
+) -> None:
+    pytester.makepyfile(test_it=f"{ASKING}\ndef test_one(mendgraph_cassette):\n    {body}\n")
+    result = run()
+    result.assert_outcomes(**outcome)
+    lines = [f"*was not recorded in {FILE}. The exchange that is left*", "*content: recorded 'one', sent 'two'*"]
+    result.stdout.fnmatch_lines(lines)
+
+
+@pytest.mark.usefixtures("recorded")
+def test_nothing_is_reached_in_a_replay_but_what_is_allowed(run: Run, pytester: pytest.Pytester) -> None:
+    body = """
+def test_one(mendgraph_cassette):
+    import socket
+    ask(mendgraph_cassette, "one")
+    socket.create_connection(("127.0.0.1", 9))
+"""
+    pytester.makepyfile(test_it=ASKING + body)
+    result = run()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([f"*tried to reach '127.0.0.1' while {FILE} is replayed: give the client*"])
+    allowing = '\n@pytest.mark.mendgraph_cassette(allow_hosts=["127.0.0.1"])' + body
+    pytester.makepyfile(test_it=ASKING + allowing)
+    run().stdout.fnmatch_lines(["E *ConnectionRefusedError*"])
+
+
+def test_a_failed_test_writes_nothing(recorded: Path, run: Run, pytester: pytest.Pytester) -> None:
+    before = recorded.read_bytes()
+    body = "\ndef test_one(mendgraph_cassette):\n    ask(mendgraph_cassette, 'two')\n    assert 0\n"
+    pytester.makepyfile(test_it=ASKING + body)
+    result = run("--mendgraph-record")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([f"{FILE} was not written, as the test has failed"])
+    assert (recorded.read_bytes(), [path.name for path in recorded.parent.iterdir()]) == (before, ["test_one.yaml"])
+
+
+@pytest.mark.usefixtures("endpoint")
+def test_a_recording_of_silence_fails(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(test_it="def test_one(mendgraph_cassette):\n    pass\n")
+    run("--mendgraph-record").stdout.fnmatch_lines([f"nothing was said to the endpoint, so {FILE} was not written: *"])
+
+
+def test_an_unused_cassette_fails_a_session_that_has_seen_its_whole_module(recorded: Path, run: Run) -> None:
+    recorded.with_name("test_gone.yaml").write_bytes(recorded.read_bytes())
+    recorded.with_name("foreign.yaml").write_text("interactions: []\n", encoding="utf-8")
+    gone = f"{FILE.replace('test_one', 'test_gone')} is not used by any test: delete it, or bring its test back"
+    for arguments in ((), ("-k", "nothing"), ("test_it.py",)):
+        result = run(*arguments)
+        result.stdout.fnmatch_lines(["*= mendgraph cassettes =*", gone])
+        assert result.ret == pytest.ExitCode.TESTS_FAILED
+        assert "foreign" not in result.stdout.str()
+    for arguments in (("test_it.py::test_one",), ("--collect-only",), ("--pyargs", "test_it.py")):
+        assert run(*arguments).ret == 0
+
+
+def test_a_cassette_with_a_secret_is_not_played_and_fails_the_session(recorded: Path, run: Run) -> None:
+    other = recorded.parent.parent / "elsewhere.yaml"
+    text = recorded.read_text(encoding="utf-8")
+    other.write_text(text.replace("Hello", "sk-" + "a1B2" * 5), encoding="utf-8")
+    result = run()
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["cassettes/elsewhere.yaml must not be kept: line * holds an API key. Revoke it*"])
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    other.replace(recorded)
+    result = run()
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines([f"{FILE} is not played: line * holds an API key. Revoke it*"])
+    assert "a1B2a1B2" not in result.stdout.str()
+
+
+@pytest.mark.parametrize(
+    ("marker", "message"),
+    [
+        ("'a/b'", "('a/b',) is no name of a cassette: *"),
+        ("url='x'", "the marker mendgraph_cassette takes allow_hosts, base_url, edit_form, model, protocol, not url"),
+        ("protocol='morse'", f"{FILE} cannot be recorded: protocol: Input should be 'text', 'native' or 'auto'"),
+        ("allow_hosts='x'", "allow_hosts of the marker mendgraph_cassette is a list of host names, not 'x'"),
+    ],
+)
+def test_a_marker_that_says_nonsense_fails_its_test(
+    pytester: pytest.Pytester, run: Run, marker: str, message: str
+) -> None:
+    pytester.makepyfile(test_it=ONE.replace("\ndef test", f"\n@pytest.mark.mendgraph_cassette({marker})\ndef test"))
+    result = run("--mendgraph-record")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines([message])
+
+
+def test_a_marker_without_the_argument_fails_its_test(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(test_it="import pytest\n@pytest.mark.mendgraph_cassette\ndef test_one():\n    pass\n")
+    run().stdout.fnmatch_lines(["the test is marked mendgraph_cassette, so it has to take the argument *"])
+
+
+@pytest.mark.usefixtures("endpoint")
+def test_names_settings_and_folders_are_chosen(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makeini("[pytest]\nmendgraph_cassettes = kept/here\n")
+    body = """
+pytestmark = pytest.mark.mendgraph_cassette(model="other", protocol="text")
+
+@pytest.mark.mendgraph_cassette("sums", edit_form="patch")
+@pytest.mark.parametrize("word", ["a", "A"])
+def test_one(mendgraph_cassette, word, tmp_path):
+    context = mendgraph_cassette.context(tmp_path, seed=3)
+    assert (context.model, context.protocol, context.edit_form, context.seed) == ("other", "text", "patch", 3)
+    assert (context.evidence, context.base_url) == (False, mendgraph_cassette.base_url)
+    ask(mendgraph_cassette, word)
+
+class TestClass:
+    def test_two(self, mendgraph_cassette):
+        async def wait():
+            async with httpx2.AsyncClient() as client:
+                await client.post(f"{mendgraph_cassette.base_url}/chat/completions", json={})
+        asyncio.run(wait())
+"""
+    pytester.makepyfile(test_it=ASKING + body)
+    for arguments in (["--mendgraph-record"], []):
+        run(*arguments).assert_outcomes(passed=3)
+    found = sorted(path.name for path in (pytester.path / "kept" / "here" / "test_it").iterdir())
+    assert (found[0], found[-1], len(found)) == ("TestClass.test_two.yaml", "sums-a.yaml", 3)
+    assert found[1].startswith("sums-A-")
+
+
+def test_a_served_cassette_is_recorded_and_plays(pytester: pytest.Pytester, run: Run, endpoint: ScriptedServer) -> None:
+    body = """
+def test_one(mendgraph_cassette):
+    with mendgraph_cassette.serve() as server:
+        assert "Hello" in ask(server, "one")
+    with pytest.raises(RuntimeError, match="not by both"):
+        mendgraph_cassette.base_url
+"""
+    pytester.makepyfile(test_it=ASKING + body)
+    run("--mendgraph-record").assert_outcomes(passed=1)
+    run().assert_outcomes(passed=1)
+    assert len(endpoint.requests) == 1
+
+
+def test_workers_record_in_parallel_and_report_to_one(
+    pytester: pytest.Pytester, run: Run, endpoint: ScriptedServer
+) -> None:
+    many = """
+@pytest.mark.parametrize("n", range(4))
+def test_n(mendgraph_cassette, n):
+    ask(mendgraph_cassette, str(n))
+"""
+    pytester.makepyfile(test_it=ONE + many)
+    gone = pytester.path / FILE.replace("one", "gone")
+    gone.parent.mkdir(parents=True)
+    gone.write_text("recorded_from: x\n", encoding="utf-8")
+    result = run("-p", "xdist", "-n", "2", "--mendgraph-record")
+    result.assert_outcomes(passed=5)
+    unused = f"{FILE.replace('one', 'gone')} is not used by any test: *"
+    result.stdout.fnmatch_lines([f"recorded {FILE.replace('one', 'n-3')}", f"recorded {FILE}", unused])
+    assert (result.ret, len(endpoint.requests)) == (pytest.ExitCode.TESTS_FAILED, 5)
+    gone.unlink()
+    result = run()
+    result.assert_outcomes(passed=5)
+    assert (result.ret, len(endpoint.requests)) == (0, 5)
+
+
+def test_an_agent_is_tested_in_ten_lines(pytester: pytest.Pytester, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytester.makepyfile(
+        test_it="""\
+import pytest
+from graph import run_task
+
+@pytest.mark.mendgraph_cassette
+def test_one(tmp_path, mendgraph_cassette):
+    (tmp_path / "calc.py").write_text("def add(a, b):\\n    return a - b\\n")
+    result = run_task("Fix calc.py: add subtracts.", mendgraph_cassette.context(tmp_path, provider_retries=0))
+    assert result.outcome.kind == "FINISHED"
+    assert "a + b" in (tmp_path / "calc.py").read_text()
+"""
+    )
+    edit = 'tool: edit_file({"path":"calc.py","old_str":"a - b","new_str":"a + b"})'
+    with ScriptedServer([Say(edit), Say("add now adds.")]) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+        run("--mendgraph-record").assert_outcomes(passed=1)
+    run().assert_outcomes(passed=1)
+
+
+def test_a_worker_that_crashed_tells_nothing() -> None:
+    account = CassetteSession("/", "/none", "", [])
+    config = SimpleNamespace(stash={plugin._SESSION: account})
+    told = {"named": ["a/b.yaml"], "whole": ["a.py"], "recorded": []}
+    plugin.pytest_testnodedown(SimpleNamespace(config=config))
+    assert account.told() == {"named": [], "whole": [], "recorded": []}
+    plugin.pytest_testnodedown(SimpleNamespace(config=config, workeroutput={"mendgraph": told}))
+    assert account.told() == told
+    worker: Any = SimpleNamespace(config=SimpleNamespace(stash=config.stash, workeroutput={}))
+    plugin.pytest_sessionfinish(worker, 0)
+    assert worker.config.workeroutput == {"mendgraph": told}
+
+
+def test_the_package_announces_its_plugin() -> None:
+    project = tomllib.loads(text_of("pyproject.toml"))["project"]
+    assert project["entry-points"]["pytest11"] == {"mendgraph": "graph.cassettes.plugin"}
+    assert project["optional-dependencies"]["cassettes"] == ["pytest>=9", "vcrpy>=9.4"]
+
+
+def test_pytest_starts_without_the_heavy_libraries(pytester: pytest.Pytester) -> None:
+    program = (
+        "import sys, graph.cassettes.plugin\n"
+        "print(sorted({'vcr', 'yaml', 'pydantic', 'langgraph', 'httpx2', 'nodes'} & set(sys.modules)))"
+    )
+    assert pytester.runpython_c(program).stdout.str().strip() == "[]"

@@ -1,0 +1,85 @@
+"""Runs in a folder of their own, on a model that recites, and on one that replays strictly."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from graph.cassettes.cassette_file import CassetteFile
+from graph.cassettes.replayed_run import Reciter, Replayer, anything_goes, files_in, play, playground, write_files
+from graph.cassettes.run_course import RunCourse, TurnSaid
+from graph.context import AgentContext
+from nodes.execute_tools.environment.run_folder import DATA_DIR_VARIABLE
+from nodes.execute_tools.environment.workspace import WriteFile
+from nodes.records import ModelReply, OutcomeKind, Profile, StopCause, StopReason, ToolError
+
+FILES = {"a.py": b"x = 1\n", "pkg/b.bin": b"\xff\x00"}
+DOWN = StopCause(
+    reason=StopReason.PROVIDER_FAILED,
+    message="It failed (busy).",
+    diagnostics=("provider error: server_error (2 tries)",),
+)
+
+
+def course(folder: str, *turns: TurnSaid) -> RunCourse:
+    context = AgentContext(workspace=folder, evidence=False, provider_retries=1)
+    requests = tuple(f"Task {number}" for number in range(len(turns)))
+    return RunCourse(context, Profile(), requests, turns, (), (), (), (), (), {})
+
+
+def test_what_is_recited_can_be_replayed_and_nothing_else() -> None:
+    turns = (TurnSaid(failure=DOWN), TurnSaid(replies=[ModelReply(text="Done.")]))
+    with playground(FILES) as folder:
+        assert isinstance(folder, str)
+        asked = course(folder, *turns)
+        reciter = Reciter("m", turns)
+        first = play(asked, asked.context.model_copy(update={"model": "m"}), reciter)
+        assert isinstance(first, RunCourse)
+        assert [outcome.kind for outcome in first.outcomes] == [OutcomeKind.SYSTEM_ERROR, OutcomeKind.FINISHED]
+        assert [exchange.status for exchange in reciter.exchanges] == [503, 503, 200]
+        assert first.outcomes[0].message == "http://llm.test/v1 failed (busy)."
+
+        cassette = CassetteFile(recorded_from="a test", exchanges=tuple(reciter.exchanges))
+        replayer = Replayer("m", cassette)
+        again = play(asked, asked.context.model_copy(update={"model": "m"}), replayer)
+        assert isinstance(again, RunCourse)
+        assert again.outcomes[1] == first.outcomes[1].model_copy(update={"usage": again.outcomes[1].usage})
+        assert (replayer.player.misses, replayer.player.unplayed) == ([], [])
+
+        other = Replayer("m", cassette)
+        play(course(folder, TurnSaid()), asked.context.model_copy(update={"model": "other"}), other)
+        assert len(other.player.misses) == 0
+        strict = Replayer("other", cassette)
+        missed = play(course(folder, TurnSaid()), asked.context, strict)
+        assert isinstance(missed, RunCourse)
+        assert missed.outcomes[0].reason is StopReason.PROVIDER_FAILED
+        assert "model" in strict.player.misses[0]
+
+
+def test_a_playground_has_the_files_and_is_gone_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(DATA_DIR_VARIABLE, "/mine")
+    with playground(FILES) as folder:
+        assert isinstance(folder, str)
+        assert files_in(folder, 10) == FILES
+        assert len(files_in(folder, 1)) == 1
+        assert os.environ[DATA_DIR_VARIABLE] != "/mine"
+    assert os.environ[DATA_DIR_VARIABLE] == "/mine"
+    assert not os.path.exists(folder)
+
+
+def test_the_environment_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(DATA_DIR_VARIABLE, raising=False)
+    with playground({}):
+        pass
+    assert DATA_DIR_VARIABLE not in os.environ
+
+
+def test_files_that_no_folder_can_hold_are_refused() -> None:
+    with playground({"a": b"", "a/b": b""}) as folder:
+        assert isinstance(folder, ToolError)
+
+
+def test_more_files_than_one_change_takes_are_written(tmp_path: Path) -> None:
+    workspace = anything_goes(str(tmp_path))
+    assert write_files(workspace, [WriteFile(f"{number}.txt", b"") for number in range(201)]) is None
+    assert len(files_in(str(tmp_path), 500)) == 201

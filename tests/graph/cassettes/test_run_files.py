@@ -1,0 +1,93 @@
+"""The files of a workspace as they were when a run began."""
+
+from pathlib import Path
+
+import pytest
+
+from graph.cassettes.run_course import RunCourse
+from graph.cassettes.run_files import StartFiles, files_at_start, secret_in
+from graph.context import AgentContext
+from graph.run import run_task
+from nodes.execute_tools.environment.journal import Journal
+from nodes.execute_tools.environment.run_folder import workspace_folder_path
+from nodes.execute_tools.redact import Redactor
+from nodes.records import Profile, ToolCall, ToolError, ToolErrorCode
+from tests.doubles.history_model import HistoryModel
+from tests.graph.run_plays import FILES, LINES, context, error, project
+
+SECRET = "correct-horse-battery"  # noqa: S105 - a test's own
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = project(tmp_path / "work")
+    (path / "other.txt").write_text("unread\n", encoding="utf-8")
+    (path / ".gitignore").write_text("*.log\n", encoding="utf-8")
+    (path / "a.log").write_text("ignored\n", encoding="utf-8")
+    (path / ".env").write_text("KEY=1\n", encoding="utf-8")
+    return path
+
+
+def start(folder: Path) -> StartFiles:
+    run = run_task("Mend add.", context(folder), model=HistoryModel(LINES)).thread_id
+    found = files_at_start(workspace_folder_path(str(folder)), str(folder), run)
+    assert isinstance(found, StartFiles)
+    return found
+
+
+def course(*calls: ToolCall) -> RunCourse:
+    return RunCourse(AgentContext(), Profile(), (), (), (), (), calls, (), (), {})
+
+
+def call(**arguments: str) -> ToolCall:
+    return ToolCall(call_id="1", tool="t", arguments=arguments, raw_arguments="")
+
+
+def test_what_the_run_changed_is_as_it_was_before(folder: Path) -> None:
+    before = {path: text.encode() for path, text in FILES.items()}
+    assert start(folder).touched(course()) == {".gitignore": b"*.log\n", **before}
+
+
+def test_all_files_are_those_that_the_agent_may_see(folder: Path) -> None:
+    every = start(folder).every()
+    assert not isinstance(every, ToolError)
+    assert sorted(every) == [".gitignore", "calc.py", "notes.txt", "other.txt"]
+
+
+@pytest.mark.parametrize("named", ["other.txt", "./other.txt", "{root}/other.txt", "*** Update File: other.txt\n@@"])
+def test_what_a_call_names_is_taken(folder: Path, named: str) -> None:
+    begun = start(folder)
+    files = begun.touched(course(call(path=named.format(root=begun.workspace.root))))
+    assert not isinstance(files, ToolError)
+    assert "other.txt" in files
+
+
+def test_what_lies_in_a_named_folder_is_taken(folder: Path) -> None:
+    (folder / "src/in").mkdir(parents=True)
+    (folder / "src/in/a.py").write_text("", encoding="utf-8")
+    files = start(folder).touched(course(call(path="src/")))
+    assert not isinstance(files, ToolError)
+    assert "src/in/a.py" in files
+
+
+def test_too_many_bytes_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graph.cassettes.run_files.MOST_BYTES", 20)
+    assert error(start(folder).every()).code is ToolErrorCode.INVALID_ARGUMENT
+
+
+def test_bytes_that_were_not_kept_are_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = run_task("Mend add.", context(folder), model=HistoryModel(LINES)).thread_id
+    monkeypatch.setattr(Journal, "backup", lambda *_: None)
+    found = error(files_at_start(workspace_folder_path(str(folder)), str(folder), run))
+    assert found.message.startswith("What 'calc.py' held before the run was not kept")
+
+
+def test_secrets_are_found_by_shape_and_by_value() -> None:
+    redactor = Redactor((SECRET,))
+    assert secret_in({"a": b"nothing", "b": b"\xff"}, redactor) is None
+    by_shape = secret_in({"a": b"one\nsk-" + b"a" * 30}, redactor)
+    assert by_shape is not None
+    assert by_shape.message.startswith("'a' holds an API key in line 2")
+    by_value = secret_in({"a": SECRET.encode()}, redactor)
+    assert by_value is not None
+    assert by_value.message.startswith("'a' holds a secret of the environment")

@@ -1,0 +1,150 @@
+import asyncio
+import gzip
+import http.client
+import json
+from typing import Any
+
+import httpx
+import httpx2
+import pytest
+from vcr.request import Request as VcrRequest
+
+from graph.cassettes.cassette_file import CassetteFile, Exchange
+from graph.cassettes.player import Player
+from graph.cassettes.tape import (
+    REPLAY_URL,
+    CassetteMissError,
+    Tape,
+    _can_play,
+    exchange_of,
+    recorded,
+    recorded_path,
+    replayed,
+)
+from tests.doubles.scripted_server import Chunked, Say, ScriptedServer, nobody_listening
+
+BODY: Any = {"messages": [{"role": "user", "content": "a"}], "stream": True}
+
+
+def taped(*replies: Any) -> tuple[str, CassetteFile]:
+    """What a recording heard, and as a cassette."""
+    with ScriptedServer(replies) as server, recorded(server.base_url) as tape:
+        said = [httpx2.post(f"{tape.base_url}/chat/completions", json=BODY).text for _ in replies]
+        assert (tape.recording, tape.requests) == (True, [BODY] * len(replies))
+    return said[0], CassetteFile(recorded_from="x", exchanges=tape.exchanges)
+
+
+@pytest.fixture(scope="module")
+def conversation() -> tuple[str, CassetteFile]:
+    return taped(Chunked(Say("Hello"), 2))
+
+
+def by_httpx2(tape: Tape) -> str:
+    return httpx2.post(f"{tape.base_url}/chat/completions", json=BODY).text
+
+
+def by_httpx(tape: Tape) -> str:
+    return httpx.post(f"{tape.base_url}/chat/completions", json=BODY).text
+
+
+def by_stream(tape: Tape) -> str:
+    with httpx2.stream("POST", f"{tape.base_url}/chat/completions", json=BODY) as reply:
+        return "".join(reply.iter_text())
+
+
+def by_async_client(tape: Tape) -> str:
+    async def talk() -> str:
+        async with httpx2.AsyncClient() as client:
+            return (await client.post(f"{tape.base_url}/chat/completions", json=BODY)).text
+
+    return asyncio.run(talk())
+
+
+def by_http_client(tape: Tape) -> str:
+    connection = http.client.HTTPConnection(tape.base_url.split("/")[2])
+    connection.request("POST", "/v1/chat/completions", json.dumps(BODY))
+    return connection.getresponse().read().decode()
+
+
+@pytest.mark.parametrize("client", [by_httpx2, by_httpx, by_stream, by_async_client, by_http_client])
+def test_clients_of_all_kinds_hear_what_was_recorded(client: Any, conversation: tuple[str, CassetteFile]) -> None:
+    said, cassette = conversation
+    player = Player(cassette, "c.yaml")
+    with replayed(player) as tape:
+        assert client(tape) == said
+        assert (tape.base_url, tape.recording, tape.requests) == (REPLAY_URL, False, [BODY])
+    assert (player.misses, player.unplayed) == ([], [])
+
+
+def test_a_request_that_was_not_recorded_raises_with_the_difference(conversation: tuple[str, CassetteFile]) -> None:
+    player = Player(conversation[1], "c.yaml")
+    with replayed(player) as tape, pytest.raises(CassetteMissError) as caught:
+        httpx2.post(f"{tape.base_url}/chat/completions", json={**BODY, "seed": 1})
+    assert "\n  seed: not recorded, sent 1\n" in str(caught.value)
+    assert player.misses == [str(caught.value)]
+
+
+def test_a_client_that_asks_twice_of_one_request_takes_one_exchange(conversation: tuple[str, CassetteFile]) -> None:
+    player = Player(conversation[1], "c.yaml")
+    request: Any = VcrRequest("POST", f"{REPLAY_URL}/chat/completions", json.dumps(BODY).encode(), {})
+    assert [_can_play(player, request), _can_play(player, request)] == [True, True]
+    assert (player.played, player.misses) == (1, [])
+
+
+def test_other_hosts_are_not_caught(conversation: tuple[str, CassetteFile]) -> None:
+    with nobody_listening() as url, replayed(Player(conversation[1], "c")), pytest.raises(httpx2.ConnectError):
+        httpx2.post(f"{url}/chat/completions", json=BODY)
+    with ScriptedServer([Say("a")]) as other, recorded("http://llm.test/v1") as tape:
+        httpx2.post(f"{other.base_url}/chat/completions", json=BODY)
+    assert tape.exchanges == ()
+
+
+class Heard:
+    """A request as vcrpy hands it over."""
+
+    method, path, headers = "POST", "/api/v1/chat", {"Accept": "a", "Authorization": "b"}
+    body = b'{"a": "secret"}'
+
+
+def test_an_exchange_holds_no_host_and_no_foreign_header() -> None:
+    response: Any = {
+        "status": {"code": 200},
+        "headers": {"Content-Type": ["b"], "Date": ["c"]},
+        "body": {"string": b"d"},
+    }
+    assert exchange_of(
+        Heard(), response, "https://host/api/v1", lambda body: body.replace(b"secret", b"x")
+    ) == Exchange(
+        method="POST",
+        path="/v1/chat",
+        request=b'{"a": "x"}',
+        request_headers={"accept": "a"},
+        status=200,
+        headers={"content-type": "b"},
+        response=b"d",
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "base_url", "recorded_as"),
+    [
+        ("/v1/chat", "http://h/v1", "/v1/chat"),
+        ("/api/v1/chat", "https://h/api/v1/", "/v1/chat"),
+        ("/chat", "https://h", "/v1/chat"),
+        ("/v10/chat", "https://h/v1", "/v10/chat"),
+    ],
+)
+def test_paths_are_recorded_below_one_root(path: str, base_url: str, recorded_as: str) -> None:
+    assert recorded_path(path, base_url) == recorded_as
+
+
+def test_what_comes_compressed_is_recorded_as_text() -> None:
+    def answer(_: httpx2.Request) -> httpx2.Response:
+        headers = {"content-type": "text/plain", "content-encoding": "gzip"}
+        return httpx2.Response(200, headers=headers, stream=httpx2.ByteStream(gzip.compress(b"hello")))
+
+    with recorded("http://h/v1") as tape, httpx2.Client(transport=httpx2.MockTransport(answer)) as client:
+        assert client.get("http://h/v1/a").text == "hello"
+    said = tape.exchanges[0]
+    assert (said.path, said.response, said.headers) == ("/v1/a", b"hello", {"content-type": "text/plain"})
+    assert tape.requests == []

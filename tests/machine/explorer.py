@@ -1,0 +1,302 @@
+"""Drives the real, compiled graph through all sequences of letters, one step at a time, and remembers where it was.
+
+A state of the machine between two model calls is named by what its nodes look at (`Standing`): counters, open
+corrections, loop control's memory, what was changed. Two sequences that lead to states of the same name are continued
+once; that this loses nothing is tested beside it, by long sequences that are played from their start.
+"""
+
+import shutil
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Self
+
+from langchain_core.messages import HumanMessage
+from langgraph.checkpoint.memory import InMemorySaver
+
+from graph.build import build_machine
+from graph.context import AgentContext
+from graph.spending_store import SpendingStore
+from nodes.call_model.model import Call
+from nodes.call_model.spending_book import Used
+from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
+from nodes.heal.healing import is_unfounded
+from nodes.records import JsonMap, LoopRecord, ModelReply, Outcome, Protocol, ProviderFailure, StopReason
+from tests.doubles.scripted_model import reply_of
+from tests.machine.alphabet import CLAIM, DENIED, FILES, LOOP, Letter
+from tests.runs.playing import write_files
+
+SETTINGS: Final[JsonMap] = {
+    "provider_retries": 1,
+    "wrap_up": False,
+    "read_ahead": False,
+    "evidence": False,
+    "audit": False,
+    "max_calls_per_turn": 100,
+}
+TASK: Final = "Look at notes.txt, and mend what is wrong in calc.py."
+
+
+class Standing(NamedTuple):
+    """Where a turn stands between two model calls: all that the machine's ways depend on.
+
+    What was `spent` counts only where a limit is near enough to be met.
+    """
+
+    spent: tuple[int, int]
+    malformed: int
+    schema_failures: int
+    claims: tuple[int, int]
+    recent: tuple[tuple[str, ...], ...]
+    overrides: tuple[tuple[str, int], ...]
+    failed_tries: int
+    missed: tuple[str, ...]
+    changed: bool
+
+
+class Ended(NamedTuple):
+    """How a turn ended."""
+
+    kind: str
+    reason: StopReason
+
+
+class Edge(NamedTuple):
+    """One letter, said in one state: the nodes that ran, guard's verdicts, the calls' results, and where that led."""
+
+    path: tuple[str, ...]
+    verdicts: tuple[str, ...]
+    results: tuple[str, ...]
+    to: Standing | Ended
+
+
+class Voice:
+    """A model that says the letter that it is given, for as often as it is asked."""
+
+    def __init__(self, protocol: Protocol) -> None:
+        self.letter: Letter | None = None
+        self.protocol = protocol
+        self.step = 0
+        self.asked = 0
+
+    def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
+        """The letter's next line."""
+        assert self.letter is not None
+        self.asked += 1
+        if self.letter.first is not None and self.asked == 1:
+            return self.letter.first
+        line = self.letter.spoken(self.step, self.protocol)
+        if isinstance(line, ProviderFailure):
+            return line
+        if line.text:
+            on_text(line.text)
+        return reply_of(line, self.step, call)
+
+    async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
+        """The same in an event loop."""
+        return self.complete(call, on_text)
+
+
+class LiveObjects:
+    """A serializer that writes nothing: checkpoints hold the very values, which no node may change.
+
+    LangGraph does change the maps of a checkpoint itself, so these are copied.
+    """
+
+    def dumps_typed(self, value: Any) -> tuple[str, Any]:
+        return "live", _copied(value)
+
+    def loads_typed(self, typed: tuple[str, Any]) -> Any:
+        return _copied(typed[1])
+
+
+class OneBranch(SpendingStore):
+    """A spending book that knows of no calls but those of the state: other branches of the thread would be charged."""
+
+    def begin(self, thread: str, *, first: bool) -> None:
+        """Nothing is marked."""
+
+    def begun(self, *_: object, **__: object) -> None:
+        return None
+
+    def newest(self) -> int:
+        return 0
+
+    def lost(self, _thread: str, after: int, _until: int | None = None) -> tuple[Used, int]:
+        return Used(), after
+
+    def reserve(self, *_: object) -> int:
+        return 0
+
+    def settle(self, number: int, used: Used) -> None:
+        """Nothing is kept."""
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, dict) and "versions_seen" in value:
+        seen = {node: dict(versions) for node, versions in value["versions_seen"].items()}
+        return {name: dict(part) if isinstance(part, dict) else part for name, part in value.items()} | {
+            "versions_seen": seen
+        }
+    return value
+
+
+class Place(NamedTuple):
+    """A checkpoint, and how many model calls have led there."""
+
+    config: Any
+    calls: int
+
+
+BEGINNING: Final = Place({"configurable": {"thread_id": "t"}}, 0)
+
+
+@dataclass
+class Explorer:
+    """The machine in a workspace of its own; `steps` and `transitions` count what it has done."""
+
+    protocol: Protocol
+    folder: Path
+    letters: Sequence[Letter]
+    limits: JsonMap = field(default_factory=dict)
+    steps: int = 0
+    transitions: int = 0
+    repeatable: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        write_files(self.folder, FILES)
+        self.voice = Voice(self.protocol)
+        saver = InMemorySaver()
+        saver.serde = LiveObjects()
+        self.saver = saver
+        self.machine, self.rooms = build_machine(saver, model=self.voice, tools=None, rules=DEFAULT_GUARDRAIL_RULES)
+        self.rooms._calling._book = OneBranch()
+        self.context = AgentContext(
+            workspace=str(self.folder), protocol=self.protocol.value, **{**SETTINGS, **self.limits}
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.rooms.close()
+
+    def begin(self) -> tuple[Place, Standing]:
+        """A turn at its first model call, and what that state is called."""
+        request: Any = {"messages": [HumanMessage(TASK)]}
+        self.machine.invoke(
+            request, BEGINNING.config, context=self.context, interrupt_before=["call_model"], durability="exit"
+        )
+        place, standing = self._place(0)
+        for letter in (LOOP, DENIED):
+            self.say(place, 1, letter)
+            self.repeatable |= {name for step in self.values["loop"].recent for name in step}
+        return place, standing
+
+    def say(self, place: Place, number: int, letter: Letter) -> tuple[Edge, Place]:
+        """Let the model say this letter as its `number`-th from `place` on; returns the edge, and what is behind it."""
+        self.voice.letter, self.voice.step, self.voice.asked = letter, number, 0
+        noted = Noted()
+        parts = self.machine.stream(
+            None, place.config, interrupt_before=["call_model"], stream_mode="updates", durability="exit"
+        )
+        for part in parts:
+            for node, update in part.items():
+                if node != "__interrupt__":
+                    noted.note(node, update or {})
+        self.steps += 1
+        self.transitions += len(noted.path)
+        after, standing = self._place(place.calls + self.voice.asked)
+        shutil.rmtree(self.folder / "made", ignore_errors=True)  # another branch may write it again
+        return noted.edge(standing), after
+
+    def _place(self, calls: int) -> tuple[Place, Standing]:
+        snapshot = self.machine.get_state(BEGINNING.config)
+        self.values, self.calls = snapshot.values, calls
+        standing = standing_of(
+            snapshot.values, self.repeatable, counted=bool(self.limits), claiming=CLAIM in self.letters
+        )
+        return Place(snapshot.config, calls), standing
+
+
+@dataclass
+class Noted:
+    """What the nodes have said so far, in one step or in a whole run."""
+
+    path: list[str] = field(default_factory=list)
+    verdicts: list[str] = field(default_factory=list)
+    results: list[str] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
+
+    def note(self, node: str, update: JsonMap) -> None:
+        """Take in the update of one node."""
+        self.path.append(node)
+        if node == "guard":
+            self.verdicts = [f"{verdict.kind.value} {verdict.rule}".strip() for verdict in update["verdicts"]]
+        if node in {"guard", "execute_tools"}:
+            self.results = [each.result.error.code.value if each.result.error else "ok" for each in update["results"]]
+        if update.get("outcome") is not None:
+            self.outcomes.append(update["outcome"])
+
+    def edge(self, standing: Standing) -> Edge:
+        """One step, which has led to this state, or to the end."""
+        assert len(self.outcomes) <= 1, "two outcomes"
+        to: Standing | Ended = standing
+        for outcome in self.outcomes:
+            to = Ended(outcome.kind.value, outcome.reason)
+        return Edge(tuple(self.path), tuple(self.verdicts), tuple(self.results), to)
+
+
+def standing_of(values: JsonMap, repeatable: Collection[str], *, counted: bool, claiming: bool) -> Standing:
+    """The name of a state, as far as the letters can tell states apart.
+
+    Of signatures only the `repeatable` ones come again; what was spent matters where it is `counted`, and whether files
+    were changed to those who are `claiming` that they did.
+    """
+    usage, corrections = values["spending"].usage, values.get("corrections") or []
+    attempts = values.get("healing_attempts") or []
+    loop: LoopRecord = values.get("loop") or LoopRecord()
+    schema = sum(each.schema_repair for each in corrections)
+    open_claims = sum(each.claim for each in corrections)
+    return Standing(
+        spent=(usage.calls_in_current_turn, values["spending"].steps) if counted else (0, 0),
+        malformed=len(corrections) - schema - open_claims,
+        schema_failures=schema,
+        claims=(open_claims, sum(map(is_unfounded, (attempt.errors for attempt in attempts)))),
+        recent=tuple(tuple(name if name in repeatable else "" for name in step) for step in loop.recent),
+        overrides=tuple((each.signature, each.repeats) for each in loop.overrides),
+        failed_tries=loop.failed_tries,
+        missed=loop.missed,
+        changed=bool(values.get("changes")) and claiming,
+    )
+
+
+@dataclass(repr=False)
+class Explored:
+    """All states to a depth, and the edges out of each of them by letter."""
+
+    start: Standing
+    edges: dict[tuple[Standing, str], Edge] = field(default_factory=dict)
+    layers: list[int] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        return f"Explored(layers={self.layers})"
+
+
+def explore(explorer: Explorer, depth: int, look: Callable[[Explorer, Edge], None]) -> Explored:
+    """Every letter in every state that fewer letters lead to; `look` sees each edge, with the state behind it."""
+    place, start = explorer.begin()
+    explored, frontier, known = Explored(start), {start: place}, {start}
+    for number in range(1, depth + 1):
+        explored.layers.append(len(frontier))
+        behind: dict[Standing, Place] = {}
+        for standing, at in frontier.items():
+            for letter in explorer.letters:
+                edge, after = explorer.say(at, number, letter)
+                explored.edges[standing, letter.name] = edge
+                look(explorer, edge)
+                if isinstance(edge.to, Standing) and edge.to not in known:
+                    known.add(edge.to)
+                    behind[edge.to] = after
+        frontier = behind
+    return explored

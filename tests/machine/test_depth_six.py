@@ -1,0 +1,205 @@
+"""Every sequence of replies to depth six, on the real graph: in both protocols alike."""
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+from langchain_core.messages import HumanMessage
+
+from graph.build import build_graph
+from graph.routes import TRANSITIONS
+from nodes.records import JsonMap, Protocol, StopReason
+from tests.doubles.scripted_model import ScriptedModel
+from tests.machine import tally
+from tests.machine.alphabet import (
+    ALIKE,
+    ALPHABET,
+    CLAIM,
+    DENIED,
+    ERROR,
+    FINAL,
+    INVALID_ARGUMENTS,
+    INVALID_JSON,
+    LOOP,
+    MIXED,
+    OVERSIZED,
+    READ,
+    REFUSED,
+    WRITE,
+    Letter,
+    spellable,
+)
+from tests.machine.explorer import TASK, Edge, Ended, Explored, Explorer, Noted, Standing, explore
+from tests.machine.invariants import check_edge
+
+REPRESENTATIVES = (READ, WRITE, LOOP, DENIED, INVALID_JSON, INVALID_ARGUMENTS, REFUSED, ERROR, FINAL)
+"""One letter for each class; what is alike is compared to depth three, with the whole alphabet."""
+SEVERAL_AT_ONCE = (READ, LOOP, DENIED, MIXED, CLAIM, INVALID_JSON, FINAL)
+TIGHT: dict[str, JsonMap] = {
+    "calls": {"max_calls_per_turn": 3},
+    "steps": {"max_steps": 2},
+    "session": {"max_calls_per_session": 4, "wrap_up": True},
+    "tokens": {"max_output_tokens_per_session": 25, "max_output_tokens_per_call": 20},
+    "mending": {"max_healing_attempts": 1, "max_schema_repairs": 1, "loop_repeat_threshold": 2},
+}
+STOP_OF = {
+    "calls": StopReason.MAX_CALLS_PER_TURN,
+    "steps": StopReason.MAX_STEPS,
+    "session": StopReason.MAX_CALLS_PER_SESSION,
+    "tokens": StopReason.MAX_OUTPUT_TOKENS,
+    "mending": StopReason.HEALING_EXHAUSTED,
+}
+NOT_BY_REPLIES = {
+    ("begin_turn", "SYSTEM_ERROR"),
+    ("guard", "BUDGET_STOP"),
+    ("__start__", "begin_turn"),
+    ("begin_turn", "call_model"),
+}
+"""Edges that no reply leads over: the request was wrong, a person stopped, and how a turn begins."""
+
+
+def both(folder: Path, letters: tuple[Letter, ...], depth: int, limits: JsonMap | None = None) -> list[Explored]:
+    """What there is to depth `depth` in the text and in the native protocol, each edge checked."""
+    found = []
+    for protocol in (Protocol.TEXT, Protocol.NATIVE):
+        place = folder / protocol.value
+        with Explorer(protocol, place, spellable(protocol, letters), limits or {}) as explorer:
+            found.append(explore(explorer, depth, check_edge))
+            tally.count(explorer.transitions, explorer.steps)
+    return found
+
+
+def in_both(explored: Explored, letters: tuple[Letter, ...]) -> dict[tuple[Standing, str], Edge]:
+    """The edges of the letters that both protocols can spell."""
+    names = {letter.name for letter in letters if letter.only is None}
+    return {where: edge for where, edge in explored.edges.items() if where[1] in names}
+
+
+def passed(explored: list[Explored]) -> set[tuple[str, str]]:
+    """The edges of the table that were walked, within a step and to the next model call."""
+    walked = set()
+    for each in explored:
+        for edge in each.edges.values():
+            path = (*edge.path, *(() if isinstance(edge.to, Ended) else ("call_model",)))
+            walked |= {*pairwise(path)}
+    return walked
+
+
+def test_all_classes_of_replies_to_depth_six(tmp_path: Path) -> None:
+    """All sequences of the nine classes; sequences that lead to the same state are continued once."""
+    text, native = both(tmp_path, REPRESENTATIVES, 6)
+    assert text == native
+    ends = {edge.to for edge in text.edges.values() if isinstance(edge.to, Ended)}
+    assert ends == {
+        Ended("FINISHED", StopReason.ANSWERED),
+        Ended("SYSTEM_ERROR", StopReason.REFUSED),
+        Ended("SYSTEM_ERROR", StopReason.PROVIDER_FAILED),
+        Ended("SYSTEM_ERROR", StopReason.HEALING_EXHAUSTED),
+        Ended("SYSTEM_ERROR", StopReason.SCHEMA_REPAIR_EXHAUSTED),
+        Ended("SYSTEM_ERROR", StopReason.LOOP_PERSISTED),
+    }
+
+
+def test_the_whole_alphabet_to_depth_three(tmp_path: Path) -> None:
+    """Each letter in each state; those that are said to be alike lead to the same state, or to the same end."""
+    text, native = both(tmp_path, ALPHABET, 3)
+    assert in_both(text, ALPHABET) == in_both(native, ALPHABET)
+    for explored in (text, native):
+        for standing, name in explored.edges:
+            for letter, others in ALIKE.items():
+                if name == letter.name:
+                    found = {other.name: explored.edges.get((standing, other.name)) for other in others}
+                    expected = _end(explored.edges[standing, name])
+                    assert {_end(edge) for edge in found.values() if edge} == {expected}, (standing, found)
+
+
+def _end(edge: Edge) -> Standing | str:
+    """Where the edge leads; reasons of an end may well differ."""
+    return edge.to.kind if isinstance(edge.to, Ended) else edge.to
+
+
+def test_several_calls_in_one_reply_and_claims(tmp_path: Path) -> None:
+    text, native = both(tmp_path, SEVERAL_AT_ONCE, 4)
+    assert text == native
+
+
+@pytest.mark.parametrize("limits", TIGHT)
+def test_under_tight_limits(tmp_path: Path, limits: str) -> None:
+    """To depth six, with every count in the name of a state: no limit is passed by any sequence."""
+    letters = (READ, LOOP, INVALID_JSON, INVALID_ARGUMENTS, FINAL)
+    text, native = both(tmp_path, letters, 6, TIGHT[limits])
+    assert text == native
+    stops = {edge.to.reason for edge in text.edges.values() if isinstance(edge.to, Ended)}
+    assert STOP_OF[limits] in stops
+
+
+def test_every_edge_that_a_reply_can_lead_over_is_walked(tmp_path: Path) -> None:
+    """What is walked above is no small part of the table: here the few letters that suffice."""
+    walked = passed(both(tmp_path / "a", ALPHABET, 1))
+    walked |= passed(both(tmp_path / "b", (LOOP, INVALID_JSON), 5))
+    walked |= passed(both(tmp_path / "c", (READ, INVALID_JSON), 2, {"max_calls_per_turn": 2}))
+    walked |= passed(both(tmp_path / "d", (READ,), 2, TIGHT["tokens"]))
+    table = {(each.source, each.target) for each in TRANSITIONS if each.target != "__end__"}
+    assert table - walked == NOT_BY_REPLIES
+
+
+@pytest.mark.parametrize("protocol", [Protocol.TEXT, Protocol.NATIVE])
+def test_a_megabyte_of_arguments_is_a_malformed_call(tmp_path: Path, protocol: Protocol) -> None:
+    with Explorer(protocol, tmp_path, (OVERSIZED,)) as explorer:
+        place, _ = explorer.begin()
+        edge, place = explorer.say(place, 1, OVERSIZED)
+        check_edge(explorer, edge)
+    assert edge.path == ("call_model", "parse", "heal")
+
+
+# --- That sequences which lead to the same state may be continued once
+
+
+class World:
+    """All states to some depth, and a folder for whole runs."""
+
+    def __init__(self, folder: Path, depth: int) -> None:
+        self.folder = folder / "played"
+        with Explorer(Protocol.TEXT, folder / "explored", REPRESENTATIVES) as explorer:
+            self.explored = explore(explorer, depth, check_edge)
+            tally.count(explorer.transitions, explorer.steps)
+
+    def predicted(self, words: list[Letter]) -> tuple[tuple[str, ...], Standing | Ended, int]:
+        """The path of these letters as far as it was explored, where it leads, and how many of them were said."""
+        path: tuple[str, ...] = ()
+        standing: Standing | Ended = self.explored.start
+        for said, word in enumerate(words):
+            edge = self.explored.edges.get((standing, word.name)) if isinstance(standing, Standing) else None
+            if edge is None:
+                return path, standing, said
+            path, standing = (*path, *edge.path), edge.to
+        return path, standing, len(words)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return World(tmp_path_factory.mktemp("world"), 4)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(words=st.lists(st.sampled_from(REPRESENTATIVES[:6] * 3 + REPRESENTATIVES[6:]), min_size=4, max_size=10))
+def test_a_run_from_its_start_takes_the_way_that_was_explored(world: World, words: list[Letter]) -> None:
+    """A whole run, in one call and without checkpoints: as far as its states were explored, it does what was found."""
+    path, standing, said = world.predicted(words)
+    script = [word.spoken(number, Protocol.TEXT) for number, word in enumerate(words[:said], 1)]
+    with Explorer(Protocol.TEXT, world.folder, ()) as explorer:
+        machine = build_graph(
+            model=ScriptedModel(script, script[-1] if words[said - 1] is ERROR else FINAL.spoken(0, Protocol.TEXT))
+        )
+        noted = Noted()
+        request: Any = {"messages": [HumanMessage(TASK)]}
+        for part in machine.stream(request, context=explorer.context, stream_mode="updates"):
+            for node, update in part.items():
+                noted.note(node, update or {})
+    tally.count(len(noted.path), 1)
+    rest = () if isinstance(standing, Ended) else ("call_model", "parse", "FINISHED")
+    assert tuple(noted.path) == ("begin_turn", *path, *rest)
+    end = standing if isinstance(standing, Ended) else Ended("FINISHED", StopReason.ANSWERED)
+    assert [(outcome.kind.value, outcome.reason) for outcome in noted.outcomes] == [end]

@@ -1,0 +1,291 @@
+"""The recorded replies of all cassettes, the ways in which a wire may bring them, and what is made of them then.
+
+A reply goes the whole way from its bytes to the verdict of `parse`: through the same reader as in a run, but without a
+socket, so that each reply can be cut at each of its bytes.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from typing import Any, Final, NamedTuple, cast
+
+import httpx2
+import yaml
+
+from nodes.call_model.client import _FAILURES, OpenAIModel, _finish
+from nodes.call_model.endpoint import Endpoint
+from nodes.call_model.reply_clock import Clock
+from nodes.call_model.reply_stream import ReplyStream
+from nodes.parse.node import parse
+from nodes.parse.reading import Reader
+from nodes.records import CallError, JsonMap, ModelReply, ProviderFailure, Reading, ToolCall
+from tests.cassettes import LIBRARY
+from tests.nodes.parse.readings import BLOCKS, NATIVE, NATIVE_BLOCKS, TEXT
+
+Result = ModelReply | ProviderFailure
+Documents = tuple[JsonMap, ...]
+
+READERS: Final[dict[str, Reader]] = {"text": TEXT, "native": NATIVE, "blocks": BLOCKS, "both": NATIVE_BLOCKS}
+DONE: Final = "[DONE]"
+STEP: Final = 3
+_SEPARATOR: Final = b"\n\n"
+_REQUEST: Final = httpx2.Request("POST", "http://llm.test/v1/chat/completions")
+_UNCOUNTED: Final = {"seconds": 0.0, "input_tokens": 0, "output_tokens": 0, "cached_tokens": 0}
+
+
+class Recorded(NamedTuple):
+    """One streamed answer as the endpoint sent it, under the name of the first cassette that holds it."""
+
+    name: str
+    body: bytes
+
+    @property
+    def documents(self) -> Documents:
+        """Its events but for the one that says it is done."""
+        events = (event.removeprefix(b"data: ") for event in self.body.split(_SEPARATOR) if event.strip())
+        return tuple(json.loads(event) for event in events if event != DONE.encode())
+
+
+@cache
+def recorded_replies() -> tuple[Recorded, ...]:
+    """Every different streamed reply of the cassettes, in the order of their names."""
+    found: dict[bytes, str] = {}
+    for path in sorted(LIBRARY.rglob("*.yaml")):
+        name = path.relative_to(LIBRARY).with_suffix("").as_posix()
+        interactions = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)["interactions"]
+        for at, interaction in enumerate(interactions):
+            body = str(interaction["response"]["body"]["string"])
+            if body.startswith("data: "):
+                found.setdefault(body.encode(), f"{name} {at}")
+    return tuple(Recorded(name, body) for body, name in found.items())
+
+
+def streamed(documents: Iterable[JsonMap], newline: str = "\n", between: str = "", end: str = DONE) -> bytes:
+    """The documents as server-sent events, each after what stands `between` events, the last one being `end`."""
+    data = [*(json.dumps(document, ensure_ascii=False) for document in documents), *([end] if end else [])]
+    text = "".join(f"{between}data: {each}\n\n" for each in data)
+    return text.replace("\n", newline).encode()
+
+
+def escaped(documents: Iterable[JsonMap]) -> bytes:
+    """The same in ASCII, which may also spell half of a character."""
+    return "".join(f"data: {json.dumps(document)}\n\n" for document in documents).encode()
+
+
+# --- From the bytes to a reply
+
+
+class _Line:
+    """What stands in for a connection, and for its one response: it brings these parts, and may then break."""
+
+    is_success = True
+
+    def __init__(self, parts: Iterable[bytes], *, dropped: bool) -> None:
+        self._parts, self._dropped = parts, dropped
+
+    def send(self, _request: httpx2.Request, *, stream: bool) -> "_Line":  # noqa: ARG002 - httpx2's signature
+        return self
+
+    def iter_bytes(self) -> Iterator[bytes]:
+        yield from self._parts
+        if self._dropped:
+            raise httpx2.RemoteProtocolError("peer closed connection")
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+@cache
+def _model() -> OpenAIModel:
+    return OpenAIModel(Endpoint(model="m", base_url="http://llm.test/v1"))
+
+
+def reader_of(parts: Sequence[bytes], *, dropped: bool = False) -> tuple[ReplyStream, Exception | None]:
+    """The reader after it has taken all of these parts, and why it gave up if it did."""
+    reply = ReplyStream(Clock(lambda: 0.0, 60.0, None), lambda _: None, lambda: 0.0)
+    try:
+        for _ in reply.read(cast("httpx2.Client", _Line(parts, dropped=dropped)), _REQUEST):
+            pass
+    except _FAILURES as error:
+        return reply, error
+    return reply, None
+
+
+def growing(body: bytes) -> list[Result]:
+    """What has come of a body, after each of its bytes; each is a part of its own."""
+    came: list[Result] = []
+    reply = ReplyStream(Clock(lambda: 0.0, 60.0, None), lambda _: None, lambda: 0.0)
+
+    def parts() -> Iterator[bytes]:
+        for at in range(len(body)):
+            yield body[at : at + 1]
+            came.append(_finish(reply))
+
+    for _ in reply.read(cast("httpx2.Client", _Line(parts(), dropped=False)), _REQUEST):
+        pass
+    return came
+
+
+def reply_of(*parts: bytes, dropped: bool = False) -> Result:
+    """What the client makes of a body that comes in these parts; `dropped` says that the connection breaks then."""
+    reply, error = reader_of(parts, dropped=dropped)
+    return _finish(reply) if error is None else _model()._ended(error, reply)
+
+
+# --- From a reply to a verdict
+
+
+class Verdict(NamedTuple):
+    """All that `parse` says of a reply, for each kind of reader: what becomes of the run depends on nothing else."""
+
+    text: JsonMap
+    native: JsonMap
+    blocks: JsonMap
+    both: JsonMap
+
+
+@cache
+def _verdict(reply: ModelReply) -> Verdict:
+    return Verdict(*(parse({"reply": reply, "step": STEP}, reader) for reader in READERS.values()))
+
+
+def uncounted(reply: ModelReply) -> ModelReply:
+    """The reply without its time and cost, which no verdict looks at."""
+    return reply.model_copy(update=_UNCOUNTED)
+
+
+def verdict(result: Result) -> Verdict | ProviderFailure:
+    """What the machine makes of the result of a call."""
+    return result if isinstance(result, ProviderFailure) else _verdict(uncounted(result))
+
+
+def deeds(update: JsonMap) -> list[tuple[str, str]]:
+    """What a verdict would have the machine do: each call's tool and canonical arguments, in order."""
+    calls = [item for item in update["items"] if isinstance(item, ToolCall)]
+    return [(call.tool, json.dumps(call.arguments, sort_keys=True)) for call in calls]
+
+
+def is_refused(update: JsonMap) -> bool:
+    """Whether nothing runs, and each reason is a typed error."""
+    if update["reading"] is not Reading.MALFORMED:
+        return False
+    return bool(update["errors"]) and all(isinstance(item, CallError) for item in update["items"])
+
+
+# --- What endpoints do to a reply
+
+
+def call_parts(document: JsonMap) -> list[dict[str, Any]]:
+    """The parts of calls in one event."""
+    choices = document.get("choices") or [{}]
+    return list((choices[0].get("delta") or {}).get("tool_calls") or ())
+
+
+def with_parts(document: JsonMap, parts: Sequence[JsonMap]) -> JsonMap:
+    """The same event with other parts of calls."""
+    choice = document["choices"][0]
+    return {**document, "choices": [{**choice, "delta": {**choice["delta"], "tool_calls": list(parts)}}]}
+
+
+def without_fields(documents: Documents, *names: str) -> Documents:
+    """The reply of an endpoint that leaves these fields of a call's parts away."""
+    return tuple(
+        with_parts(each, [{key: value for key, value in part.items() if key not in names} for part in parts])
+        if (parts := call_parts(each))
+        else each
+        for each in documents
+    )
+
+
+def with_field(documents: Documents, name: str, value: object) -> Documents:
+    """The reply of an endpoint that says the same in this field of each part of a call that has it."""
+    return tuple(
+        with_parts(each, [{**part, name: value} if name in part else part for part in parts])
+        if (parts := call_parts(each))
+        else each
+        for each in documents
+    )
+
+
+def retold(documents: Documents, size: int) -> Documents:
+    """The same reply whose texts and arguments come in pieces of `size` UTF-16 units, as some endpoints count them."""
+    return tuple(piece for document in documents for piece in _pieces(document, size))
+
+
+def _pieces(document: JsonMap, size: int) -> list[JsonMap]:
+    choices = document.get("choices") or [{}]
+    text = (choices[0].get("delta") or {}).get("content")
+    if text:
+        choice = choices[0]
+        delta = choice["delta"]
+        return [{**document, "choices": [{**choice, "delta": {**delta, "content": each}}]} for each in _cut(text, size)]
+    parts = call_parts(document)
+    if len(parts) != 1 or not parts[0].get("function", {}).get("arguments"):
+        return [document]
+    [part] = parts
+    first, *others = _cut(part["function"]["arguments"], size)
+    begun = with_parts(document, [{**part, "function": {**part["function"], "arguments": first}}])
+    place = {key: part[key] for key in ("index",) if key in part}
+    return [begun, *(with_parts(document, [{**place, "function": {"arguments": each}}]) for each in others)]
+
+
+def _cut(text: str, size: int) -> list[str]:
+    """The text in pieces; a character beyond 16 bits may be halved."""
+    units = text.encode("utf-16-le", "surrogatepass")
+    ends = range(0, len(units), 2 * size)
+    return [units[at : at + 2 * size].decode("utf-16-le", "surrogatepass") for at in ends]
+
+
+def sent_together(documents: Documents) -> Documents:
+    """The reply of an endpoint that sends each call in one piece, its name together with all of its arguments."""
+    kept: list[JsonMap] = []
+    for document in documents:
+        parts = call_parts(document)
+        before = call_parts(kept[-1]) if kept else []
+        if len(parts) == len(before) == 1 and not parts[0].get("id") and parts[0]["index"] == before[0]["index"]:
+            said = before[0]["function"]
+            function = {**said, "arguments": said["arguments"] + parts[0]["function"]["arguments"]}
+            kept[-1] = with_parts(kept[-1], [{**before[0], "function": function}])
+        else:
+            kept.append(document)
+    return tuple(kept)
+
+
+def foreign_letters(documents: Documents, letters: str) -> Documents:
+    """The reply with these letters at the end of each text, and of each value in the arguments of calls."""
+    return tuple(_lettered(document, letters) for document in documents)
+
+
+def _lettered(document: JsonMap, letters: str) -> JsonMap:
+    parts = call_parts(document)
+    if parts:
+        return with_parts(document, [{**part, "function": _valued(part["function"], letters)} for part in parts])
+    choices = document.get("choices") or [{}]
+    delta = choices[0].get("delta") or {}
+    if not delta.get("content"):
+        return document
+    return {**document, "choices": [{**choices[0], "delta": {**delta, "content": delta["content"] + letters}}]}
+
+
+def _valued(function: JsonMap, letters: str) -> JsonMap:
+    try:
+        arguments = json.loads(function.get("arguments") or "")
+    except ValueError:
+        return function
+    told = {key: value + letters if isinstance(value, str) else value for key, value in arguments.items()}
+    return {**function, "arguments": json.dumps(told, ensure_ascii=False)}
+
+
+def repeated(documents: Documents, name: str) -> Documents:
+    """The reply of an endpoint that says the id or the name of a call in each of its parts."""
+    said: dict[int, str] = {}
+    told: list[JsonMap] = []
+    for document in documents:
+        parts = call_parts(document)
+        for at, part in enumerate(parts):
+            holder = part if name == "id" else part["function"]
+            said.setdefault(part["index"], holder.get(name, ""))
+            again = {name: said[part["index"]]}
+            parts[at] = {**part, **again} if name == "id" else {**part, "function": {**part["function"], **again}}
+        told.append(with_parts(document, parts) if parts else document)
+    return tuple(told)

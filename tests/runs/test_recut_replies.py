@@ -1,0 +1,363 @@
+"""However the wire brings a recorded reply, its verdict is that of the whole reply, or a typed truncation."""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from itertools import chain, pairwise, product
+
+import httpx2
+import pytest
+from hypothesis import given, strategies as st
+
+from nodes.call_model.client import OpenAIModel
+from nodes.call_model.endpoint import Endpoint
+from nodes.call_model.model import Call
+from nodes.call_model.prompt import Prompt
+from nodes.records import CallError, JsonMap, ModelReply, ProviderErrorKind as Kind, ProviderFailure
+from tests.runs.recutting import (
+    DONE,
+    Documents,
+    Recorded,
+    Result,
+    Verdict,
+    call_parts,
+    deeds,
+    escaped,
+    foreign_letters,
+    growing,
+    is_refused,
+    recorded_replies,
+    repeated,
+    reply_of,
+    retold,
+    sent_together,
+    streamed,
+    uncounted,
+    verdict,
+    with_field,
+    with_parts,
+    without_fields,
+)
+
+REPLIES = recorded_replies()
+CALLING = [each for each in REPLIES if any(map(call_parts, each.documents))]
+PARALLEL = [each for each in CALLING if isinstance(whole := reply_of(each.body), ModelReply) and len(whole.calls) > 1]
+SHARES = 4
+"""Parts into which the longest tests are divided, so that they can run at the same time."""
+
+SHARED = pytest.mark.parametrize("share", range(SHARES))
+LETTERS = "ä漢😀"
+PORTION = 5
+Change = Callable[[Documents], Documents]
+
+
+def share_of(replies: Sequence[Recorded], share: int) -> Sequence[Recorded]:
+    return replies[share::SHARES]
+
+
+def whole_reply(body: bytes) -> ModelReply:
+    """What the body is when it comes in one piece."""
+    reply = reply_of(body)
+    assert isinstance(reply, ModelReply)
+    return reply
+
+
+def whole_verdict(body: bytes) -> Verdict:
+    found = verdict(whole_reply(body))
+    assert isinstance(found, Verdict)
+    return found
+
+
+def end_of(body: bytes, word: bytes) -> int:
+    """How many bytes have come with the event that holds this word and the line end after it."""
+    return body.index(b"\n\n", body.index(word)) + 2
+
+
+def finish_of(body: bytes) -> int:
+    """How many bytes have come with the event that says why the reply ended."""
+    ends = [end_of(body, word) for word in (b'"finish_reason": "', b'"finish_reason":"') if word in body]
+    return min(ends)
+
+
+def test_the_cassettes_hold_replies_of_each_kind() -> None:
+    """So that none of the tests below is about nothing."""
+    readings = Counter(whole_verdict(each.body).native["reading"].value for each in REPLIES)
+    assert readings.keys() == {"calls", "malformed", "answer"}
+    assert len(REPLIES) >= 150
+    assert len(CALLING) >= 50
+    assert len(PARALLEL) >= 8
+
+
+# --- Where the bytes are cut
+
+
+@SHARED
+def test_a_reply_may_be_cut_in_two_at_each_byte(share: int) -> None:
+    for name, body in share_of(REPLIES, share):
+        whole = whole_reply(body)
+        assert [at for at in range(len(body) + 1) if reply_of(body[:at], body[at:]) != whole] == [], name
+
+
+def test_a_reply_may_come_in_single_bytes_and_is_whole_from_its_finish_event_on() -> None:
+    """Before it, what has come is no reply; after it, only its cost may be missing."""
+    for name, body in REPLIES:
+        whole, finish = whole_reply(body), finish_of(body)
+        came = growing(body)
+        assert came[-1] == whole, name
+        assert {type(each) for each in came[: finish - 1]} == {ProviderFailure}, name
+        later = [uncounted(each) for each in came[finish - 1 :] if isinstance(each, ModelReply)]
+        assert later == [uncounted(whole)] * (len(body) - finish + 1), name
+
+
+@given(st.sampled_from(REPLIES), st.randoms(use_true_random=False), st.integers(0, 40))
+def test_a_reply_may_come_in_any_pieces(reply: Recorded, chance: random.Random, most: int) -> None:
+    cuts = sorted(chance.randint(0, len(reply.body)) for _ in range(most))
+    parts = [reply.body[start:end] for start, end in pairwise([0, *cuts, len(reply.body)])]
+    assert reply_of(*parts) == reply_of(reply.body)
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"], ids=["LF", "CRLF", "CR"])
+@pytest.mark.parametrize(
+    ("between", "end"),
+    [
+        ("", DONE),
+        ("", ""),
+        (": keep-alive\n\n", DONE),
+        ("event: x\nid: 7\nretry: 3\n", DONE),
+        ("", f"{DONE}\n\ndata: {{"),
+    ],
+    ids=["as recorded", "not done", "kept alive", "named", "more after the end"],
+)
+def test_line_ends_comments_and_a_missing_end_say_nothing(newline: str, between: str, end: str) -> None:
+    for name, body in REPLIES:
+        whole = whole_reply(body)
+        sent = streamed(Recorded(name, body).documents, newline, between, end)
+        assert reply_of(sent) == whole, name
+        assert reply_of(b"\xef\xbb\xbf" + sent) == whole, name
+        assert reply_of(*(sent[at : at + 1] for at in range(len(sent)))) == whole, name
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"], ids=["LF", "CRLF", "CR"])
+def test_no_character_is_lost_where_it_is_cut(newline: str) -> None:
+    holding = 0
+    for reply in REPLIES[:: 2 * SHARES]:
+        sent = streamed(foreign_letters(reply.documents, LETTERS), newline)
+        whole = whole_reply(sent)
+        holding += LETTERS in f"{whole.text}{whole.calls}"
+        assert [at for at in range(len(sent)) if reply_of(sent[:at], sent[at:]) != whole] == [], reply.name
+    assert holding > len(REPLIES) // (4 * SHARES)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+def test_a_text_may_come_in_any_portions_also_of_half_characters(size: int) -> None:
+    for reply in REPLIES:
+        documents = foreign_letters(reply.documents, LETTERS)
+        told = retold(documents, size)
+        assert reply_of(streamed(documents)) == reply_of(escaped(told)), reply.name
+
+
+# --- Where the connection is dropped
+
+
+def cuts_of(body: bytes) -> list[int]:
+    """Places at the end of each event, in the middle of its line end, and within it."""
+    ends = [at + 2 for at in range(len(body)) if body[at : at + 2] == b"\n\n"]
+    return sorted({0, *ends, *(end - 1 for end in ends), *((start + end) // 2 for start, end in pairwise([0, *ends]))})
+
+
+@pytest.mark.parametrize("dropped", [False, True], ids=["ended", "broken"])
+def test_a_connection_dropped_in_an_event_is_the_whole_reply_or_a_typed_truncation(dropped: bool) -> None:
+    for name, body in REPLIES:
+        finish, begun = finish_of(body), end_of(body, b"data: ")
+        whole = whole_verdict(body)
+        for at in cuts_of(body):
+            found = verdict(reply_of(body[:at], dropped=dropped and at < len(body)))
+            if at >= finish:
+                assert found == whole, (name, at)
+                continue
+            assert isinstance(found, ProviderFailure), (name, at)
+            unheard = Kind.CONNECTION if dropped else Kind.SERVER_ERROR
+            assert found.kind is (Kind.INCOMPLETE_STREAM if at >= begun else unheard), (name, at)
+
+
+class Broken(httpx2.SyncByteStream, httpx2.AsyncByteStream):
+    """A body of two parts, whose connection then breaks."""
+
+    def __init__(self, body: bytes) -> None:
+        self.body = body
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield self.body[: len(self.body) // 2]
+        yield self.body[len(self.body) // 2 :]
+        raise httpx2.RemoteProtocolError("peer closed connection")
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for part in self:
+            yield part
+
+
+CALL = Call(prompt=Prompt(messages=({"role": "user", "content": "Hi"},)), max_output_tokens=9, timeout_s=5.0)
+
+
+def answered(bodies: Sequence[bytes]) -> list[tuple[Result, Result]]:
+    """What the sync and the async client make of each body, without a network."""
+    sent = b""
+
+    def answer(_: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(200, stream=Broken(sent))
+
+    async def both() -> list[tuple[Result, Result]]:
+        nonlocal sent
+        model = OpenAIModel(Endpoint(model="m", base_url="http://llm.test/v1"), lambda: httpx2.MockTransport(answer))
+        model._per_loop[asyncio.get_running_loop()] = httpx2.AsyncClient(transport=httpx2.MockTransport(answer))
+        found = []
+        for body in bodies:
+            sent = body
+            synchronous = model.complete(CALL, lambda _: None)
+            found.append((synchronous, await model.acomplete(CALL, lambda _: None)))
+        await model.aclose()
+        return found
+
+    return asyncio.run(both())
+
+
+def test_the_sync_and_the_async_client_say_the_same_of_what_was_dropped() -> None:
+    """And the same as the reader by itself, so that what is shown above holds for both."""
+    bodies = [reply.body[:at] for reply in REPLIES[:: 3 * SHARES] for at in cuts_of(reply.body)]
+    for body, both in zip(bodies, answered(bodies), strict=True):
+        alone = reply_of(body, dropped=True)
+        assert [verdict(each) for each in both] == [verdict(alone)] * 2, body
+
+
+# --- How calls are told apart
+
+
+def calls_of(reply: Recorded) -> list[list[JsonMap]]:
+    """For each call of a reply the parts in which it was sent, its head first."""
+    found: dict[int, list[JsonMap]] = {}
+    for document in retold(reply.documents, PORTION):
+        for part in call_parts(document):
+            found.setdefault(part["index"], []).append(part)
+    return [found[index] for index in sorted(found)]
+
+
+def merged(calls: Sequence[Sequence[JsonMap]], chance: random.Random) -> list[JsonMap]:
+    """The parts of the calls in any order that keeps that of each call, and that of their heads."""
+    rest = [list(parts) for parts in calls]
+    begun = 0
+    together: list[JsonMap] = []
+    while any(rest):
+        at = chance.choice([at for at, parts in enumerate(rest) if parts and at <= begun])
+        begun = max(begun, at + 1)
+        together.append(rest[at].pop(0))
+    return together
+
+
+def numbered(calls: Sequence[Sequence[JsonMap]]) -> list[list[JsonMap]]:
+    """The calls as one reply would tell them, each with an index and an id of its own."""
+    return [
+        [{**part, "index": index, **({"id": f"call_{index}"} if "id" in part else {})} for part in parts]
+        for index, parts in enumerate(calls)
+    ]
+
+
+def with_calls(reply: Recorded, parts: Sequence[JsonMap]) -> Documents:
+    """The reply with these parts of calls, one in each event, in place of its own."""
+    documents = reply.documents
+    first = next(at for at, document in enumerate(documents) if call_parts(document))
+    others = [document for document in documents[first:] if not call_parts(document)]
+    return (*documents[:first], *(with_parts(documents[first], [part]) for part in parts), *others)
+
+
+@given(st.sampled_from(PARALLEL), st.randoms(use_true_random=False))
+def test_parallel_calls_may_be_told_in_turns(reply: Recorded, chance: random.Random) -> None:
+    told = streamed(with_calls(reply, merged(calls_of(reply), chance)))
+    assert reply_of(told) == reply_of(reply.body)
+
+
+@given(st.lists(st.sampled_from(CALLING), min_size=2, max_size=4), st.randoms(use_true_random=False))
+def test_calls_of_several_replies_may_be_told_in_turns_as_one(replies: list[Recorded], chance: random.Random) -> None:
+    calls = numbered([parts for reply in replies for parts in calls_of(reply)])
+    one_by_one = whole_reply(streamed(with_calls(replies[0], list(chain(*calls)))))
+    assert len(one_by_one.calls) == len(calls)
+    assert reply_of(streamed(with_calls(replies[0], merged(calls, chance)))) == one_by_one
+
+
+def as_sent(documents: Documents) -> Documents:
+    return documents
+
+
+def in_portions(documents: Documents) -> Documents:
+    return retold(documents, PORTION)
+
+
+SHAPED = pytest.mark.parametrize("shape", [as_sent, sent_together, in_portions], ids=["as sent", "whole", "small"])
+TOLD_APART: dict[str, Change] = {
+    "no ids": lambda told: without_fields(told, "id"),
+    "empty ids": lambda told: with_field(told, "id", ""),
+    "equal ids": lambda told: with_field(told, "id", "call_x"),
+    "no indexes": lambda told: without_fields(told, "index"),
+    "equal indexes": lambda told: with_field(told, "index", 0),
+    "ids in each part": lambda told: repeated(told, "id"),
+    "ids in each part, no indexes": lambda told: without_fields(repeated(told, "id"), "index"),
+}
+"""What an endpoint may do to ids and indexes after which each call is still known from the others."""
+
+MIXED_UP: dict[str, Change] = {
+    "no ids, no indexes": lambda told: without_fields(told, "id", "index"),
+    "no ids, equal indexes": lambda told: with_field(without_fields(told, "id"), "index", 0),
+    "equal ids, no indexes": lambda told: with_field(without_fields(told, "index"), "id", "call_x"),
+    "equal ids and indexes": lambda told: with_field(with_field(told, "id", "call_x"), "index", 0),
+    "names in each part, no ids": lambda told: without_fields(repeated(told, "name"), "id"),
+}
+"""What an endpoint may do after which nobody can tell where a call ends."""
+
+
+@SHAPED
+@pytest.mark.parametrize("fault", TOLD_APART)
+def test_a_call_is_known_by_its_id_or_by_its_index(fault: str, shape: Change) -> None:
+    for reply in CALLING:
+        found = whole_verdict(streamed(TOLD_APART[fault](shape(reply.documents))))
+        assert [*map(deeds, found)] == [*map(deeds, whole_verdict(reply.body))], reply.name
+        for update in found:
+            ids = [item.call_id for item in update["items"]]
+            assert len(set(ids)) == len(ids), reply.name
+
+
+@SHAPED
+@pytest.mark.parametrize("fault", MIXED_UP)
+def test_calls_that_cannot_be_told_apart_are_the_same_calls_or_errors(fault: str, shape: Change) -> None:
+    for reply in CALLING:
+        meant = whole_verdict(reply.body)
+        for update, whole in zip(whole_verdict(streamed(MIXED_UP[fault](shape(reply.documents)))), meant, strict=True):
+            assert_none_is_made_up(update, whole, reply.name)
+
+
+def assert_none_is_made_up(update: JsonMap, whole: JsonMap, name: str) -> None:
+    """What is to be done is what was meant, or a part of it with an error for what is missing."""
+    lost = len(deeds(whole)) - len(deeds(update))
+    errors = [item for item in update["items"] if isinstance(item, CallError)]
+    assert is_part_of(deeds(update), deeds(whole)), name
+    assert is_refused(update) or bool(errors) or not lost, name
+
+
+HEAD: JsonMap = {"index": 0, "id": "x", "type": "function", "function": {"name": "list_files", "arguments": ""}}
+WITHOUT_ARGUMENTS = [[HEAD], [HEAD, {"index": 0, "function": {"arguments": "{}"}}]]
+
+
+def test_a_call_without_arguments_is_no_part_of_the_call_beside_it() -> None:
+    for reply, fault, none in product(CALLING[::3], MIXED_UP.values(), WITHOUT_ARGUMENTS):
+        if any(part["function"].get("name") == "list_files" for call in calls_of(reply) for part in call):
+            continue
+        for calls in (numbered([none, *calls_of(reply)]), numbered([*calls_of(reply), none])):
+            documents = with_calls(reply, list(chain(*calls)))
+            meant = whole_verdict(streamed(documents))
+            for update, whole in zip(whole_verdict(streamed(fault(documents))), meant, strict=True):
+                assert_none_is_made_up(update, whole, reply.name)
+
+
+def is_part_of(some: Sequence[object], whole: Sequence[object]) -> bool:
+    """Whether these stand in the whole, in order, perhaps with others between them."""
+    rest = iter(whole)
+    return all(each in rest for each in some)
