@@ -8,7 +8,6 @@ CHOSEN := $(if $(filter file,$(origin PYTHON)),,--python $(PYTHON))
 ARGS ?=
 UV_VERSION := 0.13
 BIN := .venv/bin
-EXECUTING := tests/nodes/execute_tools
 
 # The uv on the path, if it is new enough for our lock file; else one of our own.
 UV := $(shell uv --version 2>/dev/null | grep -qE '^uv (0\.(1[3-9]|[2-9][0-9])|[1-9])' && echo uv || echo .tools/uv/bin/uv)
@@ -17,7 +16,7 @@ OWN_UV := $(filter .tools/%,$(UV))
 # Byte code makes our commands start twice as fast, and .venv is the one environment that they use.
 unexport PYTHONDONTWRITEBYTECODE PYTHONPATH VIRTUAL_ENV UV_PROJECT_ENVIRONMENT
 
-.PHONY: help setup sandbox demo test coverage lint record studio bench pure eval fuzz mutants clean
+.PHONY: help setup sandbox demo test sweep coverage lint record studio bench pure eval fuzz mutants clean
 
 help: ## what you can make
 	@echo "usage: make <target> [ARGS='more arguments for the command behind it']"
@@ -36,10 +35,17 @@ demo: setup ## a real bug, repaired by the local model before your eyes (the fir
 test: setup ## all tests, offline
 	@$(BIN)/pytest -n 2 $(ARGS)
 
-# Without the tests of effects and the attacks, which say nothing of these lines and take several times as long traced.
-coverage: setup ## the tests of the pure files, with their coverage
-	@$(BIN)/pytest -n 2 --cov tests/graph tests/nodes tests/specs --ignore=$(EXECUTING)/environment \
-	  --ignore=$(EXECUTING)/attacks --ignore=$(EXECUTING)/test_invocation.py $(ARGS)
+sweep: setup ## kill and fail a run at every single call that changes the disk (make test visits the turning points)
+	@MENDGRAPH_SWEEP=all $(BIN)/pytest tests/crash $(ARGS)
+
+coverage: setup ## all tests, with the branches that they take: 97 % of all, and every one of the pure files
+	@$(BIN)/coverage erase
+	@$(BIN)/coverage run -m pytest -n 2 --ignore tests/architecture --ignore tests/benchmarks $(ARGS)
+	@$(BIN)/coverage combine -q
+	@echo "--- all files of graph/ and nodes/"
+	@$(BIN)/coverage report --fail-under=97
+	@echo "--- the pure files"
+	@$(BIN)/coverage report --fail-under=100 --omit="$$($(BIN)/python -m tests.architecture.house)"
 
 lint: setup ## ruff, mypy and the rules of the house
 	@$(BIN)/ruff check

@@ -17,6 +17,7 @@ TARGETS = [
     "sandbox",
     "demo",
     "test",
+    "sweep",
     "coverage",
     "lint",
     "record",

@@ -18,9 +18,10 @@ import pytest
 from tests.crash.fork_server import ForkServer, Played
 from tests.crash.play import AFTER, BEFORE, COMMANDED
 from tests.crash.shim import How
-from tests.crash.sweep import Point, points, sweep
+from tests.crash.sweep import Point, sweep
+from tests.crash.turning_points import EVERY_CALL, visited
 
-SECOND_KILLS: Final = 500
+SECOND_KILLS: Final = 500 if EVERY_CALL else 100
 NAMING: Final = re.compile(r"(?:rename|link|unlink)\w* (?P<name>\S+)$")
 """The calls by which a name comes to mean another file, or none."""
 EFFECTS: Final = Counter({"a.txt": 1, "b.txt": 1, "c.txt": 1, "d.txt": 1, "file.txt": 1})
@@ -116,7 +117,7 @@ def effects(played: Sequence[Played]) -> Counter[str]:
 def test_a_run_that_is_killed_anywhere_goes_on_as_if_nothing_had_been(
     servers: list[ForkServer], trace: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """Before each call, and after each that is not the database's.
+    """Before each call that changes what is left; in a whole sweep also after each that is not the database's.
 
     Between a call and the next one nothing changes on the disk, so that "after" one is "before" the next.
     """
@@ -131,8 +132,9 @@ def test_a_run_that_is_killed_anywhere_goes_on_as_if_nothing_had_been(
         place.check_end(second.value, [made, second])
         place.remove()
 
-    after = [Point("kill_after", at) for at, call in enumerate(trace, 1) if "store.sqlite" not in call]
-    every = [*points(len(trace), "kill_before"), *after, Point("kill_after", len(trace))]
+    before = [Point("kill_before", at) for at in visited(trace)]
+    after = [Point("kill_after", at) for at, call in enumerate(trace, 1) if EVERY_CALL and "store.sqlite" not in call]
+    every = [*before, *after, Point("kill_after", len(trace))]
     assert sweep(every, play, servers) == len(every)
 
 
@@ -168,6 +170,8 @@ def test_a_resumed_run_may_be_killed_as_well(servers: list[ForkServer], trace: t
 def test_a_disk_that_fails_at_any_call_is_a_clear_error_and_harms_no_file(
     servers: list[ForkServer], trace: tuple[str, ...], tmp_path: Path, how: How
 ) -> None:
+    """In a short sweep the two errors take turns; in a whole one each of them comes at every call."""
+
     def play(server: ForkServer, point: Point) -> None:
         place = Place(tmp_path / str(point))
         first = server.run("begin", place.argument, point.at, how)
@@ -182,7 +186,9 @@ def test_a_disk_that_fails_at_any_call_is_a_clear_error_and_harms_no_file(
         assert second.value["kind"] == "FINISHED", second.value
         place.remove()
 
-    every = points(len(trace), how)
+    calls = visited(trace, failing=True)
+    half = slice(None) if EVERY_CALL else slice(["EIO", "ENOSPC"].index(how), None, 2)
+    every = [Point(how, at) for at in calls[half]]
     assert sweep(every, play, servers) == len(every)
 
 

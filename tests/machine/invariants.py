@@ -4,6 +4,8 @@ from itertools import pairwise
 from typing import Final
 
 from graph.routes import TRANSITIONS
+from nodes.call_model.ledger import exhausted_limit
+from nodes.call_model.wrap_up import may_wrap_up
 from nodes.records import OutcomeKind
 from tests.machine.alphabet import FILES
 from tests.machine.explorer import Edge, Ended, Explorer
@@ -19,6 +21,7 @@ def check_edge(explorer: Explorer, edge: Edge) -> None:
     check_path(edge)
     check_guarded(edge)
     check_limits(explorer)
+    check_end(explorer, edge)
     values = explorer.values
     assert history_problems(values["messages"], explorer.protocol) == []
     assert (values.get("outcome") is not None) is isinstance(edge.to, Ended)
@@ -48,6 +51,18 @@ def check_guarded(edge: Edge) -> None:
     assert ("execute_tools" in edge.path) is any(allowed)
     assert len(edge.results) == len(edge.verdicts)
     assert not [each for each, may in zip(edge.results, allowed, strict=True) if each == "ok" and not may]
+
+
+def check_end(explorer: Explorer, edge: Edge) -> None:
+    """The first one again: a run ends when there is a cause, and goes on only where a further call is allowed."""
+    values, context = explorer.values, explorer.context
+    if isinstance(edge.to, Ended):
+        assert (values.get("answer") is not None) is (edge.to.kind == OutcomeKind.FINISHED)
+        return
+    assert (values.get("stop"), values.get("answer")) == (None, None), "there is a cause to end, and it goes on"
+    spending, limits = values["spending"], context.limits(values["profile"])
+    cause = exhausted_limit(spending, limits)
+    assert cause is None or may_wrap_up(spending, limits, cause), f"it goes on, although {cause}"
 
 
 def check_limits(explorer: Explorer) -> None:

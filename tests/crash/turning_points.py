@@ -1,0 +1,35 @@
+"""Which calls of a play a short sweep visits: those between which a killed process leaves something else behind.
+
+Of 546 calls of the run that is killed, 362 are the pages that its database writes. A transaction is there when its last
+page is, so of the pages that are written one after the other the first and the last stand for all. A sync changes
+nothing that a killed process leaves, as the page cache outlives it; it can fail, though. `make sweep` visits all calls.
+"""
+
+import os
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Final
+
+from tests.crash.sweep import REPEATED
+
+EVERY_CALL: Final = os.environ.get("MENDGRAPH_SWEEP") == "all" or bool(REPEATED)
+"""Whether a sweep visits every call. Read when the tests are collected, as `REPEATED` is."""
+
+
+def visited(trace: Sequence[str], *, failing: bool = False, every_call: bool = EVERY_CALL) -> list[int]:
+    """The numbers of the calls of a play to visit, counted from 1; `failing` are calls that fail, not kills."""
+    return [*range(1, len(trace) + 1)] if every_call else turning_points(trace, failing=failing)
+
+
+def turning_points(trace: Sequence[str], *, failing: bool = False) -> list[int]:
+    """The calls that stand for all."""
+    chosen: list[int] = []
+    for call, group in groupby(enumerate(trace, 1), lambda numbered: numbered[1]):
+        numbers = [number for number, _ in group]
+        if "sync" in call.partition(" ")[0] and not failing:
+            continue
+        if call.startswith("pwrite") and "sqlite" in call:
+            chosen += numbers[:1] if failing else dict.fromkeys([numbers[0], numbers[-1]])
+        else:
+            chosen += numbers
+    return chosen

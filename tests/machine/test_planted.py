@@ -1,0 +1,97 @@
+"""Tests of the tests: what is broken on purpose in the routers is noticed by the checks that every edge goes through.
+
+A fault is planted in the text of `graph/routes.py`, and the machine is built with the routers of that text.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import get_type_hints
+
+import pytest
+
+from graph import build
+from nodes.records import Protocol
+from tests.architecture.house import text_of
+from tests.machine.alphabet import DENIED, FINAL, INVALID_JSON, LOOP, READ, Letter
+from tests.machine.explorer import Explorer, explore
+from tests.machine.invariants import check_edge
+from tests.machine.test_static import arrows, problems
+
+PLANTED: dict[str, tuple[str, str]] = {
+    "the budget is not asked": (
+        'return "call_model" if cause is None or may_wrap_up(spending, limits, cause) else "BUDGET_STOP"',
+        'return "call_model"',
+    ),
+    "guard is bypassed": (
+        """def after_parse(state: Routed) -> Literal["guard", "heal", "FINISHED"]:""",
+        '''def after_parse(state: Routed) -> Literal["guard", "execute_tools", "heal", "FINISHED"]:
+    if state["reading"] is Reading.CALLS:
+        return "execute_tools"''',
+    ),
+    "what is denied runs": (
+        'allowed = any(verdict.kind is VerdictKind.ALLOW for verdict in state["verdicts"])',
+        "allowed = True",
+    ),
+    "what is allowed does not run": (
+        'allowed = any(verdict.kind is VerdictKind.ALLOW for verdict in state["verdicts"])',
+        "allowed = False",
+    ),
+    "a loop is no end": (
+        "if verdict in {LoopVerdict.PERSISTED, LoopVerdict.BROKEN, LoopVerdict.GAVE_UP}:",
+        "if verdict in {LoopVerdict.BROKEN, LoopVerdict.GAVE_UP}:",
+    ),
+    "a malformed reply is an answer": (
+        'return "FINISHED" if reading is Reading.ANSWER else "heal"',
+        'return "FINISHED"',
+    ),
+    "healing never ends": (
+        """    if state.get("stop"):
+        return "SYSTEM_ERROR"
+    return "guard" if state["reading"]""",
+        """    return "guard" if state["reading"]""",
+    ),
+}
+LETTERS: tuple[Letter, ...] = (READ, LOOP, DENIED, INVALID_JSON, FINAL)
+TIGHT = {"max_calls_per_turn": 4, "max_healing_attempts": 1, "repeat_window": 2, "loop_repeat_threshold": 2}
+
+
+def planted(old: str, new: str) -> ModuleType:
+    """`graph.routes` with another text."""
+    text = text_of("graph/routes.py")
+    assert text.count(old) == 1, "the place where a fault is planted is gone: plant it anew"
+    module = ModuleType("planted_routes")
+    exec(compile(text.replace(old, new), "planted_routes.py", "exec"), module.__dict__)  # noqa: S102 - our own text
+    return module
+
+
+def use(monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> None:
+    """Build machines with this module's routers from now on."""
+    for node, router in list(build._ROUTERS.items()):
+        found: Callable[..., str] = getattr(module, router.__name__)
+        found.__annotations__ = get_type_hints(found, vars(module))  # LangGraph looks for them in its own way
+        monkeypatch.setitem(build._ROUTERS, node, found)
+
+
+def check(folder: Path, limits: dict[str, int]) -> None:
+    """All sequences to depth five, as `test_depth_six` checks them."""
+    with Explorer(Protocol.TEXT, folder, LETTERS, dict(limits)) as explorer:
+        explore(explorer, 5, check_edge)
+
+
+def test_nothing_is_noticed_where_nothing_was_planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, planted("class Transition", "class Transition"))
+    check(tmp_path, TIGHT)
+    assert problems(arrows(build.build_graph())) == []
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_what_was_planted_is_noticed(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, planted(*PLANTED[name]))
+    with pytest.raises((AssertionError, IndexError)):  # the second is a node's own: it was sent what it cannot have
+        check(tmp_path, TIGHT)
+
+
+def test_a_guard_that_is_bypassed_is_seen_without_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, planted(*PLANTED["guard is bypassed"]))
+    assert "parse leads to execute_tools" in problems(arrows(build.build_graph()))
