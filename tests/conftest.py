@@ -5,11 +5,13 @@ import os
 import signal
 from collections.abc import Iterable, Iterator
 from importlib import import_module
+from typing import Any
 
 import hypothesis
 import pytest
 
 from tests import network, workspace_watch
+from tests.machine import tally
 
 FOREIGN_SETTINGS = ("OPENAI_", "LANGCHAIN_", "LANGSMITH_", "LANGGRAPH_", "HF_", "MENDGRAPH_", "OTEL_")
 TERMINAL_SETTINGS = ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "PYTHONPATH", "CLICOLOR_FORCE")
@@ -67,6 +69,22 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker of pytest-xdist tells how much of the machine it has checked."""
+    tally.hand_over(session.config)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """The controller adds up what the workers have checked."""
+    tally.take_over(getattr(node, "workeroutput", None))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """How much of the machine this session has checked, in one line."""
+    tally.tell(terminalreporter)
 
 
 @pytest.fixture(autouse=True)

@@ -21,7 +21,8 @@ class ParseState(TypedDict, total=False):
 def parse(state: ParseState, reader: Reader) -> dict[str, Any]:
     """Read the reply; a reply that is not malformed closes the open corrections, so they leave the prompt.
 
-    Where the model thought aloud or went on to invent results, `reply` is what it said beside and before that.
+    Where the model thought aloud or went on to invent results, `reply` is what it said beside and before that. Verdicts
+    and results of the step before are forgotten: a step that is cut off before guard has none.
     """
     said = state.get("reply") or ModelReply()
     reply = kept_part(without_thoughts(said), reader.known_tools)
@@ -31,6 +32,8 @@ def parse(state: ParseState, reader: Reader) -> dict[str, Any]:
         "items": read.items,
         "errors": read.errors,
         "answer": read.answer,
+        "verdicts": [],
+        "results": [],
     }
     if reply is not said:
         update["reply"] = reply

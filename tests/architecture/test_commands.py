@@ -83,16 +83,17 @@ def test_a_missing_sandbox_is_told_in_one_line_and_fails_nothing(tmp_path: Path,
 @pytest.mark.parametrize(
     ("broken", "stages", "code"),
     [
-        ("nothing", ["setup", "sandbox", "lint", "test", "demo"], 0),
-        ("demo", ["setup", "sandbox", "lint", "test", "demo"], 2),
+        ("nothing", ["setup", "sandbox", "lint", "test", "sweep", "demo"], 0),
+        ("demo", ["setup", "sandbox", "lint", "test", "sweep", "demo"], 2),
         ("test", ["setup", "sandbox", "lint", "test"], 2),
+        ("sweep", ["setup", "sandbox", "lint", "test", "sweep"], 2),
     ],
 )
 def test_ci_ends_with_the_summary_of_the_tests(tmp_path: Path, broken: str, stages: list[str], code: int) -> None:
     (tmp_path / ".ci").mkdir()
     shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci")
     rules = [
-        "setup sandbox lint test demo:\n\t@echo doing $@\n",
+        "setup sandbox lint test sweep demo:\n\t@echo doing $@\n",
         f"\t@test $@ != test || echo '{SUMMARY}'\n\t@test $@ != {broken}\n",
     ]
     (tmp_path / "Makefile").write_text("".join(rules), encoding="utf-8")

@@ -9,8 +9,10 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
+from graph.build import build_graph
 from graph.context import AgentContext
 from graph.run import arun_task, run_task
 from graph.state import serializer
@@ -19,6 +21,7 @@ from nodes.execute_tools.tools import default_tools
 from nodes.records import Effect, OutcomeKind, Protocol, StopReason
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
+from tests.runs.history import history_problems
 from tests.runs.playing import write_files
 from tests.runs.scenario import message_of, use
 
@@ -33,6 +36,26 @@ def root(tmp_path: Path) -> Path:
 
 def told(*calls: Any) -> ScriptedModel:
     return ScriptedModel([message_of(use(*calls), Protocol.NATIVE), Say("Done.")])
+
+
+@pytest.mark.parametrize("protocol", Protocol)
+def test_a_step_that_nobody_answered_for_does_not_get_the_results_of_the_one_before(
+    root: Path, protocol: Protocol
+) -> None:
+    read, write = ("read_file", {"path": "a.py"}), ("write_file", {"path": "n.txt", "content": "x"})
+    script = [message_of(use(call), protocol) for call in (read, write)]
+    machine = build_graph(InMemorySaver(serde=serializer()), model=ScriptedModel([*script, Say("Done.")]))
+    thread: Any = {"configurable": {"thread_id": "t"}}
+    context = AgentContext(workspace=str(root), mode="ask", protocol=protocol.value, read_ahead=False)
+    asked = machine.invoke({"messages": [HumanMessage("Do it.")]}, thread, context=context)
+    assert asked["__interrupt__"]
+    anew = machine.invoke({"messages": [HumanMessage("Do something else.")]}, thread, context=context)
+    texts = [message.text for message in anew["messages"]]
+    assert (len(texts), texts[-2:]) == (7, ["Do something else.", "Done."])
+    assert "a = 1" in texts[2]
+    assert "cancelled" in texts[4]
+    assert "a = 1" not in texts[4]
+    assert history_problems(anew["messages"], protocol) == []
 
 
 BEGUN = threading.Event()

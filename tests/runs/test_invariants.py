@@ -38,11 +38,11 @@ MAY_CHANGE = {"calc.py", "notes.txt", "new", "new.py"}
 TERMINALS = frozenset(kind.value for kind in OutcomeKind)
 
 rich = settings(
-    max_examples=60,
+    max_examples=30,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
     phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
 )
-"""Few examples, each of them a whole run; each makes a folder of its own in the test's."""
+"""Few examples, each of them a whole run in a folder of its own; `tests/machine` goes through many more."""
 
 
 @dataclass(frozen=True)

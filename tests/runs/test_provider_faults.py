@@ -129,14 +129,20 @@ def end_of_event(body: str, word: str) -> int:
 def test_a_reply_is_whole_or_none_wherever_it_is_cut(
     provider: Provider, index: int, whole: ModelReply, clean: bool
 ) -> None:
-    """What has come with its finish event is a reply, however the body ends; what it cost may then be missing."""
+    """What has come with its finish event is a reply, however the body ends; what it cost may then be missing.
+
+    Here every fourth byte and both sides of each turn travel; `test_recut_replies` cuts all replies at all bytes.
+    """
     body = recorded_body(index)
     first, finished, counted = (end_of_event(body, word) for word in ("data:", '"finish_reason": "', '"usage"'))
     sent = Status(200, body, {"Content-Type": "text/event-stream"})
-    results = provider.answers([CutAt(at, sent, clean) for at in range(len(body.encode()) + 1)])
+    length = len(body.encode())
+    turns = (first, finished, counted, length + 1)
+    places = sorted({*range(0, length, 4), *turns[:-1], *(turn - 1 for turn in turns)})
+    results = provider.answers([CutAt(at, sent, clean) for at in places])
     begins = Kind.SERVER_ERROR if clean else Kind.CONNECTION
     said = len(whole.text) + sum(len(call.arguments) for call in whole.calls)
-    for at, result in enumerate(results):
+    for at, result in zip(places, results, strict=True):
         if isinstance(result, ModelReply):
             assert at >= finished
             tokens = {"input_tokens": 0, "output_tokens": 0}

@@ -348,3 +348,19 @@ def test_the_report_tells_only_of_what_had_to_be_mended(mending: Mending, told: 
     report = usage_report(spent(mending=mending))
     assert report == {**usage_report(spent()), **told}
     assert list(report)[-1] == "cost_usd"
+
+
+@pytest.mark.parametrize("soft", [False, True])
+def test_soft_steps_never_stop_a_run(soft: bool) -> None:
+    found = exhausted_limit(Spending(steps=3), RunLimits(max_steps=3, max_steps_soft=soft))
+    assert found == (None if soft else stopped(StopReason.MAX_STEPS, "Limit 'max_steps' exceeded: 3/3"))
+
+
+def test_a_new_thread_has_used_nothing() -> None:
+    empty = Spending()
+    assert (empty.steps, empty.cached_tokens, empty.booked, empty.gauge) == (0, 0, 0, Gauge())
+    assert empty.mending.model_dump() == {"rescued": 0, "asked_again": 0, "cut": 0}
+
+
+def test_a_count_of_one_is_a_report() -> None:
+    assert measured(Spending(), 1, 1, 1).gauge == Gauge(size=1, messages=1, tokens=1)

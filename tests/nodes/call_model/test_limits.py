@@ -83,3 +83,19 @@ def test_a_limit_is_named_with_the_number_that_the_user_set(exceeded: str, reach
 def test_other_words_for_a_limit_stay() -> None:
     cause = StopCause(reason=StopReason.MAX_COST, message="Limit 'max_cost_usd' cannot be held: 2 calls.")
     assert kept_for_account(cause, RunLimits(max_cost_usd=1.0)) == cause
+
+
+def test_what_nobody_limits_has_no_limit_but_that_of_a_reply() -> None:
+    limits = RunLimits()
+    assert limits.model_dump(exclude={"api"}) == {
+        "max_input_tokens_per_turn": None,
+        "max_output_tokens_per_turn": None,
+        "max_output_tokens_per_call": 2_048,
+        "max_steps": None,
+        "max_steps_soft": False,
+        "max_seconds": None,
+        "max_cost_usd": None,
+        "max_tokens_per_day": None,
+        "max_cost_usd_per_day": None,
+        "wrap_up": False,
+    }

@@ -1,4 +1,5 @@
 import math
+import time
 from email.utils import formatdate
 
 import pytest
@@ -149,3 +150,20 @@ def test_the_header_is_seconds_or_a_date(value: str, seconds: float | None) -> N
 def test_any_header_gives_a_finite_wait_or_none(value: str) -> None:
     seconds = retry_after_s(value, NOW)
     assert seconds is None or 0.0 <= seconds < math.inf
+
+
+def test_without_more_said_it_is_the_first_wait_on_the_last_model() -> None:
+    unsent = failure(ProviderErrorKind.SERVER, 1.0).model_copy(update={"sent": False})
+    assert wait_before_retry(unsent, 1, 3) == 1.0
+    assert wait_before_retry(failure(ProviderErrorKind.SERVER), 1, 3) == FIRST_WAIT_S
+    whole = failure(ProviderErrorKind.SERVER, LONGEST_WAIT_S)
+    assert wait_before_retry(whole, 1, 3, waited_s=MOST_WAITED_S - LONGEST_WAIT_S) == LONGEST_WAIT_S
+
+
+def test_a_date_without_its_zone_is_in_utc_wherever_we_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("TZ", "UTC+5")
+        time.tzset()
+        assert retry_after_s("Thu, 01 Jan 1970 00:01:40 -0000", 40.0) == 60.0
+        assert retry_after_s("Thu, 01 Jan 1970 02:01:40 +0200", 40.0) == 60.0
+    time.tzset()

@@ -103,7 +103,10 @@ def test_an_overridden_action_is_refused_before_anything_else(target: str, named
         ("/workspace/src/calc.py", "./calc.py"),
         ("../other/calc.py", "./calc.py"),
         ("~/notes/", "./notes"),
+        ("/etc/.", "."),
+        ("/other/X", "./X"),
         ("/home/dev/.env", "."),
+        ("/home/dev/.env.example", "./.env.example"),
         ("/home/dev/a\u202eb", "."),
     ],
 )

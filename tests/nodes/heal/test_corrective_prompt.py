@@ -93,6 +93,11 @@ def test_details_and_reminder_can_be_left_out() -> None:
     )
 
 
+def test_as_many_errors_as_are_shown_leave_none_to_count() -> None:
+    lines = prompt_for(*[error(E.EMPTY_TOOL_NAME, "y")] * 5).split("\n")
+    assert [line for line in lines if line.startswith("- ")] == ["- EMPTY_TOOL_NAME: y"] * 5
+
+
 def test_long_details_and_many_errors_are_bounded() -> None:
     lines = prompt_for(error(E.EMPTY_TOOL_NAME, "x" * 501), *[error(E.EMPTY_TOOL_NAME, "y" * 500)] * 7).split("\n")
     assert lines[1:8] == [

@@ -12,6 +12,7 @@ from nodes.heal.healing import (
     HealingDecision,
     HealingResult,
     attempt_extraction_with_healing,
+    canonical_text,
     decide_healing,
     decide_next,
     is_call_in_another_form,
@@ -19,7 +20,17 @@ from nodes.heal.healing import (
     is_unfounded,
 )
 from nodes.language.text_protocol import extract_tool_invocations_with_errors
-from nodes.records import Correction, ExtractionError, ExtractionErrorType, StopCause, StopReason, ToolInvocation
+from nodes.records import (
+    CallError,
+    Correction,
+    ExtractionError,
+    ExtractionErrorType,
+    Protocol,
+    StopCause,
+    StopReason,
+    ToolCall,
+    ToolInvocation,
+)
 
 E = ExtractionErrorType
 KNOWN = frozenset({"read_file"})
@@ -90,6 +101,22 @@ def test_very_many_retries_do_not_overflow() -> None:
     ask, _ = scripted(*[BAD] * 2_000, GOOD)
     result = attempt_extraction_with_healing(ask, START, KNOWN, SelfHealingConfig(max_retries=2_500))
     assert (result.success, len(result.attempts)) == (True, 2_000)
+
+
+def test_a_rescued_reply_is_kept_as_one_line_for_each_call() -> None:
+    call = ToolCall(call_id="1", tool="read_file", arguments={"path": "a"}, raw_arguments='{"path": "a"}')
+    broken = CallError(call_id="2", tool="edit_file", raw_arguments="{}", error=errors_of(E.INVALID_ARGUMENTS)[0])
+    expected = 'tool: read_file({"path": "a"})\ntool: edit_file({})'
+    assert canonical_text([call, broken], Protocol.TEXT) == expected
+    assert canonical_text([call, broken], Protocol.NATIVE) == ""
+
+
+@pytest.mark.parametrize(("met", "action"), [(None, HealingAction.TRY_AGAIN), (0, HealingAction.TRY_AGAIN)])
+def test_no_claim_has_been_met_unless_it_is_said(met: int | None, action: HealingAction) -> None:
+    config = SelfHealingConfig(max_claims=1)
+    errors = errors_of(E.UNFOUNDED_CLAIM)
+    counts = {} if met is None else {"claims_met": met}
+    assert decide_healing(errors, 0, 0, config, **counts) == HealingDecision(action, None)
 
 
 def errors_of(*kinds: ExtractionErrorType) -> list[ExtractionError]:

@@ -42,7 +42,8 @@ def constraint(name: str, repeats: int = 3) -> OverrideConstraint:
 
 def test_the_defaults_are_the_specifications() -> None:
     assert (REPEAT_WINDOW, LOOP_REPEAT_THRESHOLD, LOOP_OVERRIDE_MAX_RETRIES) == (3, 3, 1)
-    assert LoopConfig(window=3, threshold=3, max_overrides=1, max_failed_tries=MAX_FAILED_TRIES) == DEFAULT
+    assert LoopConfig(window=3, threshold=3, max_overrides=1, max_failed_tries=4) == DEFAULT
+    assert MAX_FAILED_TRIES == 4
 
 
 @pytest.mark.parametrize("answered", [True, False])
@@ -83,6 +84,11 @@ def test_verdicts_step_by_step(steps: str, verdicts: list[LoopVerdict]) -> None:
 def test_a_wider_window_catches_alternation() -> None:
     config = LoopConfig(window=6)
     assert play(["A", "B", "A", "B", "A", "B"], config)[1] == [FRESH, FRESH, FRESH, FRESH, OVERRIDE, OVERRIDE]
+
+
+def test_an_alternation_within_steps_overrides_the_action_that_completes_it() -> None:
+    record, verdicts = play(["AB", "AB", "A"], LoopConfig(window=6))
+    assert (verdicts, record.overrides) == ([FRESH, FRESH, OVERRIDE], (constraint("A"),))
 
 
 def test_an_old_repetition_in_a_wide_window_is_not_held_against_new_actions() -> None:
@@ -136,6 +142,14 @@ def test_an_action_that_nobody_described_is_overridden_by_its_signature() -> Non
     assert after(record, "?").overrides == (OverrideConstraint(signature="?", tool="", target="", repeats=3),)
 
 
+def test_an_action_without_a_target_is_named_by_its_tool() -> None:
+    plan = OverrideConstraint(signature="P", tool="update_plan", target="", repeats=3)
+    record = LoopRecord(overrides=(plan,), verdict=OVERRIDE)
+    notice = override_notice(record, "P")
+    assert notice is not None
+    assert str(notice["message"]).startswith("update_plan was called 3 times")
+
+
 def test_a_persistent_loop_leaves_its_evidence() -> None:
     record, _ = play(["B", "B", "B", "A", "A", "A", "A"])
     assert loop_stop(record, DEFAULT) == StopCause(
@@ -170,10 +184,14 @@ def test_no_other_result_carries_a_notice(steps: str, signature: str) -> None:
     assert override_notice(play(steps.split())[0], signature) is None
 
 
-@pytest.mark.parametrize("limits", [{"window": 0}, {"threshold": 1}, {"max_overrides": -1}])
+@pytest.mark.parametrize("limits", [{"window": 0}, {"threshold": 1}, {"max_overrides": -1}, {"max_failed_tries": 0}])
 def test_limits_that_make_no_sense_are_refused(limits: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="greater than or equal"):
         LoopConfig(**limits)
+
+
+def test_a_single_failed_try_may_be_the_limit() -> None:
+    assert LoopConfig(max_failed_tries=1).max_failed_tries == 1
 
 
 configs = st.builds(LoopConfig, window=st.integers(1, 8), threshold=st.integers(2, 6), max_overrides=st.integers(0, 3))

@@ -131,6 +131,11 @@ def test_the_answer_beside_other_calls_is_taken_where_it_was_accepted() -> None:
     assert accepted_answer(items, results, LoopRecord(), SPECS) is None
 
 
+def test_an_accepted_value_needs_no_text() -> None:
+    answered = LoopRecord(verdict=LoopVerdict.ANSWERED)
+    assert accepted_answer([answer(value=[1])], [ok("final_answer")], answered, SPECS) == Answer(text="", value=[1])
+
+
 def test_a_refused_or_malformed_answer_is_none() -> None:
     answered = LoopRecord(verdict=LoopVerdict.ANSWERED)
     malformed = CallError(
@@ -142,6 +147,15 @@ def test_a_refused_or_malformed_answer_is_none() -> None:
     results = [ok("read_file"), failed("final_answer")]
     assert accepted_answer([read(), answer(answer="Done.")], results, answered, SPECS) is None
     assert accepted_answer([read(), malformed], results, answered, SPECS) is None
+
+
+def test_somebody_elses_changes_are_another_reason_than_a_broken_disk() -> None:
+    foreign = ToolError(code=ToolErrorCode.CONFLICT, message="Somebody else has changed 'a.py'.", fatal=True)
+    result = CallResult(call_id="c", tool="edit_file", result=ToolResult(ok=False, error=foreign))
+    cause = StopCause(
+        reason=StopReason.WORKSPACE_CHANGED, message=foreign.message, diagnostics=("edit_file: conflict",)
+    )
+    assert fatal_failure([result]) == cause
 
 
 def test_a_failure_that_nothing_can_mend_ends_the_run() -> None:

@@ -75,6 +75,26 @@ def test_other_spellings_of_a_path_are_the_same_action(path: str) -> None:
     assert signature(READ, ROOT, path=path) == signature(READ, ROOT, path="a.py")
 
 
+def test_a_calls_signature_is_that_of_its_effect_tool_arguments_and_target() -> None:
+    expected = action_signature("read", "read_file", {"path": "a.py", "start_line": 5}, "a.py")
+    assert signature(READ, ROOT, path="./a.py", start_line=5) == expected
+
+
+def test_texts_that_are_no_paths_are_taken_to_the_letter() -> None:
+    assert signature(READ, ROOT, path="a.py", query="./x") != signature(READ, ROOT, path="a.py", query="x")
+
+
+def test_no_root_is_the_default() -> None:
+    outside = call(READ, path="../a.py")
+    assert target_of(outside, READ) == "../a.py"
+    assert signature_of(outside, READ) == signature_of(outside, READ, "")
+
+
+@pytest.mark.parametrize("root", ["/", "/home/dev/X", "/home/dev/X/"])
+def test_paths_below_any_root_are_relative_to_it(root: str) -> None:
+    assert target_of(call(READ, path=f"{root.rstrip('/')}/a.py"), READ, root) == "a.py"
+
+
 def test_without_a_root_paths_are_only_tidied() -> None:
     assert signature(READ, path="./a.py") == signature(READ, path="a.py")
     assert signature(READ, path="../a.py") != signature(READ, path="a.py")

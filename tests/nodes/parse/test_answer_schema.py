@@ -1,3 +1,4 @@
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -89,3 +90,18 @@ def test_a_schema_that_no_checkpoint_can_hold_is_refused() -> None:
     problem = schema_problem({"type": "integer", "maximum": 10**40})
     assert problem is not None
     assert problem.startswith("answer_schema cannot be kept with the run: ")
+
+
+def test_five_problems_are_told() -> None:
+    schema = {"items": {"type": "string"}}
+    assert MAX_PROBLEMS == 5
+    assert len(answer_problems(Answer(text="", value=[1] * 6), schema)) == 5
+
+
+def test_a_reference_to_a_file_of_this_machine_is_not_followed(tmp_path: Path) -> None:
+    file = tmp_path / "schema.json"
+    file.write_text('{"type": "integer"}')
+    schema = {"$ref": file.as_uri()}
+    [problem] = answer_problems(Answer(text="", value="x"), schema)
+    assert problem.startswith("answer_schema cannot be followed: ")
+    assert str(schema_problem(schema)).startswith("answer_schema cannot be followed: ")

@@ -141,3 +141,15 @@ def test_all_changed_files_are_checked_and_each_once(facts: TurnFacts, changing:
 @pytest.mark.parametrize("piece", ["I have ", "has been now ", "`", "```", "please ", "do not change ", "fix. ", "\n"])
 def test_a_long_text_does_not_take_forever(judge: Callable[[str], str | None], piece: str) -> None:
     assert judge(piece * 20_000) in {None, CLAIMED, IDLE}
+
+
+def test_without_facts_nothing_is_known() -> None:
+    facts = TurnFacts()
+    assert (facts.request, facts.changed, facts.hindered()) == ("", (), False)
+    assert (facts.met, facts.insistent, facts.checked, facts.configured, facts.faulty) == (
+        0,
+        False,
+        False,
+        False,
+        False,
+    )

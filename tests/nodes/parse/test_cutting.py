@@ -53,3 +53,8 @@ def test_what_is_kept_begins_the_reply(text: str) -> None:
 def test_thoughts_are_not_what_was_cut(text: str, cut: bool) -> None:
     said = ModelReply(text=text)
     assert was_cut(said, kept_part(without_thoughts(said), TOOLS)) is cut
+
+
+def test_a_filtered_reply_stays_filtered() -> None:
+    reply = ModelReply(text=f"{CALL}\n\nuser: thank you", finish_reason=FinishReason.CONTENT_FILTER)
+    assert kept_part(reply, TOOLS) == ModelReply(text=CALL, finish_reason=FinishReason.CONTENT_FILTER)

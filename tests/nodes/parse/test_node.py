@@ -14,6 +14,7 @@ from nodes.records import (
     ExtractionError,
     ExtractionErrorType as Kind,
     FinishReason,
+    JsonMap,
     ModelReply,
     Profile,
     RawCall,
@@ -38,15 +39,20 @@ READER = Reader(Profile(), frozenset({"read_file"}), lambda _, arguments: argume
 CALL = ToolCall(
     call_id="call_4_0", tool="read_file", arguments={"path": "a"}, raw_arguments='{"path":"a"}', line_number=1
 )
+NO_RESULTS: JsonMap = {"verdicts": [], "results": []}
+"""What parse forgets of the step before."""
 EMPTY = ExtractionError(Kind.EMPTY_REPLY, 0, "", "The reply was empty.")
 
 
 @pytest.mark.parametrize(
     ("text", "update"),
     [
-        ('tool: read_file({"path":"a"})', {"reading": Reading.CALLS, "items": [CALL], "errors": [], "answer": None}),
-        ("Done.", {"reading": Reading.ANSWER, "items": [], "errors": [], "answer": Answer(text="Done.")}),
-        ("", {"reading": Reading.MALFORMED, "items": [], "errors": [EMPTY], "answer": None}),
+        (
+            'tool: read_file({"path":"a"})',
+            {"reading": Reading.CALLS, "items": [CALL], "errors": [], "answer": None, **NO_RESULTS},
+        ),
+        ("Done.", {"reading": Reading.ANSWER, "items": [], "errors": [], "answer": Answer(text="Done."), **NO_RESULTS}),
+        ("", {"reading": Reading.MALFORMED, "items": [], "errors": [EMPTY], "answer": None, **NO_RESULTS}),
     ],
 )
 @pytest.mark.parametrize("corrections", [[], [Correction(reply="x", prompt="y")]])
@@ -59,7 +65,7 @@ def test_a_reply_that_can_be_used_closes_the_corrections(
 
 
 def test_without_a_reply_there_is_an_empty_one() -> None:
-    expected = {"reading": Reading.MALFORMED, "items": [], "errors": [EMPTY], "answer": None}
+    expected = {"reading": Reading.MALFORMED, "items": [], "errors": [EMPTY], "answer": None, **NO_RESULTS}
     assert parse(ParseState(reply=None), READER) == parse(ParseState(), READER) == expected
 
 
@@ -68,7 +74,7 @@ def test_an_answer_that_is_met_with_the_facts_leaves_the_corrections_open() -> N
     state = ParseState(reply=ModelReply(text="Done."), step=4, corrections=[Correction(reply="x", prompt="y")])
     update = parse(state, idle)
     assert [error.error_type for error in update.pop("errors")] == [Kind.UNFOUNDED_CLAIM]
-    assert update == {"reading": Reading.MALFORMED, "items": [], "answer": None}
+    assert update == {"reading": Reading.MALFORMED, "items": [], "answer": None, **NO_RESULTS}
 
 
 def test_an_answer_beside_calls_that_change_nothing_is_judged_too() -> None:
@@ -106,6 +112,7 @@ def test_what_a_model_invents_after_its_calls_is_neither_read_nor_kept(finish: F
         "items": [CALL],
         "errors": [],
         "answer": None,
+        **NO_RESULTS,
         "reply": ModelReply(text=KEPT, input_tokens=7),
     }
 
@@ -117,6 +124,7 @@ def test_a_reply_that_is_all_invented_is_empty() -> None:
         "items": [],
         "errors": [EMPTY],
         "answer": None,
+        **NO_RESULTS,
         "reply": ModelReply(),
     }
 
@@ -150,6 +158,7 @@ def test_a_call_in_a_thought_is_no_call_and_the_thought_is_not_kept() -> None:
         "items": [CALL],
         "errors": [],
         "answer": None,
+        **NO_RESULTS,
         "reply": ModelReply(text=KEPT, reasoning=UNMEANT),
     }
 
@@ -185,7 +194,7 @@ def test_beside_native_calls_a_thought_is_left_aside_too() -> None:
 def test_a_reply_that_only_thinks_is_malformed(state: ParseState, error: ExtractionError) -> None:
     update = parse(state, READER)
     update.pop("reply", None)
-    assert update == {"reading": Reading.MALFORMED, "items": [], "errors": [error], "answer": None}
+    assert update == {"reading": Reading.MALFORMED, "items": [], "errors": [error], "answer": None, **NO_RESULTS}
 
 
 # --- What the calls of a reply come to
@@ -348,3 +357,8 @@ def test_an_example_that_comes_back_is_held_against_the_request() -> None:
     for text, turn in ((example, said), (example, unsaid), (other, unsaid)):
         assert parsed(how._replace(turn=turn), text).reading is Reading.MALFORMED
     assert parsed(how._replace(turn=said), other).reading is Reading.CALLS
+
+
+def test_a_run_that_has_not_counted_its_steps_is_at_the_first() -> None:
+    found = parse(ParseState(reply=ModelReply(text='tool: read_file({"path":"a"})')), READER)
+    assert [item.call_id for item in found["items"]] == ["call_0_0"]

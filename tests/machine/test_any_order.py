@@ -1,0 +1,37 @@
+"""DESIGN's invariants over plays that nobody scripts: kills, resumes, forks, questions, stops, requests in any order.
+
+Each example is a play of some twenty transitions, at 10 ms of CPU each: half of that is SQLite and a thread for each
+event loop. Ten plays for each of these ways are what the suite has time for; `MENDGRAPH_EXPLORE=1` plays on.
+"""
+
+import os
+from typing import Any, Final
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from nodes.records import Protocol
+from tests.machine.any_order import AnyOrder
+from tests.machine.world import Database, Memory
+
+EXPLORING: Final = bool(os.environ.get("MENDGRAPH_EXPLORE"))
+PLAYS: Final[dict[str, dict[str, Any]]] = {
+    "text": {"profile": (Protocol.TEXT, "replace"), "kept_on": Memory},
+    "native": {"profile": (Protocol.NATIVE, "replace"), "kept_on": Memory},
+    "blocks": {"profile": (Protocol.TEXT, "blocks"), "kept_on": Memory},
+    "text in a database": {"profile": (Protocol.TEXT, "auto"), "kept_on": Database},
+    "native in a database": {"profile": (Protocol.NATIVE, "auto"), "kept_on": Database},
+}
+depth = settings(
+    max_examples=400 if EXPLORING else 10,
+    stateful_step_count=60 if EXPLORING else 25,
+    phases=[Phase.generate, *[Phase.shrink] * EXPLORING],  # to make a failing play shorter takes minutes
+    report_multiple_bugs=False,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+)
+
+
+@pytest.mark.parametrize("play", PLAYS)
+def test_no_order_of_events_breaks_the_machine(play: str) -> None:
+    run_state_machine_as_test(type("Played", (AnyOrder,), PLAYS[play]), settings=depth)

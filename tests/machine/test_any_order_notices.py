@@ -1,0 +1,99 @@
+"""Machines that are broken on purpose: the plays in any order find each of them, and within few examples."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from graph import build, rooms, routes
+from nodes.call_model import ledger
+from nodes.execute_tools.environment.journal import Journal
+from nodes.language import history
+from nodes.records import JsonMap, Protocol, Verdict, VerdictKind
+from tests.machine.any_order import AnyOrder
+
+quick = settings(
+    max_examples=150,
+    stateful_step_count=20,
+    derandomize=True,
+    database=None,
+    phases=[Phase.generate],
+    report_multiple_bugs=False,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+class Free(AnyOrder):
+    """Nobody is asked, so that effects come often."""
+
+    profile = (Protocol.NATIVE, "auto")
+    limits: ClassVar[JsonMap] = {"mode": "auto"}
+
+
+class Asking(Free):
+    """A person is asked for each effect."""
+
+    limits: ClassVar[JsonMap] = {"mode": "ask"}
+
+
+class Tight(Free):
+    """A session of few calls."""
+
+    limits: ClassVar[JsonMap] = {"max_calls_per_session": 3, "max_calls_per_turn": 2, "wrap_up": False}
+
+
+def guard_allows_everything(patch: pytest.MonkeyPatch) -> None:
+    def judged(state: Any, *_: Any, **__: Any) -> Any:
+        return {"verdicts": [Verdict(kind=VerdictKind.ALLOW)] * len(state["items"]), "results": []}
+
+    patch.setattr(rooms, "judge_step", judged)
+
+
+def no_way_through_guard(patch: pytest.MonkeyPatch) -> None:
+    def after_parse(state: Any) -> str:
+        found = routes.after_parse(state)
+        return "execute_tools" if found == "guard" else found
+
+    patch.setitem(build._ROUTERS, "parse", after_parse)
+
+
+def ledger_forgets(patch: pytest.MonkeyPatch) -> None:
+    """What a killed process has spent, and what the checkpoints do not hold."""
+    patch.setattr(
+        "nodes.call_model.paid_call.charge_lost",
+        lambda spending, _, number: spending.model_copy(update={"booked": number}),
+    )
+
+
+def ledger_is_not_asked(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(routes, "exhausted_limit", lambda *_: None)
+    patch.setattr(ledger, "exhausted_limit", lambda *_: None)
+
+
+def effects_happen_twice(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Journal, "find", lambda *_: None)
+
+
+def results_are_lost(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("nodes.loop_check.node.settle_exchange", lambda *given: history.settle_exchange(*given)[:1])
+
+
+BROKEN: tuple[tuple[Callable[[pytest.MonkeyPatch], None], type[AnyOrder], str], ...] = (
+    (guard_allows_everything, Asking, "may be touched|nobody approved it|a malformed call may run"),
+    (no_way_through_guard, Free, "no edge from parse to execute_tools"),
+    (ledger_forgets, Tight, "calls, and"),
+    (ledger_is_not_asked, Tight, "calls, and"),
+    (effects_happen_twice, Free, "times, and allowed|files: |history: "),
+    (results_are_lost, Free, "results of|reply to nothing|before the results"),
+)
+
+
+@pytest.mark.parametrize(("broken", "played", "told"), BROKEN, ids=lambda value: getattr(value, "__name__", ""))
+def test_a_broken_machine_is_noticed(
+    broken: Callable[[pytest.MonkeyPatch], None], played: type[AnyOrder], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken(monkeypatch)
+    with pytest.raises(AssertionError, match=told):
+        run_state_machine_as_test(played, settings=quick)
