@@ -59,7 +59,8 @@ def build_graph(
 
     Pass `context=AgentContext(...)` and, with a checkpointer, a `thread_id` to `invoke`, `ainvoke`, `stream` or
     `astream`. A turn keeps its context from `begin_turn` on; whoever goes on with one that was cut off before that, or
-    forks from there, has to pass it again. The result's `outcome` says how the run ended; expected failures are never raised.
+    forks from there, has to pass it again. The result's `outcome` says how the run ended; expected failures are never
+    raised.
     """
     return build_machine(checkpointer, model=model, tools=tools, rules=rules, roles=roles, secrets=secrets)[0]
 

@@ -132,6 +132,7 @@ class SpendingStore:
         self._told = False
         self._held: tuple[datetime, str] | None = None  # since when others hold the file, in words
         self._settled: list[tuple[int, Used, datetime]] = []
+        self._reserved: dict[int, Entry] = {}
 
     def close(self) -> None:
         """Close the file. It is opened again where it is needed again."""
@@ -214,6 +215,7 @@ class SpendingStore:
                 number = _insert(database, entry, now)
                 if number % _PRUNED_EVERY == 0:
                     _prune(database, now)
+                self._reserved[number] = entry
                 return number
         except StoreError as error:
             cause = self._failed(error)
@@ -224,10 +226,13 @@ class SpendingStore:
     def settle(self, number: int, used: Used) -> None:
         """Replace the reservation by what was used: with the next entry, at `flush` or at `close`.
 
-        So nobody waits for it, and a process that is killed in between leaves the reservation, which is more.
+        So nobody waits for it, and a process that is killed in between leaves the reservation, which is more; where it
+        is less, as the endpoint's count was more than could be expected, it is written at once.
         """
         if number:
             self._settled.append((number, used, self._now()))
+            if (entry := self._reserved.pop(number, None)) is not None and entry.is_passed_by(used):
+                self.flush()
 
     def trouble(self) -> StopCause | None:
         """Why calls are not entered, told once; None where they are, or where it was told before."""

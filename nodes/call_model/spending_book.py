@@ -23,6 +23,11 @@ class Entry(Record):
     output_tokens: int
     cost_usd: float | None
 
+    def is_passed_by(self, used: "Used") -> bool:
+        """Was more used than this entry counts until it is settled? Only an endpoint that counts otherwise does it."""
+        tokens = used.input_tokens + used.output_tokens > self.input_tokens + self.output_tokens
+        return tokens or (used.cost_usd or 0.0) > (self.cost_usd or 0.0)
+
 
 class Used(Record):
     """What one or more calls have really used; `cost_usd` is None where a price is not known."""

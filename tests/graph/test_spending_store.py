@@ -77,6 +77,14 @@ def test_what_was_used_is_written_with_the_next_entry_or_at_the_end(
     assert rows(tmp_path, "SELECT settled_at FROM entries WHERE thread = 't1'") == [("2026-02-28T23:00:00.000+00:00",)]
 
 
+def test_more_than_was_reserved_is_written_at_once(store: SpendingStore, other: SpendingStore) -> None:
+    """Until then others would count less than was used, and a day's limit would not hold."""
+    number = reserved(store, entry())
+    more = used().model_copy(update={"input_tokens": 10 * entry().input_tokens})
+    store.settle(number, more)
+    assert other.lost("t1", 0) == (more, number)
+
+
 def test_entries_are_one_threads_and_their_numbers_are_everybodys(store: SpendingStore, other: SpendingStore) -> None:
     numbers = [reserved(store, entry("t1")), reserved(other, entry("t2")), reserved(store, entry("t1"))]
     assert numbers == sorted(set(numbers))

@@ -153,10 +153,10 @@ def test_any_header_gives_a_finite_wait_or_none(value: str) -> None:
 
 
 def test_without_more_said_it_is_the_first_wait_on_the_last_model() -> None:
-    unsent = failure(ProviderErrorKind.SERVER, 1.0).model_copy(update={"sent": False})
+    unsent = failure(BUSY, 1.0).model_copy(update={"sent": False})
     assert wait_before_retry(unsent, 1, 3) == 1.0
-    assert wait_before_retry(failure(ProviderErrorKind.SERVER), 1, 3) == FIRST_WAIT_S
-    whole = failure(ProviderErrorKind.SERVER, LONGEST_WAIT_S)
+    assert wait_before_retry(failure(BUSY), 1, 3) == FIRST_WAIT_S
+    whole = failure(BUSY, LONGEST_WAIT_S)
     assert wait_before_retry(whole, 1, 3, waited_s=MOST_WAITED_S - LONGEST_WAIT_S) == LONGEST_WAIT_S
 
 

@@ -49,12 +49,14 @@ class Thread:
         self.spending = Spending()
         self.checkpoints = [self.spending]
         self.truth = Used()
+        self.unsettled = 0
+        """By how many tokens the book still counts more than was used: the last call's, until the next is entered."""
 
     def go_back(self, how_far: int) -> None:
         """Resume at a checkpoint; with 0 it is the last one."""
         self.spending = self.checkpoints[max(0, len(self.checkpoints) - 1 - how_far)]
 
-    def call(self, size: int, shares: tuple[float, float, float], fate: str, spent_today: int) -> None:
+    def call(self, size: int, shares: tuple[float, float, float], fate: str, others: list["Thread"]) -> None:
         """Make one call, or be refused."""
         self._charge_what_was_lost()
         leave = reserve(self.spending, self.limits, estimate_input(size, 3, self.spending.gauge), PRICE)
@@ -71,9 +73,12 @@ class Thread:
             cost_usd=leave.cost_usd,
         )
         number = self.book.reserve(entry, self.limits)
+        used = sum(each.truth.input_tokens + each.truth.output_tokens for each in (self, *others))
+        counted = used + sum(each.unsettled for each in others)
         asked = leave.input_tokens + leave.max_output_tokens
-        fits = self.limits.max_tokens_per_day is None or spent_today + asked <= self.limits.max_tokens_per_day
+        fits = self.limits.max_tokens_per_day is None or counted + asked <= self.limits.max_tokens_per_day
         assert isinstance(number, int) == fits
+        self.unsettled = 0
         if isinstance(number, StopCause):
             assert number.reason is StopReason.DAY_LIMIT
             return
@@ -97,6 +102,7 @@ class Thread:
             return
         if fate == "never sent":
             self.book.settle(number, Used())
+            self.unsettled = leave.input_tokens + leave.max_output_tokens
             self.spending = before.model_copy(update={"booked": number})
             return
         told = int(leave.input_tokens * shares[0])
@@ -112,6 +118,9 @@ class Thread:
             cost_usd=now.cost_usd - then.cost_usd,
         )
         self.book.settle(number, used)
+        taken = used.input_tokens + used.output_tokens
+        more = (used.cost_usd or 0.0) > (leave.cost_usd or 0.0)
+        self.unsettled = 0 if more else max(0, leave.input_tokens + leave.max_output_tokens - taken)
         self._used(1, max(told, 0), max(output, 0), cost_of(PRICE, told, output, cached))
         if fate == "killed after it":
             self.go_back(0)
@@ -172,5 +181,5 @@ def test_no_course_of_calls_and_kills_passes_a_limit(limits: RunLimits, moves: l
             elif kind == "go back":
                 thread.go_back(number)
             else:
-                today = sum(each.truth.input_tokens + each.truth.output_tokens for each in threads.values())
-                thread.call(number, shares, fate, today)
+                others = [each for each in threads.values() if each is not thread]
+                thread.call(number, shares, fate, others)

@@ -1,0 +1,193 @@
+"""Change the pure files in small ways, one at a time, and see whether their tests notice.
+
+Each file's mutants are run against its own tests, at the mirrored path. Nothing is written outside a temporary folder.
+Survivors are listed as lines of a diff; one that does no harm is explained in benchmarks/mutants/explained.toml.
+"""
+
+import argparse
+import gc
+import importlib
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+from multiprocessing import get_context
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+import grimp
+import hypothesis
+
+from benchmarks.mutants.choice import chosen, shares
+from benchmarks.mutants.explanations import explained, read_explanations, stale
+from benchmarks.mutants.mutation import Mutant, mutants_of
+from benchmarks.mutants.report import WANTED, rows, staleness, survivors, table, verdict
+from benchmarks.mutants.verdicts import Judged, Place, Verdict, judge
+from tests.architecture.house import PACKAGES, ROOT, is_pure, module_name, sources, text_of
+from tests.architecture.test_mirror import ATTACKS, mirrored
+
+THIRD_PARTY: Final = (
+    *("jsonschema", "langchain_core.messages", "langchain_openai", "langgraph.checkpoint.sqlite", "langgraph.graph"),
+    *(
+        "langgraph.prebuilt",
+        "orjson",
+        "pathspec",
+        "pydantic",
+        "pytest",
+        "rapidfuzz",
+        "rich.console",
+        "typer",
+        "vcr",
+        "yaml",
+    ),
+)
+"""What the tests import of others' code, imported once for all."""
+EFFECTFUL: Final = frozenset({"graph.agent", "nodes.call_model.local_server"})
+"""Modules that do something when they are imported, or are programs."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The mutants of a file that are looked at."""
+
+    file: str
+    source: str
+    mutants: tuple[Mutant, ...]
+
+
+def files_to_mutate(patterns: Sequence[str]) -> list[str]:
+    """The pure files that one of the patterns names, or all, if they have tests at the mirrored path."""
+    pure = [path for path in sources(*PACKAGES) if is_pure(path) and (ROOT / mirrored(path)).is_file()]
+    return [path for path in pure if not patterns or any(fnmatchcase(path, pattern) for pattern in patterns)]
+
+
+def own_tests(path: str) -> tuple[str, ...]:
+    """The test file of a source file, and the attacks on it: `attacks/test_<name>_*.py` beside that."""
+    own = PurePosixPath(mirrored(path))
+    attacks = sorted((ROOT / own.parent / ATTACKS).glob(f"{own.stem}_*.py"))
+    return (str(own), *(file.relative_to(ROOT).as_posix() for file in attacks))
+
+
+def choose(files: Sequence[str], sample: int | None) -> list[Chosen]:
+    """All mutants of the files, or so many of them."""
+    texts = {file: text_of(file) for file in files}
+    found = {file: mutants_of(file, text) for file, text in texts.items()}
+    counts = {file: len(mutants) for file, mutants in found.items()}
+    wanted = counts if sample is None else shares(counts, sample)
+    every = [Chosen(file, texts[file], tuple(chosen(found[file], texts[file], wanted[file]))) for file in files]
+    return [each for each in every if each.mutants]
+
+
+def judge_file(each: Chosen, folder: Path) -> list[Judged]:
+    """What the tests say of a file's mutants; in one of several processes, whose tests write below `folder`."""
+    own = Path(tempfile.mkdtemp(dir=folder))
+    os.environ["TMPDIR"] = tempfile.tempdir = str(own)
+    place = Place(ROOT, each.file, each.source, own_tests(each.file), own, _independent_of(module_name(each.file)))
+    return judge(place, each.mutants)
+
+
+@cache
+def _imports() -> grimp.ImportGraph:
+    return grimp.build_graph(*PACKAGES, cache_dir=None)
+
+
+def _independent_of(module: str) -> tuple[str, ...]:
+    """Our modules that do not import this one, not even by another."""
+    graph = _imports()
+    others = graph.modules - graph.find_downstream_modules(module) - EFFECTFUL - {module}
+    prefix = tuple(f"{module.rsplit('.', depth)[0]}" for depth in range(1, module.count(".") + 1))
+    return tuple(sorted({*others, *prefix} - {module}))
+
+
+def prepare(folder: Path) -> None:
+    """Make this process one to be forked: others' modules imported, ours not, and all that is written in `folder`."""
+    sys.pycache_prefix = str(folder / "bytecode")
+    sys.dont_write_bytecode = False
+    os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = str(folder / "hypothesis")
+    for name in THIRD_PARTY:
+        importlib.import_module(name)
+    hypothesis.settings.register_profile(
+        "mutants",
+        deadline=None,
+        derandomize=True,
+        database=None,
+        phases=(hypothesis.Phase.explicit, hypothesis.Phase.generate),  # no shrinking: any failure is enough
+        suppress_health_check=list(hypothesis.HealthCheck),  # a busy machine is no reason to call a mutant killed
+    )
+    _imports()
+    gc.freeze()
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """What the command line says."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument(
+        "files", nargs="*", metavar="FILE", help="paths or patterns, as nodes/parse/*.py (all pure files)"
+    )
+    options.add_argument("--sample", type=int, metavar="N", help="look at N mutants, from each file in proportion")
+    options.add_argument("--jobs", type=int, default=1, metavar="N", help="processes at work (%(default)s)")
+    found = options.parse_args(arguments)
+    if found.jobs < 1 or (found.sample is not None and found.sample < 1):
+        options.error("--sample and --jobs are 1 at least")
+    return found
+
+
+def judge_all(every: Iterable[Chosen], jobs: int, folder: Path) -> list[Judged]:
+    """What the tests say of all mutants, the largest files first; each file's figures are printed to stderr."""
+    judged: dict[str, list[Judged]] = {}
+    largest = sorted(every, key=lambda each: -len(each.mutants))
+    with ProcessPoolExecutor(jobs, mp_context=get_context("fork")) as pool:
+        tasks = {pool.submit(judge_file, each, folder): each.file for each in largest}
+        try:
+            for task in as_completed(tasks):
+                file = tasks[task]
+                judged[file] = task.result()
+                killed = sum(each.verdict is not Verdict.SURVIVED for each in judged[file])
+                print(f"{len(judged):4} of {len(tasks)}  {file}: {killed} of {len(judged[file])}", file=sys.stderr)
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    return [each for file in sorted(judged) for each in judged[file]]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the check, print what it found, and return the exit code: 1 where too few mutants are killed."""
+    options = parse(arguments)
+    files = files_to_mutate(options.files)
+    if not files:
+        print(f"no pure file with tests is named {' or '.join(options.files)}", file=sys.stderr)
+        return 2
+    explanations = read_explanations()
+    every = choose(files, options.sample)
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="mutants-", ignore_cleanup_errors=True) as folder:
+        prepare(Path(folder))
+        try:
+            judged = judge_all(every, options.jobs, Path(folder))
+        except RuntimeError as error:
+            print(error, file=sys.stderr)
+            return 2
+    seconds = time.monotonic() - started
+    texts = {file: text_of(file) for file in files}
+    unnoticed = [each.mutant for each in judged if each.verdict is Verdict.SURVIVED]
+    known = explained(explanations, unnoticed, texts)
+    by_file = {each.file: each.mutants for each in every}
+    figures = rows(judged, known)
+    parts = [
+        survivors(judged, texts, known),
+        table(figures),
+        staleness(stale(explanations, texts, by_file, unnoticed)),
+        f"{len(judged)} mutants in {seconds:.0f} s ({len(judged) / seconds:.1f} a second)",
+        verdict(figures[-1], sampled=options.sample is not None),
+    ]
+    print("\n\n".join(part for part in parts if part))
+    return 0 if figures[-1].score >= WANTED else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
