@@ -36,6 +36,7 @@ from benchmarks.mutants.mutation import Mutant
 
 OPTIONS: Final = (
     *("-x", "-q", "--tb=no", "--hypothesis-profile=mutants", "--import-mode=importlib"),
+    "--assert=plain",  # pytest would import our modules by itself, from their files, as they belong to a plugin of its
     *("-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:benchmark", "-p", "no:faulthandler"),
     *("-W", "ignore::pytest.PytestAssertRewriteWarning"),
 )
@@ -159,6 +160,7 @@ class _Loaded:
         if session.testsfailed or not session.items:
             self._say(json.dumps({"problem": "the tests cannot be collected"}))
             return True
+        gc.unfreeze()  # what a conftest may have frozen is not seen either
         functions, caches = loaded_functions(self._place.path), loaded_caches(str(self._place.root))
         gc.freeze()
         unchanged = self._unchanged(session, caches)

@@ -63,11 +63,11 @@ def models_in_order(
     choices = [ModelChoice(model=model, base_url=base_url)]
     for place, text in enumerate(fallbacks, start=1):
         choice = _read_fallback(text, base_url)
-        problem = choice if isinstance(choice, str) else _repeats(choice, choices)
-        if problem:
-            return FallbackProblem(place=place, message=f"Fallback model {place} {problem}")
-        if isinstance(choice, ModelChoice):
-            choices.append(choice)
+        if isinstance(choice, ModelChoice) and choice.breaker_key in {each.breaker_key for each in choices}:
+            choice = f"({choice.name}) is in the list already: name each model once."
+        if isinstance(choice, str):
+            return FallbackProblem(place=place, message=f"Fallback model {place} {choice}")
+        choices.append(choice)
     return tuple(choices)
 
 
@@ -106,11 +106,6 @@ def _read_fallback(text: str, base_url: str | None) -> ModelChoice | str:
         return f"may hold no user name or password: put the key into {key_variable_of(url)}."
     own = base_url is not None and same_origin(url, base_url)
     return ModelChoice(model=name, base_url=url, key_variable="" if own else key_variable_of(url))
-
-
-def _repeats(choice: ModelChoice, choices: Sequence[ModelChoice]) -> str | None:
-    same = any(choice.breaker_key == other.breaker_key for other in choices)
-    return f"({choice.name}) is in the list already: name each model once." if same else None
 
 
 def _host(url: str) -> str:

@@ -98,6 +98,8 @@ def _bound(timeout: float | None) -> float | None:
 
 
 class _TimedBackend(httpcore2.NetworkBackend):
+    """What our clients ask of a backend: endpoints have addresses, and the tries of a call are counted elsewhere."""
+
     def __init__(self, backend: httpcore2.NetworkBackend) -> None:
         self._backend = backend
 
@@ -111,17 +113,6 @@ class _TimedBackend(httpcore2.NetworkBackend):
     ) -> httpcore2.NetworkStream:
         stream = self._backend.connect_tcp(host, port, timeout, local_address, socket_options)
         return _TimedStream(stream)
-
-    def connect_unix_socket(
-        self,
-        path: str,
-        timeout: float | None = None,
-        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
-    ) -> httpcore2.NetworkStream:
-        return _TimedStream(self._backend.connect_unix_socket(path, timeout, socket_options))
-
-    def sleep(self, seconds: float) -> None:
-        self._backend.sleep(seconds)
 
 
 class _TimedStream(httpcore2.NetworkStream):

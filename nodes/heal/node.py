@@ -45,7 +45,8 @@ def heal(state: HealState, config: SelfHealingConfig, rescue: Rescue) -> dict[st
     items = rescue(reply.text, state.get("step", 0)) if is_call_in_another_form(errors) else []
     if any(isinstance(item, ToolCall) for item in items):
         rescued = reply.model_copy(update={"text": canonical_text(items, state["profile"].protocol)})
-        return {"reading": Reading.CALLS, "items": items, "errors": [], "corrections": [], "reply": rescued}
+        forgotten: dict[str, Any] = {"errors": [], "corrections": [], "verdicts": [], "results": []}
+        return {"reading": Reading.CALLS, "items": items, "reply": rescued, **forgotten}
     corrections = state.get("corrections") or []
     attempts = state.get("healing_attempts") or []
     decision = decide_next(errors, corrections, attempts, config)

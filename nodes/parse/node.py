@@ -21,8 +21,8 @@ class ParseState(TypedDict, total=False):
 def parse(state: ParseState, reader: Reader) -> dict[str, Any]:
     """Read the reply; a reply that is not malformed closes the open corrections, so they leave the prompt.
 
-    Where the model thought aloud or went on to invent results, `reply` is what it said beside and before that. Verdicts
-    and results of the step before are forgotten: a step that is cut off before guard has none.
+    Where the model thought aloud or went on to invent results, `reply` is what it said beside and before that. With new
+    calls the verdicts and results of the ones before are forgotten: a step that is cut off before guard has none.
     """
     said = state.get("reply") or ModelReply()
     reply = kept_part(without_thoughts(said), reader.known_tools)
@@ -32,9 +32,9 @@ def parse(state: ParseState, reader: Reader) -> dict[str, Any]:
         "items": read.items,
         "errors": read.errors,
         "answer": read.answer,
-        "verdicts": [],
-        "results": [],
     }
+    if read.reading is Reading.CALLS:
+        update |= {"verdicts": [], "results": []}
     if reply is not said:
         update["reply"] = reply
     if read.reading is not Reading.MALFORMED and state.get("corrections"):

@@ -76,17 +76,17 @@ class MergeDraft:
         if not units:
             return
         last = body.units[-1]
-        if anchor is None and following is None:
-            anchor, following = (None, last) if last.key == MAIN_GUARD else (last, None)
         lines: list[str] = []
-        if anchor is not None:
-            for previous, unit in zip([anchor, *units], units, strict=False):
-                lines += [""] * _gap(body, previous, unit) + self._added(unit, body.indent)
-            self.insert(self.source.tail(anchor), lines)
-        elif following is not None:
-            for unit, coming in zip(units, [*units[1:], following], strict=True):
+        if anchor is None and (following is not None or last.key == MAIN_GUARD):
+            below = following or last
+            for unit, coming in zip(units, [*units[1:], below], strict=True):
                 lines += self._added(unit, body.indent) + [""] * _gap(body, unit, coming)
-            self.insert(self.source.head(following) - 1, lines)
+            self.insert(self.source.head(below) - 1, lines)
+        else:
+            above = anchor or last
+            for previous, unit in zip([above, *units], units, strict=False):
+                lines += [""] * _gap(body, previous, unit) + self._added(unit, body.indent)
+            self.insert(self.source.tail(above), lines)
         self.changed += [body.prefix + unit.key for unit in units]
 
     def insert(self, line: int, lines: Iterable[str]) -> None:

@@ -249,10 +249,9 @@ def _indents(file: _File, hunk: Hunk, found: _Found) -> tuple[str, str]:
     """The indent of the hunk's first line that says something, and the one that it has in the file."""
     if found.key is not str.strip:
         return "", ""
-    for offset, line in enumerate(hunk.old):
-        if line.strip():
-            return _indent(line), _indent(file.lines[found.start + offset])
-    return "", ""
+    # Such a line there is: without any, the hunk would have been found before, by the ends of its lines.
+    offset = next(at for at, line in enumerate(hunk.old) if line.strip())
+    return _indent(hunk.old[offset]), _indent(file.lines[found.start + offset])
 
 
 def _indent(line: str) -> str:

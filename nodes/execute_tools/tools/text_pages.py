@@ -138,14 +138,6 @@ class _Page:
             line += f" [... {length - end} more characters]"
             self._cut += 1
         self._lines.append(line + line_end)
-        self._bytes += _size(line + line_end)
+        self._bytes += len(orjson.dumps(line + line_end))
         self._open, self._open_length = "", 0
         self._line += 1
-
-
-def _size(text: str) -> int:
-    """The bytes of the text as JSON."""
-    try:
-        return len(orjson.dumps(text))
-    except TypeError:  # half a character, which is escaped where it is sent
-        return len(text.encode("utf-8", "surrogatepass")) + 8

@@ -66,6 +66,17 @@ def test_where_ids_are_missing_a_name_after_arguments_begins_a_call(index: int |
     )
 
 
+@pytest.mark.parametrize("index", [0, None])
+@pytest.mark.parametrize("call_id", ["a", "", None])
+def test_another_name_begins_another_call_also_where_the_first_has_no_arguments(
+    index: int | None, call_id: str | None
+) -> None:
+    parts: list[Part] = [(index, call_id, "list_files", ""), (index, call_id, "read_file", "{}")]
+    given = call_id or ""
+    assert assembled(parts).calls == (call(given, "list_files", ""), call(given, "read_file", "{}"))
+    assert assembled(parts[::-1]).calls == (call(given, "read_file", "{}"), call(given, "list_files", ""))
+
+
 @pytest.mark.parametrize(
     "repeats",
     [

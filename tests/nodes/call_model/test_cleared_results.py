@@ -123,6 +123,13 @@ def test_lines_that_are_no_results_are_kept_short() -> None:
     assert after == "z" * LONGEST_ERROR + f" [... {9_000 - LONGEST_ERROR} more characters]"
 
 
+def test_a_line_that_only_looks_like_a_result_of_ours_is_kept_short() -> None:
+    line = f"tool_result({json.dumps({'tool': 't', 'data': 'z' * 900})})"
+    stand_in = without_results(HumanMessage(line, name=RESULT_MESSAGE_NAME))
+    assert stand_in is not None
+    assert stand_in.text == f"{line[:LONGEST_ERROR]} [... {len(line) - LONGEST_ERROR} more characters]"
+
+
 @given(st.sampled_from(list(Protocol)), st.lists(results, min_size=1, max_size=4))
 def test_stand_ins_are_results_one_for_each_and_stay_as_they_are(
     protocol: Protocol, given_back: list[ToolResult]

@@ -386,3 +386,11 @@ def test_three_hundred_steps_on_16k_never_overflow_and_seldom_compact(protocol: 
     assert asked == (
         RULES.most_useless if reply == GARBAGE else [each.kind for each in done].count(CompactionKind.SUMMARISED)
     )
+
+
+def test_where_all_but_the_first_request_is_small_only_that_goes() -> None:
+    history = with_ids([HumanMessage("Explain this. " * 4_000), AIMessage("It is a log."), *talk(4, said="So.")])
+    done = settled(look(history), GARBAGE)
+    assert isinstance(done, Compacted)
+    assert (done.kind, done.window.first, done.window.cleared) == (CompactionKind.SLID, "m1", ())
+    assert list(shown(history, done.window))[-9:] == history[2:]

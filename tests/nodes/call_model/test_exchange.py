@@ -202,8 +202,8 @@ class Ends:
         self.effects: list[Effect] = []
         self.stop_at, self.stopped, self.results = stop_at, stopped, iter(results)
 
-    def play(self) -> dict[str, Any]:
-        script = exchange(state(step=4), settings_of(), [])
+    def play(self, given: CallModelState | None = None, settings: CallSettings | None = None) -> dict[str, Any]:
+        script = exchange(given or state(step=4), settings or settings_of(), [])
         answer: Sent | Stopped | None = None
         while True:
             try:
@@ -365,3 +365,13 @@ def test_an_account_is_what_comes_after_the_thoughts() -> None:
     spending = Spending(usage=APIUsageStats(2, 0, 0, 2))
     _, update = play([reply], settings_of(limits=limits), state(spending=spending))
     assert update["stop"].account == "One line is mended."
+
+
+def test_who_stops_the_account_stops_the_run() -> None:
+    limits = RunLimits(api=APILimits(99, 3, 99_000, 99_000), wrap_up=True)
+    given = state(spending=Spending(usage=APIUsageStats(2, 0, 0, 2)))
+    update = Ends(1, DROPPED, [REPLY]).play(given, settings_of(limits=limits))
+    spending = update.pop("spending")
+    cause = StopCause(reason=StopReason.CANCELLED, message="The run was stopped by Ctrl-C.")
+    assert update == {"reply": None, "stop": cause}
+    assert (spending.usage.total_calls, spending.usage.calls_in_current_turn, spending.seconds) == (3, 3, 1.5)

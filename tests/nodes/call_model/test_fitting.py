@@ -1,11 +1,13 @@
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings, strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
+from nodes.call_model import fitting
 from nodes.call_model.budget import APILimits
 from nodes.call_model.compaction import RULES
 from nodes.call_model.effects import Answer, Booked, Effect, Reserve, Send, Sent, Settle, Stopped, Tell
@@ -292,6 +294,23 @@ def test_a_reply_is_never_left_with_nothing() -> None:
     blocks = Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS)
     fitted = Endpoint().play(talk(with_ids([HumanMessage("x" * 9_000)]), blocks), 1_024)
     assert fitted.most_output == MIN_OUTPUT_TOKENS
+
+
+def test_what_can_be_made_no_smaller_is_sent_where_the_window_just_holds_it() -> None:
+    endpoint, given = Endpoint(), talk(with_ids([HumanMessage("Mend calc.py. " * 800)]))
+    whole = endpoint.play(given, None)
+    output = LIMITS.max_output_tokens_per_call
+    fitted = endpoint.play(given, estimate(whole) + output)
+    assert (endpoint.effects, fitted) == ([], replace(whole, most_output=output))
+
+
+def test_after_the_last_round_the_request_is_sent_as_it_is_by_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = Endpoint().play(talk(READS), 20_000)
+    monkeypatch.setattr(fitting, "MOST_ROUNDS", 1)
+    endpoint = Endpoint()
+    assert endpoint.play(talk(READS), 20_000) == usual
+    assert endpoint.compactions == ["cleared"]
+    assert usual.window.compactions == 1
 
 
 # --- The block form

@@ -108,3 +108,10 @@ def test_connections_through_a_proxy_are_bound_as_well(drips: str) -> None:
         bind_reads(client)
         with timed_by(Clock(Time(), 0.0, None)), pytest.raises(httpx2.TimeoutException):
             client.get("http://llm.test/v1")
+
+
+def test_without_a_clock_the_clients_own_times_hold(drips: str) -> None:
+    with httpx2.Client(verify=False, trust_env=False, timeout=0.05) as client:
+        bind_reads(client)
+        with pytest.raises(httpx2.ReadTimeout):
+            client.get(drips)

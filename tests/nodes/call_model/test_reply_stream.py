@@ -10,9 +10,11 @@ import pytest
 
 from nodes.call_model.client import OpenAIModel
 from nodes.call_model.endpoint import Endpoint
+from nodes.call_model.failures import ConnectTimeoutError, TotalTimeoutError
 from nodes.call_model.model import Call
 from nodes.call_model.prompt import Prompt
-from nodes.call_model.reply_stream import MOST_REST, refusal
+from nodes.call_model.reply_clock import Clock
+from nodes.call_model.reply_stream import CONNECT_TIMEOUT_S, MOST_REST, ReplyStream, refusal
 from nodes.records import FinishReason, JsonMap, ModelReply, ProviderErrorKind, ProviderFailure, RawCall
 
 CALL = Call(prompt=Prompt(messages=({"role": "user", "content": "Hi"},)), max_output_tokens=9, timeout_s=5.0)
@@ -315,3 +317,22 @@ def test_an_endless_refusal_is_looked_at_as_far_as_it_is_of_use() -> None:
 def test_the_endpoints_wish_is_read(header: str | None, wish: float | None) -> None:
     response = httpx2.Response(429, headers={} if header is None else {"Retry-After": header})
     assert refusal(response, b'{"error": {"message": "later"}}', 10.0).retry_after_s == wish
+
+
+@pytest.mark.parametrize(
+    ("total_s", "error"), [(60.0, ConnectTimeoutError(CONNECT_TIMEOUT_S)), (0.0, TotalTimeoutError(0.0))]
+)
+def test_an_endpoint_that_does_not_take_the_connection_is_told_apart(total_s: float, error: Exception) -> None:
+    def unreachable(request: httpx2.Request) -> httpx2.Response:
+        raise httpx2.ConnectTimeout("late", request=request)
+
+    stream = ReplyStream(Clock(lambda: 1.0, total_s, None), print, lambda: 0.0)
+    with httpx2.Client(transport=httpx2.MockTransport(unreachable)) as client, pytest.raises(type(error)) as raised:
+        list(stream.read(client, httpx2.Request("POST", "http://llm.test/v1")))
+    assert str(raised.value) == str(error)
+
+
+def test_a_tracer_that_shows_a_stream_shows_nothing_of_it() -> None:
+    stream = ReplyStream(Clock(lambda: 1.0, 60.0, None), print, lambda: 0.0)
+    stream.assembly.add_text("hunter2-hunter2")
+    assert repr(stream) == "<a reply>"

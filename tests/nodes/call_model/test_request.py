@@ -1,4 +1,5 @@
 import json
+from importlib.metadata import PackageNotFoundError
 
 import openai
 import pytest
@@ -40,6 +41,14 @@ def test_the_headers_are_those_of_the_sdk(environment: dict[str, str], monkeypat
         name: value for name, value in theirs.items() if isinstance(value, str) and not name.startswith("X-Stainless-")
     }
     assert headers(ENDPOINT, environment) == expected
+
+
+def test_an_sdk_whose_version_nobody_knows_is_named_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("nodes.call_model.request.version", unknown)
+    assert headers(ENDPOINT, {})["User-Agent"] == "OpenAI/Python 0"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
 import asyncio
+from collections.abc import Generator
 from typing import Any, TypedDict
 
 import httpx2
@@ -234,3 +235,13 @@ def test_without_events_of_ours_it_is_an_ordinary_chat_model(asynchronous: bool)
         else:
             said = "".join(chunk.text for chunk in chat.stream([HumanMessage("Hi")]))
     assert said == "Hello"
+
+
+def test_an_event_that_langchain_passes_over_ends_no_reply() -> None:
+    def events() -> Generator[list[Any]]:
+        yield [{"type": "content.delta"}, {"choices": [{"index": 0, "delta": {"content": "Hello"}}]}]
+
+    with httpx2.Client(verify=False) as client:
+        chat: Any = chat_model(Endpoint(model="m", base_url="http://llm.test/v1"), client)
+        said = [chunk.text for chunk in chat.stream([HumanMessage("Hi")], events=events)]
+    assert "".join(said) == "Hello"

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from nodes.execute_tools.cache import ToolCache
 from nodes.execute_tools.engine import Engine, EngineConfig, GuardrailError, RetryableToolError, ToolRun
+from nodes.execute_tools.environment.lease import Lease
 from nodes.execute_tools.environment.workspace import Workspace
 from nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput
 from nodes.execute_tools.trace import TraceEvent, TraceSink
@@ -99,9 +100,7 @@ def test_a_good_call_passes_every_phase_in_order(run: Runner, sink: TraceSink, c
     ]
 
 
-def test_a_tool_that_is_not_cacheable_leaves_no_trace_of_a_cache(
-    run: Runner, sink: TraceSink, context: ToolContext
-) -> None:
+def test_where_nothing_is_cached_no_event_tells_of_it(run: Runner, sink: TraceSink, context: ToolContext) -> None:
     run(engine(sink, make(ok)), call(), context)
     assert names(sink.events) == f"{RESOLVED} {GUARDED_RUN}"
 
@@ -115,17 +114,9 @@ def test_a_failure_that_the_tool_gives_back_is_its_result(run: Runner, sink: Tra
 
 def test_an_unknown_tool(run: Runner, sink: TraceSink, context: ToolContext) -> None:
     done = run(engine(sink, make(ok, name="read_file")), call(tool="raed_file"), context)
-    assert (done.error, done.attempts, done.output) == (
-        "unknown_tool",
-        0,
-        ToolOutput.failed(
-            ToolError(
-                code=ToolErrorCode.UNKNOWN_TOOL,
-                message="There is no tool 'raed_file'. Did you mean read_file?",
-                suggestions=("read_file",),
-            )
-        ),
-    )
+    message = "There is no tool 'raed_file'. Did you mean read_file?"
+    error = ToolError(code=ToolErrorCode.UNKNOWN_TOOL, message=message, suggestions=("read_file",))
+    assert (done.error, done.attempts, done.output) == ("unknown_tool", 0, ToolOutput.failed(error))
     assert names(sink.events) == "tool.resolve.start tool.resolve.fail"
 
 
@@ -350,6 +341,15 @@ def test_whatever_a_writing_tool_does_nothing_is_known_afterwards(
     for each in (call(), call(tool="w"), call()):
         run(cached, each, context)
     assert len(counts) == 2
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_after_a_lease_is_closed_nothing_is_tried_again(sink: TraceSink, context: ToolContext, closed: bool) -> None:
+    lease = Lease()
+    if closed:
+        lease.close()
+    done = engine(sink, make(failing(RetryableToolError("x")))).run_sync(call(), replace(context, lease=lease))
+    assert (done.error, done.attempts) == ("tool_error:x", 1 if closed else EngineConfig().max_retries + 1)
 
 
 def test_an_interrupted_write_is_a_write(run: Runner, sink: TraceSink, context: ToolContext) -> None:

@@ -166,3 +166,11 @@ def test_a_secret_that_hides_behind_a_circle_never_leaves() -> None:
 def test_a_record_loses_only_what_cannot_be_shown() -> None:
     record = {"password": "tr0ub4dor" + "-Xk29", "note": SECRET, "n": 1, "path": Path("a"), "far": deep(400)}
     assert {**shown(record, REDACTOR), "far": ""} == {"password": "***", "note": "***", "n": 1, "path": "a", "far": ""}
+
+
+def test_what_is_nested_too_deep_to_be_copied_is_shown_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_deep(_: object) -> object:
+        raise RecursionError
+
+    monkeypatch.setattr("nodes.execute_tools.plain_values.deepcopy", too_deep)
+    assert freed({"a": (1, b"x")}, REDACTOR) == {"a": [1, "x"]}

@@ -220,6 +220,16 @@ def test_known_values_stand_before_shapes() -> None:
     assert Redactor([KEY + "!"]).text(f"a {KEY}! b") == f"a {MARK} b"
 
 
+def test_what_comes_together_again_and_again_costs_the_whole_text() -> None:
+    values = ["plugh-4711", *(f"xyzzy{at}{MARK}{at}xyzzy" for at in range(4))]
+    text = "xyzzy3xyzzy2xyzzy1xyzzy0plugh-47110xyzzy1xyzzy2xyzzy3xyzzy"
+    assert Redactor(values[:4]).text(f"a {text} b") == f"a xyzzy3{MARK}3xyzzy b"
+    redactor = Redactor(values)
+    assert redactor.text(f"a {text} b") == MARK
+    assert redactor.unnamed(f"a {text} b") == MARK
+    assert redactor.final(f"a {text} b".encode()) == MARK.encode()
+
+
 def test_a_redactor_does_not_show_what_it_knows() -> None:
     assert "hunter2" not in repr(REDACTOR)
     assert Redactor(iter(["hunter2"])) == Redactor(("hunter2",))

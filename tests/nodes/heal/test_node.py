@@ -73,6 +73,8 @@ def test_a_call_in_another_form_is_read_as_it_is(protocol: Protocol, text: str) 
         "items": [CALL, BROKEN],
         "errors": [],
         "corrections": [],
+        "verdicts": [],
+        "results": [],
         "reply": ModelReply(text=text, input_tokens=7),
     }
 

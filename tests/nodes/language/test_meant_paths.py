@@ -88,6 +88,7 @@ def test_a_path_that_is_not_there(named: str, shown: tuple[str, ...], meant: str
         "zebra.py",
         "main.py",
         "report.js",
+        "your_file.js",
         "a" * 5000,
     ],
 )

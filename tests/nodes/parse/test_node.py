@@ -40,7 +40,7 @@ CALL = ToolCall(
     call_id="call_4_0", tool="read_file", arguments={"path": "a"}, raw_arguments='{"path":"a"}', line_number=1
 )
 NO_RESULTS: JsonMap = {"verdicts": [], "results": []}
-"""What parse forgets of the step before."""
+"""What new calls make it forget of the step before."""
 EMPTY = ExtractionError(Kind.EMPTY_REPLY, 0, "", "The reply was empty.")
 
 
@@ -51,8 +51,8 @@ EMPTY = ExtractionError(Kind.EMPTY_REPLY, 0, "", "The reply was empty.")
             'tool: read_file({"path":"a"})',
             {"reading": Reading.CALLS, "items": [CALL], "errors": [], "answer": None, **NO_RESULTS},
         ),
-        ("Done.", {"reading": Reading.ANSWER, "items": [], "errors": [], "answer": Answer(text="Done."), **NO_RESULTS}),
-        ("", {"reading": Reading.MALFORMED, "items": [], "errors": [EMPTY], "answer": None, **NO_RESULTS}),
+        ("Done.", {"reading": Reading.ANSWER, "items": [], "errors": [], "answer": Answer(text="Done.")}),
+        ("", {"reading": Reading.MALFORMED, "items": [], "errors": [EMPTY], "answer": None}),
     ],
 )
 @pytest.mark.parametrize("corrections", [[], [Correction(reply="x", prompt="y")]])
@@ -65,7 +65,7 @@ def test_a_reply_that_can_be_used_closes_the_corrections(
 
 
 def test_without_a_reply_there_is_an_empty_one() -> None:
-    expected = {"reading": Reading.MALFORMED, "items": [], "errors": [EMPTY], "answer": None, **NO_RESULTS}
+    expected = {"reading": Reading.MALFORMED, "items": [], "errors": [EMPTY], "answer": None}
     assert parse(ParseState(reply=None), READER) == parse(ParseState(), READER) == expected
 
 
@@ -74,7 +74,7 @@ def test_an_answer_that_is_met_with_the_facts_leaves_the_corrections_open() -> N
     state = ParseState(reply=ModelReply(text="Done."), step=4, corrections=[Correction(reply="x", prompt="y")])
     update = parse(state, idle)
     assert [error.error_type for error in update.pop("errors")] == [Kind.UNFOUNDED_CLAIM]
-    assert update == {"reading": Reading.MALFORMED, "items": [], "answer": None, **NO_RESULTS}
+    assert update == {"reading": Reading.MALFORMED, "items": [], "answer": None}
 
 
 def test_an_answer_beside_calls_that_change_nothing_is_judged_too() -> None:
@@ -124,7 +124,6 @@ def test_a_reply_that_is_all_invented_is_empty() -> None:
         "items": [],
         "errors": [EMPTY],
         "answer": None,
-        **NO_RESULTS,
         "reply": ModelReply(),
     }
 
@@ -194,7 +193,7 @@ def test_beside_native_calls_a_thought_is_left_aside_too() -> None:
 def test_a_reply_that_only_thinks_is_malformed(state: ParseState, error: ExtractionError) -> None:
     update = parse(state, READER)
     update.pop("reply", None)
-    assert update == {"reading": Reading.MALFORMED, "items": [], "errors": [error], "answer": None, **NO_RESULTS}
+    assert update == {"reading": Reading.MALFORMED, "items": [], "errors": [error], "answer": None}
 
 
 # --- What the calls of a reply come to

@@ -236,6 +236,18 @@ def test_names_that_may_not_be_named_are_not_suggested(root: Path) -> None:
     assert PathSandbox(str(root), may_name=lambda name: name != "src/calc.py").suggest("src/clac.py") == ()
 
 
+@pytest.mark.parametrize("path", ["report", "report/secret.txt"])
+def test_a_link_that_leads_outside_is_not_suggested(tmp_path: Path, path: str) -> None:
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    for folder in (outside, root / "reports"):
+        folder.mkdir(parents=True)
+    (outside / "secret.txt").write_bytes(SECRET)
+    (root / "report-1").symlink_to(outside)
+    (root / "report-2").symlink_to(outside / "secret.txt")
+    (root / "report-3").symlink_to("reports")
+    assert PathSandbox(str(root)).suggest(path) == ("reports", "report-3")
+
+
 @pytest.mark.skipif(os.uname().sysname != "Linux", reason="macOS refuses such names")
 def test_names_that_are_no_text_are_neither_suggested_nor_reached(root: Path) -> None:
     (root / os.fsdecode(b"calc\xff.py")).write_bytes(b"")

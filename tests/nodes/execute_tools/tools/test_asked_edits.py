@@ -88,6 +88,7 @@ COUNT, TOTAL = Place(8, 4, 9), Place(16, 8, 13)
         ("from settings import more as o\n", "Rename other to more.", Rename("other", "more", (Place(2, 27, 32),))),
         ("from elsewhere import get\n", "Rename load to get.", None),
         ("x = put()\n", "Rename dump to put.", None),
+        ("x = dump()\n", "Rename load to dump.", None),
         ("x = 1\n", "Rename load to get.", None),
         ("def size(text): ...\ndef count(text): ...\n", "Rename count to size.", None),
         ("def size(text): ...\n", "Rename count to length.", None),

@@ -128,6 +128,15 @@ def test_a_file_that_cannot_be_imported(bench: Bench, error: str, told: list[str
     assert (message(result) if told else result) == (told or ToolResult.success(checks="none", ran=[]))
 
 
+def test_tests_that_cannot_be_run_are_no_failure(bench: Bench) -> None:
+    bench.put({"app.py": APP, "test_app.py": ""})
+    checks = Scripted([entry(("passed", ""))])
+    checks.ends = {"test_app.py": UNAVAILABLE}
+    assert ran(bench, checks, "app.py") == ToolResult.success(
+        checks="unavailable", ran=["examples of app.py"], reason="no sandbox"
+    )
+
+
 @pytest.mark.parametrize("gated", [True, False])
 def test_in_a_gated_run_a_file_without_examples_is_loaded(bench: Bench, gated: bool) -> None:
     bench.put({"app.py": "x = 1\n"})

@@ -357,6 +357,13 @@ def test_both_steps_share_the_time(bench: Bench, monkeypatch: pytest.MonkeyPatch
     assert given == [10.0, 4.0][: len(given)]
 
 
+def test_why_the_files_cannot_be_looked_into_is_told(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.put({"a.py": "add\n"})
+    broken = ToolError(code=ToolErrorCode.IO_ERROR, message="It cannot be started.")
+    monkeypatch.setattr(MODULE, "search_handles", lambda *_, **__: broken)
+    assert bench.error(search_files, pattern="add") == broken
+
+
 def test_opening_files_takes_time_as_well(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.put({"a/.env": "add\n", "b/.env": "add\n", "c": "add\n"})
     now = [1_000]

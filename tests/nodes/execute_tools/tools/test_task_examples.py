@@ -108,6 +108,9 @@ NOTHING = [
     "f('a should return 1",
     "version 1.2.3 of add() should be used",
     "print(add(2, 3))",
+    "assert unknown(2) == 5",
+    "assert add(2, 3) ==",
+    "That is all that we assert .",
     "",
 ]
 

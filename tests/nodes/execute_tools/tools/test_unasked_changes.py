@@ -156,6 +156,14 @@ def test_a_method_that_stands_alone() -> None:
     assert unasked_changes(source, text_of(block), "Fix the class Pool") == set()
 
 
+def test_a_function_and_a_method_of_one_name_are_two() -> None:
+    source = "class Pool:\n    class Slot:\n        size = 1\n\n    def take(self):\n        return 1\n\n\n"
+    source += "def take():\n    return 1\n\n\ndef give():\n    return 1\n"
+    block = "def take():\n    return 2\n\n\ndef give():\n    return 2\n"
+    assert unasked_changes(text_of(source), text_of(block), "Fix the function take") == {"give"}
+    assert unasked_changes(text_of(source), text_of(block), "Fix the function give") == {"take", "Pool.take"}
+
+
 EDITS = st.lists(
     st.sampled_from([DOCUMENTED, FLATTEN, CHECK, REGROUPED, TAKE, GIVE, NAME, QUEUE]), min_size=1, unique=True
 )

@@ -28,6 +28,7 @@ def names(code: str, task: str = "Write luhn.py with is_valid", path: str = "luh
         "def f(x):\n    # Your code here\n    return {}\n",
         "def f(x):\n    # placeholder\n    return\n",
         "@cache\ndef f(x):\n    pass\n",
+        "@(lambda f: f)\ndef f(x):\n    pass\n",
         "class A:\n    def f(self):\n        pass\n",
         "class A:\n    class B:\n        def f(self): ...\n",
         "class A(Base):\n    def __init__(self):\n        # Your code here\n        pass\n",

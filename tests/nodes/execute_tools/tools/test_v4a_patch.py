@@ -83,6 +83,7 @@ def test_what_must_stand_in_the_file() -> None:
 BODIES: list[tuple[str, tuple[FilePatch, ...]]] = [
     # no first "@@"; Source: codex
     ("*** Update File: a.py\n-x\n", (updated(hunk("-x")),)),
+    ("*** Update File: a.py\n\n@@\n-x\n", (updated(hunk("-x", line=4)),)),
     # an empty line is an empty context line, but not before a marker or the end
     ("*** Update File: a.py\n@@\n-x\n\n+y\n\n", (updated(hunk("-x", " ", "+y")),)),
     (
