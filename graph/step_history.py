@@ -7,6 +7,7 @@ are read by a machine that has the same nodes, and none of the channels that gro
 from collections.abc import Iterator
 from typing import Any
 
+from langchain_core.runnables import RunnablePassthrough
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph import StateGraph
 from langgraph.types import StateSnapshot
@@ -31,10 +32,6 @@ def step_history(saver: BaseCheckpointSaver[Any], run_id: str) -> Iterator[State
     """
     builder = StateGraph(_Steps)
     for node in routes.NODES:
-        builder.add_node(node, _nothing)
+        builder.add_node(node, RunnablePassthrough())  # it is never run
     builder.add_edge(routes.TRANSITIONS[0].source, routes.TRANSITIONS[0].target)
     return builder.compile(checkpointer=saver).get_state_history(thread_config(run_id))
-
-
-def _nothing(state: _Steps) -> dict[str, Any]:  # noqa: ARG001 - LangGraph's name
-    return {}

@@ -12,6 +12,7 @@ import pytest
 
 from tests import network, workspace_watch
 from tests.machine import tally
+from tests.memory_folder import memory_folder
 
 FOREIGN_SETTINGS = ("OPENAI_", "LANGCHAIN_", "LANGSMITH_", "LANGGRAPH_", "HF_", "MENDGRAPH_", "OTEL_")
 TERMINAL_SETTINGS = ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "PYTHONPATH", "CLICOLOR_FORCE")
@@ -32,14 +33,13 @@ hypothesis.settings.load_profile("explore" if os.environ.get("MENDGRAPH_EXPLORE"
 
 
 @pytest.fixture(scope="session", autouse=True)
-def own_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A home of the tests' own, and none of the variables that would steer a run.
+def own_environment() -> Iterator[None]:
+    """A home of the tests' own, in memory where there is such a disk, and none of the variables that would steer a run.
 
     A recording keeps what says where the local model's weights are: the real home and cache, `MENDGRAPH_MODEL_DIR`.
     """
-    home = tmp_path_factory.mktemp("home")
     folders = STORES if network.is_recording() else HOMES | STORES
-    with pytest.MonkeyPatch.context() as patch:
+    with memory_folder() as home, pytest.MonkeyPatch.context() as patch:
         for name in foreign(os.environ):
             patch.delenv(name)
         for name, folder in folders.items():

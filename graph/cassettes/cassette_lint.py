@@ -8,7 +8,6 @@ from typing import Final
 
 from graph.cassettes.cassette_file import (
     MOST_BYTES,
-    CassetteFile,
     Exchange,
     decode,
     machine_traces_in,
@@ -75,20 +74,26 @@ def _is_cassette(path: str) -> bool:
 def _findings(library: Workspace, path: str, specs: Sequence[ToolSpec]) -> Iterator[LintFinding]:
     content = library.read_file(path, MOST_BYTES)
     text = content if isinstance(content, ToolError) else decode(content.data, "the file")
-    cassette = text if isinstance(text, ToolError) else parse(text, "the file")
-    if isinstance(text, str):
-        yield from _must_not_hold(path, text)
-    if isinstance(text, str) and isinstance(cassette, CassetteFile):
-        lines = _exchange_lines(text)
-        first = lines[0] if lines else 1
-        for number, earlier in _repeated(cassette.exchanges):
-            what = f"exchange {number + 1} is exchange {earlier + 1} once more"
-            yield LintFinding(path, lines[number] if number < len(lines) else first, what, "delete one of them")
-        for difference in islice(drift(cassette, specs), _SHOWN):
-            yield LintFinding(path, first, f"this version sends something else: {difference}", RECORD_AGAIN)
-    elif isinstance(cassette, ToolError):
-        what, _, remedy = cassette.message.partition(": ")
-        yield LintFinding(path, 1, what.removeprefix("the file "), remedy or RECORD_AGAIN)
+    if isinstance(text, ToolError):
+        yield _unusable(path, text)
+        return
+    yield from _must_not_hold(path, text)
+    cassette = parse(text, "the file")
+    if isinstance(cassette, ToolError):
+        yield _unusable(path, cassette)
+        return
+    lines = _exchange_lines(text)
+    first = lines[0] if lines else 1
+    for number, earlier in _repeated(cassette.exchanges):
+        what = f"exchange {number + 1} is exchange {earlier + 1} once more"
+        yield LintFinding(path, lines[number] if number < len(lines) else first, what, "delete one of them")
+    for difference in islice(drift(cassette, specs), _SHOWN):
+        yield LintFinding(path, first, f"this version sends something else: {difference}", RECORD_AGAIN)
+
+
+def _unusable(path: str, why: ToolError) -> LintFinding:
+    what, _, remedy = why.message.partition(": ")
+    return LintFinding(path, 1, what.removeprefix("the file "), remedy or RECORD_AGAIN)
 
 
 def _must_not_hold(path: str, text: str) -> Iterator[LintFinding]:

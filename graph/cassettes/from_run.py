@@ -6,7 +6,7 @@ replies are recited, and once more on the cassette that came of it. Only what we
 
 import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -141,36 +141,25 @@ def _kept(store: Store, run: str, workspace: str) -> _Kept | ToolError:
 
 
 def _made(kept: _Kept) -> _Made | ToolError:
-    """The cassette with the fewest files that play; the first problem is told, for the others follow from it."""
-    context = _context(kept.course)
-    redactor, problem = Redactor(tuple(known_values(os.environ))), None
-    for files in _candidates(kept):
-        if isinstance(files, ToolError):
-            return _with_remedy(problem, files)
-        made = secret_in(files, redactor) or _played(kept, context, files)
-        if isinstance(made, _Made):
-            return made
-        problem = made
-    return problem or ToolError(code=ToolErrorCode.CONFLICT, message="The run does not repeat.")
-
-
-def _candidates(kept: _Kept) -> Iterator[Files | ToolError]:
+    """The cassette with the fewest files that play; where none does, the problem is the one with all files."""
     few = kept.start.touched(kept.course)
-    yield few
+    if isinstance(few, ToolError):
+        return few
+    made = _played(kept, few)
+    if isinstance(made, _Made):
+        return made
     every = kept.start.every()
-    if every != few:
-        yield every
+    if isinstance(every, ToolError):
+        return made.model_copy(update={"message": f"{made.message} {every.message}"})
+    return made if every == few else _played(kept, every)
 
 
-def _with_remedy(problem: ToolError | None, refused: ToolError) -> ToolError:
-    if problem is None:
-        return refused
-    return problem.model_copy(update={"message": f"{problem.message} {refused.message}"})
-
-
-def _played(kept: _Kept, context: AgentContext, files: Files) -> _Made | ToolError:
+def _played(kept: _Kept, files: Files) -> _Made | ToolError:
     """Record in one folder, and play that in another one."""
-    course = kept.course
+    refused = secret_in(files, Redactor(tuple(known_values(os.environ))))
+    if refused is not None:
+        return refused
+    course, context = kept.course, _context(kept.course)
     with playground(files) as folder:
         if isinstance(folder, ToolError):
             return folder

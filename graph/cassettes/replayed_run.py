@@ -1,6 +1,7 @@
 """A run is played once more in a folder of its own: first while its replies are recited, then on what that recorded."""
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from itertools import islice
@@ -35,7 +36,7 @@ Files = Mapping[str, bytes]
 """What the files of a folder hold, by their paths with "/" between the parts."""
 
 
-class Endpointless:
+class Endpointless(ABC):
     """The client of an endpoint as it is, sync only, whose requests are answered here: nothing is sent anywhere."""
 
     def __init__(self, model: str) -> None:
@@ -62,9 +63,9 @@ class Endpointless:
     def next_turn(self) -> None:
         """The turn that begins is another one."""
 
+    @abstractmethod
     def answer(self, call: Call, body: bytes) -> Said:
         """What is answered to the request with this body."""
-        raise NotImplementedError
 
     def _sent(self, request: Request) -> Response:
         assert self._call is not None  # noqa: S101 - no request without a call

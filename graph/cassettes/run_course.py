@@ -3,9 +3,11 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from langchain_core.messages import AnyMessage
+from langchain_core.runnables import RunnablePassthrough
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph import StateGraph
 from langgraph.types import StateSnapshot
@@ -96,7 +98,7 @@ def read_course(saver: BaseCheckpointSaver[Any], run_id: str) -> RunCourse | Too
     final = build_graph(saver).get_state(thread_config(run_id)).values
     messages = tuple(final.get("messages") or ())
     requests = tuple(message.text for message in messages if is_request(message))
-    turns = tuple(_turns(history))
+    turns = _turns(history)
     begun = next(snapshot.values for snapshot in history if snapshot.next == ("call_model",))
     outcomes = tuple(snapshot.values["outcome"] for snapshot in history if not snapshot.next)
     if not len(requests) == len(turns) == len(outcomes):
@@ -122,13 +124,9 @@ def read_course(saver: BaseCheckpointSaver[Any], run_id: str) -> RunCourse | Too
 def _snapshots(saver: BaseCheckpointSaver[Any], run_id: str) -> Iterator[StateSnapshot]:
     builder = StateGraph(_Told)
     for node in routes.NODES:
-        builder.add_node(node, _nothing)
+        builder.add_node(node, RunnablePassthrough())  # it is never run
     builder.add_edge(routes.TRANSITIONS[0].source, routes.TRANSITIONS[0].target)
     return builder.compile(checkpointer=saver).get_state_history(thread_config(run_id))
-
-
-def _nothing(state: _Told) -> dict[str, Any]:  # noqa: ARG001 - LangGraph's name
-    return {}
 
 
 def _nodes(snapshot: StateSnapshot) -> Iterator[str]:
@@ -140,6 +138,8 @@ def _problem(history: Sequence[StateSnapshot]) -> str:
     if not history or history[-1].next:
         return "The run has not ended: `mendgraph resume` goes on with it."
     if not any(snapshot.next == ("call_model",) for snapshot in history):
+        if any(snapshot.next == ("begin_turn",) for snapshot in history):
+            return f"The run ended before a model was called: {history[-1].values['outcome'].message}"
         return "Of the run no step is kept but its end: only runs with durability sync or async can be played again."
     for snapshot in history:
         step = snapshot.values.get("step", 0)
@@ -153,20 +153,15 @@ def _problem(history: Sequence[StateSnapshot]) -> str:
     return ""
 
 
-def _turns(history: Sequence[StateSnapshot]) -> Iterator[TurnSaid]:
+def _turns(history: Sequence[StateSnapshot]) -> tuple[TurnSaid, ...]:
     """What was said, turn by turn; a checkpoint after `call_model` holds what came of the call."""
-    turn: TurnSaid | None = None
-    before: StateSnapshot | None = None
-    for snapshot in history:
+    turns: list[TurnSaid] = []
+    for before, snapshot in pairwise(history):
         if snapshot.next == ("begin_turn",):
-            if turn is not None:
-                yield turn
-            turn = TurnSaid()
-        elif turn is not None and before is not None and before.next == ("call_model",):
-            _take(turn, before.values, snapshot.values)
-        before = snapshot
-    if turn is not None:
-        yield turn
+            turns.append(TurnSaid())
+        elif before.next == ("call_model",) and turns:
+            _take(turns[-1], before.values, snapshot.values)
+    return tuple(turns)
 
 
 def _take(turn: TurnSaid, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
@@ -174,9 +169,8 @@ def _take(turn: TurnSaid, before: Mapping[str, Any], after: Mapping[str, Any]) -
     if shown.summarised_at != was.summarised_at:
         turn.summaries.append(_as_asked_for(shown.summary) if shown.summary != was.summary else "")
     reply, stop = after.get("reply"), after.get("stop")
-    if reply is not None:
-        turn.replies += [] if reply.preloaded else [reply]
-    elif stop is not None:
+    turn.replies += [] if reply is None or reply.preloaded else [reply]
+    if stop is not None:
         turn.account = stop.account
         turn.failure = stop if stop.reason in FAILED_CALL else None
 

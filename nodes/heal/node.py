@@ -14,15 +14,7 @@ from nodes.heal.healing import (
     is_schema_failure,
     is_unfounded,
 )
-from nodes.records import (
-    CallError,
-    Correction,
-    ExtractionError,
-    ModelReply,
-    Profile,
-    Reading,
-    ToolCall,
-)
+from nodes.records import CallError, Correction, ExtractionError, ModelReply, Profile, Reading, ToolCall
 
 Rescue = Callable[[str, int], list[ToolCall | CallError]]
 """Reads a reply in another dialect as it is: its calls, or nothing."""

@@ -20,8 +20,9 @@ from tests.crash.play import AFTER, BEFORE, COMMANDED
 from tests.crash.shim import How
 from tests.crash.sweep import Point, sweep
 from tests.crash.turning_points import EVERY_CALL, visited
+from tests.memory_folder import memory_folder
 
-SECOND_KILLS: Final = 500 if EVERY_CALL else 100
+SECOND_KILLS: Final = 500 if EVERY_CALL else 60
 NAMING: Final = re.compile(r"(?:rename|link|unlink)\w* (?P<name>\S+)$")
 """The calls by which a name comes to mean another file, or none."""
 EFFECTS: Final = Counter({"a.txt": 1, "b.txt": 1, "c.txt": 1, "d.txt": 1, "file.txt": 1})
@@ -40,17 +41,25 @@ def servers(shim_library: Path) -> Iterator[list[ForkServer]]:
 @pytest.fixture(scope="module")
 def trace(servers: list[ForkServer], tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
     """The calls of a run that nobody disturbs."""
-    place = Place(tmp_path_factory.mktemp("whole"))
-    played = servers[0].run("begin", place.argument)
-    place.check_end(played.value, [played])
+    with memory_folder() as memory:
+        place = Place(tmp_path_factory.mktemp("whole"), memory)
+        played = servers[0].run("begin", place.argument)
+        place.check_end(played.value, [played])
     return played.trace
 
 
-class Place:
-    """A workspace and the data folder of its runs."""
+@pytest.fixture
+def memory() -> Iterator[Path]:
+    with memory_folder() as folder:
+        yield folder
 
-    def __init__(self, folder: Path) -> None:
-        self.root, self.data = folder / "root", folder / "data"
+
+class Place:
+    """A workspace, and in memory the data folder of its runs: nothing of either is lost with a process."""
+
+    def __init__(self, folder: Path, memory: Path) -> None:
+        self.root, self.data = folder / "root", memory / folder.name / "data"
+        self.data.parent.mkdir()
         for name, text in BEFORE.items():
             path = self.root / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -60,6 +69,7 @@ class Place:
 
     def remove(self) -> None:
         shutil.rmtree(self.root.parent)
+        shutil.rmtree(self.data.parent)
 
     def files(self) -> dict[str, str]:
         return {
@@ -115,7 +125,7 @@ def effects(played: Sequence[Played]) -> Counter[str]:
 
 
 def test_a_run_that_is_killed_anywhere_goes_on_as_if_nothing_had_been(
-    servers: list[ForkServer], trace: tuple[str, ...], tmp_path: Path
+    servers: list[ForkServer], trace: tuple[str, ...], tmp_path: Path, memory: Path
 ) -> None:
     """Before each call that changes what is left; in a whole sweep also after each that is not the database's.
 
@@ -123,7 +133,7 @@ def test_a_run_that_is_killed_anywhere_goes_on_as_if_nothing_had_been(
     """
 
     def play(server: ForkServer, point: Point) -> None:
-        place = Place(tmp_path / str(point))
+        place = Place(tmp_path / str(point), memory)
         first = server.run("begin", place.argument, point.at, point.how)
         place.check_old_or_new()
         second = server.run("resume", place.argument)
@@ -149,12 +159,14 @@ class Pair(NamedTuple):
         return f"kill_after:{self.first}+{self.second}"
 
 
-def test_a_resumed_run_may_be_killed_as_well(servers: list[ForkServer], trace: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_resumed_run_may_be_killed_as_well(
+    servers: list[ForkServer], trace: tuple[str, ...], tmp_path: Path, memory: Path
+) -> None:
     choice, calls = random.Random(4), len(trace)
     pairs = {Pair(choice.randint(1, calls), choice.randint(1, calls)) for _ in range(2 * SECOND_KILLS)}
 
     def play(server: ForkServer, pair: Pair) -> None:
-        place = Place(tmp_path / str(pair))
+        place = Place(tmp_path / str(pair), memory)
         first = server.run("begin", place.argument, pair.first, "kill_after")
         second = server.run("resume", place.argument, pair.second, "kill_after")
         place.check_old_or_new()
@@ -168,12 +180,12 @@ def test_a_resumed_run_may_be_killed_as_well(servers: list[ForkServer], trace: t
 
 @pytest.mark.parametrize("how", ["EIO", "ENOSPC"])
 def test_a_disk_that_fails_at_any_call_is_a_clear_error_and_harms_no_file(
-    servers: list[ForkServer], trace: tuple[str, ...], tmp_path: Path, how: How
+    servers: list[ForkServer], trace: tuple[str, ...], tmp_path: Path, memory: Path, how: How
 ) -> None:
     """In a short sweep the two errors take turns; in a whole one each of them comes at every call."""
 
     def play(server: ForkServer, point: Point) -> None:
-        place = Place(tmp_path / str(point))
+        place = Place(tmp_path / str(point), memory)
         first = server.run("begin", place.argument, point.at, how)
         assert not first.killed
         assert first.value["kind"] in {"FINISHED", "SYSTEM_ERROR"}, first.value

@@ -10,7 +10,8 @@ from tests.crash.fork_server import ForkServer
 from tests.crash.shim import How
 from tests.crash.sweep import Point, points, sweep
 from tests.crash.undo_play import change, prepare
-from tests.nodes.execute_tools.environment.journaled_runs import memory_folder, tree
+from tests.memory_folder import memory_folder
+from tests.nodes.execute_tools.environment.journaled_runs import tree
 
 
 class Scene:

@@ -1,8 +1,9 @@
 """Which calls of a play a short sweep visits: those between which a killed process leaves something else behind.
 
 Of 546 calls of the run that is killed, 362 are the pages that its database writes. A transaction is there when its last
-page is, so of the pages that are written one after the other the first and the last stand for all. A sync changes
-nothing that a killed process leaves, as the page cache outlives it; it can fail, though. `make sweep` visits all calls.
+page is, so of the pages that are written one after the other the last stands for all that a kill may leave out, and the
+first for all that may fail. A sync changes nothing that a killed process leaves, as the page cache outlives it; it can
+fail, though. `make sweep` visits all calls.
 """
 
 import os
@@ -29,7 +30,7 @@ def turning_points(trace: Sequence[str], *, failing: bool = False) -> list[int]:
         if "sync" in call.partition(" ")[0] and not failing:
             continue
         if call.startswith("pwrite") and "sqlite" in call:
-            chosen += numbers[:1] if failing else dict.fromkeys([numbers[0], numbers[-1]])
+            chosen.append(numbers[0] if failing else numbers[-1])
         else:
             chosen += numbers
     return chosen

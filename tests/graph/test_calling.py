@@ -169,6 +169,15 @@ def test_only_a_large_model_has_a_call_held_back_for_its_account() -> None:
     assert held == [True, False, False]
 
 
+def test_what_was_prepared_is_kept_for_the_turn_until_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graph.calling.MOST_TURNS", 2)
+    turns = [CallModelSlice(context=CONTEXT, profile=Profile(), run_id=name) for name in "abc"]
+    with calling(ScriptedModel([])) as bound:
+        made = [bound.prepare(turn) for turn in turns]
+        assert [bound.prepared(turn) for turn in turns] == [None, None, made[2]]
+        assert bound.prepared(CallModelSlice({**turns[2], "profile": Profile()})) is None
+
+
 # --- What earlier turns have lost
 
 

@@ -111,14 +111,8 @@ def test_a_tool_that_the_role_does_not_include_is_not_told_of_and_denied(root: P
     assert (result.outcome.kind, result.changes) == (OutcomeKind.FINISHED, ())
     assert told(model) == {"read_file", "final_answer"}
     denied, read = results_of(model, 1)
-    assert denied == {
-        "ok": False,
-        "error": {
-            "code": "permission_denied",
-            "message": "The role of this run does not include write_file. Use another tool, or answer without it.",
-            "suggestions": [],
-        },
-    }
+    message = "The role of this run does not include write_file. Use another tool, or answer without it."
+    assert denied == {"ok": False, "error": {"code": "permission_denied", "message": message, "suggestions": []}}
     assert read["data"]["content"] == "a = 1\n"
 
 
@@ -132,11 +126,7 @@ def test_a_tool_that_the_role_does_not_include_is_not_told_of_and_denied(root: P
             {"mine": ["raed_file"]},
             "The role 'mine' names an unknown tool, 'raed_file'. Did you mean read_file or ",
         ),
-        (
-            "reader",
-            {"reader": ["read_file"]},
-            "The role 'reader' is built in and cannot be redefined: give yours another name.",
-        ),
+        ("reader", {"reader": ["read_file"]}, "'reader' is built in and cannot be redefined: give yours another name."),
     ],
 )
 def test_a_role_that_cannot_be_used_ends_the_run_before_it_costs(
@@ -179,6 +169,18 @@ def test_commands_are_for_the_named_programs_alone(root: Path, monkeypatch: pyte
     commands = gateway().commands(AgentContext(workspace=str(root), allowed_programs=("make",)))
     assert isinstance(commands, Commands)
     assert commands.rules.programs == ("make",)
+
+
+def test_what_may_be_started_is_kept_until_there_is_too_much(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PROBLEM, lambda: None)
+    monkeypatch.setattr("graph.gateway._MOST_COMMANDS", 1)
+    known = gateway()
+    make, git = (AgentContext(workspace=str(root), allowed_programs=(it,), checks=(it,)) for it in ("make", "git"))
+    for opened in (known.commands, known.checks):
+        first = opened(make)
+        assert opened(make) is first
+        assert type(opened(git)) is type(first)
+        assert opened(make) is not first
 
 
 def test_a_run_without_a_sandbox_says_so_and_goes_on(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,6 +272,7 @@ def test_each_call_is_a_line_of_the_log_denied_ones_too(root: Path, tmp_path: Pa
     common["changed"] = []
     read = {**common, "tool": "read_file", "attempts": 1}
     denied = {**common, "verdict": "deny", "ok": False, "error_type": "permission_denied"}
+    malformed = {**denied, "rule": "malformed", "path": ""}
     secret = {**denied, "tool": "read_file", "rule": "env_file", "path": ".env"}
     secret["arguments_sha256"] = fingerprint("read_file", '{"limit":500,"path":".env","start_line":1}')
     assert [{**line, "arguments_sha256": ""} for line in found] == [
@@ -278,14 +281,7 @@ def test_each_call_is_a_line_of_the_log_denied_ones_too(root: Path, tmp_path: Pa
             {**read, "step": 1, "path": "a.py"},
             {**secret, "step": 1},
             {**common, "step": 2, "tool": "edit_file", "path": "a.py", "attempts": 1, "changed": ["a.py"]},
-            {
-                **denied,
-                "step": 2,
-                "tool": "no_such_tool",
-                "rule": "malformed",
-                "error_type": "unknown_tool",
-                "path": "",
-            },
+            {**malformed, "step": 2, "tool": "no_such_tool", "error_type": "unknown_tool"},
             {**denied, "step": 3, "tool": "write_file", "rule": "workspace_boundary", "path": ""},
             {**secret, "step": 3},
             {**read, "step": 4, "path": "none.py", "ok": False, "error_type": "not_found"},
@@ -293,6 +289,11 @@ def test_each_call_is_a_line_of_the_log_denied_ones_too(root: Path, tmp_path: Pa
     ]
     assert found[1]["arguments_sha256"] == secret["arguments_sha256"] == found[5]["arguments_sha256"]
     assert found[3]["arguments_sha256"] == sha256(b"{}").hexdigest()
+
+
+def test_what_a_step_came_to_is_not_known_without_a_journal(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("in the way", encoding="utf-8")
+    assert gateway().calls_made(AgentContext(workspace=str(root)), "t", 1, []) == {}
 
 
 def test_a_run_without_audit_writes_no_log(root: Path, tmp_path: Path) -> None:
@@ -308,10 +309,10 @@ def test_the_log_is_nobody_elses(root: Path, tmp_path: Path) -> None:
 
 def test_an_alert_is_a_line_of_the_log(root: Path, tmp_path: Path) -> None:
     known, context = gateway(), AgentContext(workspace=str(root))
-    known.log(context, "t").alert({"kind": "cost", "message": "Dear.", "value": 9.0, "threshold": 3.0})
+    alert = {"kind": "cost", "message": "Dear.", "value": 9.0, "threshold": 3.0}
+    known.log(context, "t").alert(alert)
     [line] = lines(tmp_path / "data")
     assert line.pop("time").endswith("+00:00")
-    alert = {"kind": "cost", "message": "Dear.", "value": 9.0, "threshold": 3.0}
     assert line == {"event": "alert", "run_id": "t", **alert}
     known.log(context.model_copy(update={"audit": False}), "t").alert(alert)
     assert len(lines(tmp_path / "data")) == 1
@@ -323,8 +324,7 @@ def test_no_secret_and_no_argument_is_in_the_log(root: Path, tmp_path: Path) -> 
     call = ToolCall(call_id="c", tool="write_file", arguments={"content": secret}, raw_arguments="{}")
     change = FileChange(path=f"{secret}.py", kind=ChangeKind.CREATED, sha256_before="", sha256_after="1", diff=secret)
     result = CallResult(call_id="c", tool="write_file", result=ToolResult(ok=True), changes=(change,))
-    verdict = Verdict(kind=VerdictKind.ALLOW, path=f"{secret}.py")
-    known.log(context, "t").call(1, call, verdict, result)
+    known.log(context, "t").call(1, call, Verdict(kind=VerdictKind.ALLOW, path=f"{secret}.py"), result)
     [line] = lines(tmp_path / "data")
     assert (line["path"], line["changed"], secret in json.dumps(line)) == ("***.py", ["***.py"], False)
 

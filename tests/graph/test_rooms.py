@@ -1,6 +1,7 @@
 """How the nodes are bound to the turn's context, to the tools and to the model: seen from the calls that are made."""
 
 from collections import deque
+from hashlib import sha256
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,11 @@ from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
 from graph.build import build_graph
+from graph.cassettes.replayed_run import anything_goes
 from graph.context import AgentContext
+from graph.rooms import _size_of
 from graph.state import serializer
+from nodes.execute_tools.node import execute_tools
 from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from nodes.execute_tools.tools import default_tools
 from nodes.execute_tools.tools.arguments import ToolArguments
@@ -33,6 +37,7 @@ from tests.runs.playing import write_files
 from tests.runs.scenario import Use, message_of, use
 
 FILES = {"a.py": "a = 1\n"}
+THREAD: Any = {"configurable": {"thread_id": "t"}}
 READ = use(("read_file", {"path": "a.py"}))
 DONE = Say("Done.")
 TEXT = Protocol.TEXT
@@ -47,10 +52,9 @@ def ended(folder: Path, *replies: Use | Say, protocol: Protocol = Protocol.NATIV
     write_files(folder, FILES)
     model = ScriptedModel([message_of(reply, protocol) for reply in replies])
     machine = build_graph(InMemorySaver(serde=serializer()), model=model)
-    config: Any = {"configurable": {"thread_id": "t"}}
     settings = AgentContext(**{"workspace": str(folder), "protocol": protocol.value, **context})
-    machine.invoke({"messages": [HumanMessage("Look at a.py.")]}, config, context=settings)
-    return {**machine.get_state(config).values, "model": model}
+    machine.invoke({"messages": [HumanMessage("Look at a.py.")]}, THREAD, context=settings)
+    return {**machine.get_state(THREAD).values, "model": model}
 
 
 # --- begin_turn
@@ -110,33 +114,59 @@ def test_the_endpoint_decides_on_the_way_of_talking(
 ) -> None:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    config: Any = {"configurable": {"thread_id": "t"}}
     machine = build_graph(InMemorySaver(serde=serializer()))
     settings = AgentContext(**{"workspace": str(tmp_path), **context})
-    machine.invoke({"messages": [HumanMessage("Hi.")]}, config, context=settings, interrupt_after=["begin_turn"])
-    assert machine.get_state(config).values["profile"] == profile
+    machine.invoke({"messages": [HumanMessage("Hi.")]}, THREAD, context=settings, interrupt_after=["begin_turn"])
+    assert machine.get_state(THREAD).values["profile"] == profile
 
 
 def test_a_model_of_ones_own_is_not_the_embedded_one(tmp_path: Path) -> None:
     write_files(tmp_path, FILES)
     machine = build_graph(InMemorySaver(serde=serializer()), model=ScriptedModel([DONE]))
-    config: Any = {"configurable": {"thread_id": "t"}}
-    machine.invoke({"messages": [HumanMessage("Hi.")]}, config, context=AgentContext(workspace=str(tmp_path)))
-    assert machine.get_state(config).values["profile"] == Profile(protocol=Protocol.NATIVE)
+    machine.invoke({"messages": [HumanMessage("Hi.")]}, THREAD, context=AgentContext(workspace=str(tmp_path)))
+    assert machine.get_state(THREAD).values["profile"] == Profile(protocol=Protocol.NATIVE)
 
 
 def test_a_turn_that_cannot_begin_reports_nothing_of_the_turn_before(tmp_path: Path) -> None:
     write_files(tmp_path, FILES)
-    saver = InMemorySaver(serde=serializer())
-    config: Any = {"configurable": {"thread_id": "t"}}
     edit = use(("edit_file", {"path": "a.py", "old_str": "1", "new_str": "2"}), ("read_file", {"path": "b.py"}))
-    machine = build_graph(saver, model=ScriptedModel([message_of(edit, Protocol.NATIVE), DONE]))
-    machine.invoke({"messages": [HumanMessage("Mend.")]}, config, context=AgentContext(workspace=str(tmp_path)))
+    machine = build_graph(
+        InMemorySaver(serde=serializer()), model=ScriptedModel([message_of(edit, Protocol.NATIVE), DONE])
+    )
+    machine.invoke({"messages": [HumanMessage("Mend.")]}, THREAD, context=AgentContext(workspace=str(tmp_path)))
     nowhere = AgentContext(workspace=str(tmp_path / "nowhere"))
-    ended = machine.invoke({"messages": [HumanMessage("And now?")]}, config, context=nowhere)
+    ended = machine.invoke({"messages": [HumanMessage("And now?")]}, THREAD, context=nowhere)
     assert (ended["outcome"].reason, ended["outcome"].changed_files) == (StopReason.INVALID_REQUEST, ())
     assert "Last failure" not in ended["messages"][-1].text
     assert ended["outcome"].usage["total_calls"] == 2
+
+
+def test_what_a_cut_off_step_has_read_and_written_is_known_to_the_next_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut_off(*given: Any) -> None:
+        execute_tools(*given)
+        raise KeyboardInterrupt
+
+    write_files(tmp_path, FILES)
+    calls = use(("read_file", {"path": "a.py"}), ("write_file", {"path": "b.py", "content": "b = 1\n"}))
+    machine = build_graph(InMemorySaver(serde=serializer()), model=ScriptedModel([message_of(calls, TEXT), DONE, DONE]))
+    ask: Any = ({"messages": [HumanMessage("Go on.")]}, THREAD)
+    context = AgentContext(workspace=str(tmp_path), protocol="text", evidence=False)
+    with monkeypatch.context() as patch:
+        patch.setattr("graph.gateway.execute_tools", cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            machine.invoke(*ask, context=context)
+    machine.invoke(*ask, context=context)
+    expected = {path: sha256((tmp_path / path).read_bytes()).hexdigest() for path in ("a.py", "b.py")}
+    assert machine.get_state(THREAD).values["files_read"] == expected
+
+
+def test_only_a_file_has_a_size(tmp_path: Path) -> None:
+    write_files(tmp_path, {**FILES, "b.py/c.py": ""})
+    workspace = anything_goes(str(tmp_path))
+    assert [_size_of(workspace, path) for path in ("a.py", "b.py", "none.py")] == [6, 0, 0]
+    assert _size_of(None, "a.py") == 0
 
 
 def test_nothing_is_read_ahead_by_a_tool_that_there_is_not(tmp_path: Path) -> None:
@@ -206,9 +236,8 @@ def test_the_arguments_of_a_rescued_call_are_checked_like_any_others(tmp_path: P
     printed = Say('{"name": "read_file", "arguments": {"path": "a.py", "limit": 0}}')
     fixed = Say('{"name": "read_file", "arguments": {"filename": "a.py"}}')
     values = ended(tmp_path, printed, fixed, DONE)
-    assert [error.error_type.name for attempt in values["healing_attempts"] for error in attempt.errors] == [
-        "MISSING_TOOL_PREFIX"
-    ]
+    found = [error.error_type.name for attempt in values["healing_attempts"] for error in attempt.errors]
+    assert found == ["MISSING_TOOL_PREFIX"]
     assert [code for code in values["model"].calls[2].prompt.messages if code["role"] == "tool"] != []
     assert values["outcome"].answer == "Done."
 
@@ -218,11 +247,8 @@ def heard(folder: Path, *replies: Use | Say, **context: Any) -> tuple[list[tuple
     write_files(folder, FILES)
     machine = build_graph(model=ScriptedModel([message_of(reply, TEXT) for reply in replies]))
     settings = AgentContext(**{"workspace": str(folder), "protocol": "text", **context})
-    parts: list[Any] = list(
-        machine.stream(
-            {"messages": [HumanMessage("Look at a.py.")]}, context=settings, stream_mode=["custom", "values"]
-        )
-    )
+    request: Any = {"messages": [HumanMessage("Look at a.py.")]}
+    parts: list[Any] = list(machine.stream(request, context=settings, stream_mode=["custom", "values"]))
     told = [part for mode, part in parts if mode == "custom" and part.get("name", "").startswith("reply.")]
     assert all((part["type"], part["step_id"], bool(part["run_id"])) == ("trace", "0", True) for part in told)
     mended = {name: count for name, count in parts[-1][1]["outcome"].usage.items() if name.startswith("replies_")}
@@ -230,6 +256,7 @@ def heard(folder: Path, *replies: Use | Say, **context: Any) -> tuple[list[tuple
 
 
 PRINTED = Say('```json\n{"name": "read_file", "arguments": {"path": "a.py"}}\n```')
+CALLED, RESCUED = Say('read_file(path="a.py")'), ("reply.rescued", {"dialect": "python_call"})
 INVENTING = Say('tool: read_file({"path": "a.py"})\ntool_result({"ok":true,"data":{}})\nIt is 7.')
 BROKEN = Say('tool: reed({"path": "a.py"})')
 
@@ -239,11 +266,7 @@ BROKEN = Say('tool: reed({"path": "a.py"})')
     [
         ((READ, DONE), [], {}),
         ((PRINTED, DONE), [("reply.rescued", {"dialect": "json"})], {"replies_rescued": 1}),
-        (
-            (Say('read_file(path="a.py")'), PRINTED, DONE),
-            [("reply.rescued", {"dialect": "python_call"}), ("reply.rescued", {"dialect": "json"})],
-            {"replies_rescued": 2},
-        ),
+        ((CALLED, PRINTED, DONE), [RESCUED, ("reply.rescued", {"dialect": "json"})], {"replies_rescued": 2}),
         ((INVENTING, DONE), [("reply.cut", {})], {"replies_cut": 1}),
         ((BROKEN, READ, DONE), [], {"replies_asked_again": 1}),
         (
@@ -291,10 +314,9 @@ def tell_time_limit(context: ToolContext, arguments: NoArguments) -> ToolOutput:
 def test_a_tool_gets_no_more_time_than_the_turn_has_left(context: JsonMap, seconds: float, tmp_path: Path) -> None:
     model = ScriptedModel([message_of(use(("tell_time_limit", {})), Protocol.NATIVE)])
     machine = build_graph(InMemorySaver(serde=serializer()), model=model, tools=(tell_time_limit,))
-    config: Any = {"configurable": {"thread_id": "t"}}
     settings = AgentContext(workspace=str(tmp_path), **context)
-    machine.invoke({"messages": [HumanMessage("Hi.")]}, config, context=settings)
-    [result] = machine.get_state(config).values["results"]
+    machine.invoke({"messages": [HumanMessage("Hi.")]}, THREAD, context=settings)
+    [result] = machine.get_state(THREAD).values["results"]
     assert result.result.data["seconds"] == pytest.approx(seconds, abs=0.1)
 
 
@@ -344,11 +366,10 @@ def test_a_window_that_an_endpoint_named_is_forgotten_with_the_turn(tmp_path: Pa
     overflow = ProviderFailure(kind=ProviderErrorKind.CONTEXT_OVERFLOW, message="maximum context length is 2000 tokens")
     replies: list[Any] = [overflow, *(message_of(reply, Protocol.NATIVE) for reply in (DONE, DONE))]
     machine = build_graph(InMemorySaver(serde=serializer()), model=ScriptedModel(replies))
-    config: Any = {"configurable": {"thread_id": "t"}}
     context, seen = AgentContext(workspace=str(tmp_path), protocol="native"), []
     for request in ("Look. " + "word " * 3_000, "Go on."):
-        machine.invoke({"messages": [HumanMessage(request)]}, config, context=context)
-        seen.append(machine.get_state(config).values["window"].tokens)
+        machine.invoke({"messages": [HumanMessage(request)]}, THREAD, context=context)
+        seen.append(machine.get_state(THREAD).values["window"].tokens)
     assert seen == [2_000, None]
 
 
@@ -367,14 +388,8 @@ def test_runs_of_one_machine_do_not_meet(tmp_path: Path) -> None:
         runs = []
         for name, calls in (("one", 2), ("two", 4)):
             (tmp_path / name).mkdir()
-            context = AgentContext(
-                workspace=str(tmp_path / name),
-                base_url=server.base_url,
-                model="m",
-                protocol="text",
-                max_calls_per_turn=calls,
-                wrap_up=False,
-            )
+            limits: Any = {"model": "m", "protocol": "text", "max_calls_per_turn": calls, "wrap_up": False}
+            context = AgentContext(workspace=str(tmp_path / name), base_url=server.base_url, **limits)
             config: Any = {"configurable": {"thread_id": name}}
             runs.append(machine.stream({"messages": [HumanMessage(name)]}, config, context=context))
         deque(zip_longest(*runs))

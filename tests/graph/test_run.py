@@ -14,6 +14,8 @@ from graph.events import Asked, CallsRead, Ended, Event, HealingBegan, StepDone,
 from graph.run import RunResult, Session, arun_task, run_task
 from graph.scrubbing_serializer import ScrubbingSerializer
 from graph.state import serializer
+from graph.workspace_saver import WorkspaceSaver
+from nodes.execute_tools.environment.database import StoreError
 from nodes.records import OutcomeKind, PlanStatus, PlanStep, Protocol, StopReason
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
@@ -111,6 +113,33 @@ def test_a_task_that_needs_a_person_is_rejected(folder: Path) -> None:
     ]
     assert [result.outcome.answer for result in results] == ["I may not."] * 2
     assert changed_files(folder, CALC) == {}
+
+
+def full(*_: object) -> None:
+    raise StoreError("the disk is full")
+
+
+def test_a_store_that_fails_in_the_middle_ends_the_turn(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def turn(session: Session) -> Event:
+        return [event async for event in session.astream(TASK)][-1]
+
+    failed = (OutcomeKind.SYSTEM_ERROR, StopReason.STORE_FAILED, "the disk is full")
+    with Session(context(folder), model=told(DONE)) as session, monkeypatch.context() as patch:
+        patch.setattr(WorkspaceSaver, "put", full)
+        for last in ([*session.stream(TASK)][-1], asyncio.run(turn(session))):
+            assert isinstance(last, Ended)
+            assert (last.outcome.kind, last.outcome.reason, last.outcome.message) == failed
+
+
+def test_a_store_that_fails_where_a_turn_is_taken_up_ends_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Session(context(folder, mode="read-only"), model=told(DONE)) as session:
+        first = [*session.stream(TASK)][-1]
+        with monkeypatch.context() as patch:
+            patch.setattr(WorkspaceSaver, "get_tuple", full)
+            (failed,) = session.resume()
+        assert isinstance(failed, Ended)
+        assert (failed.outcome.reason, failed.outcome.message) == (StopReason.STORE_FAILED, "the disk is full")
+        assert [*session.resume()] == [first]
 
 
 def test_a_task_without_text_is_an_invalid_request(folder: Path) -> None:

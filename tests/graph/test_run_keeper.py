@@ -11,13 +11,14 @@ from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 
 from graph.context import AgentContext
-from graph.run_keeper import Begun, RunKeeper
+from graph.run_keeper import AT_WORK, Begun, RunKeeper
 from graph.store import Store
 from graph.workspace_records import WorkspaceRecords
 from graph.workspace_saver import WorkspaceSaver
+from nodes.execute_tools.environment.database import StoreError
 from nodes.execute_tools.environment.run_folder import run_folder, workspace_folder, workspace_folder_path
 from nodes.execute_tools.environment.run_lock import Owner, RunLock
-from nodes.records import Outcome, OutcomeKind, StopCause, StopReason
+from nodes.records import Outcome, OutcomeKind, StopCause, StopReason, ToolError, ToolErrorCode
 
 DONE = Outcome(kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="Done.", answer="Done.")
 
@@ -133,11 +134,41 @@ def test_a_thread_is_at_work_in_one_workspace_at_a_time(kept: Kept, tmp_path: Pa
     second.close()
 
 
+def test_a_session_that_is_at_work_begins_no_second_turn(kept: Kept) -> None:
+    kept.start()
+    assert kept.start("And now?") == AT_WORK
+    assert kept.at_work
+
+
+@pytest.mark.parametrize(("method", "begin"), [("begin_turn", Kept.start), ("run", Kept.again)])
+def test_a_store_that_fails_is_why_the_turn_cannot_begin_and_nothing_stays_locked(
+    kept: Kept, root: str, monkeypatch: pytest.MonkeyPatch, method: str, begin: Any
+) -> None:
+    def full(*_: object) -> None:
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr(Store, method, full)
+    assert begin(kept) == StopCause(reason=StopReason.STORE_FAILED, message="the disk is full")
+    with RunLock(workspace_folder_path(root)) as lock:
+        assert (lock.acquire(Owner("other")), kept.at_work) == (None, False)
+
+
+def test_a_change_that_cannot_be_brought_to_an_end_is_why_the_turn_cannot_begin(
+    kept: Kept, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = ToolError(code=ToolErrorCode.IO_ERROR, message="A change of a.txt cannot be brought to an end yet.")
+    monkeypatch.setattr("graph.run_keeper.decide_open_changes", lambda *_: refused)
+    assert kept.start() == StopCause(reason=StopReason.WORKSPACE_FAILED, message=refused.message)
+    with RunLock(workspace_folder_path(root)) as lock:
+        assert (lock.acquire(Owner("other")), kept.at_work) == (None, False)
+
+
 def test_with_a_saver_of_the_users_own_nothing_is_written_down_but_the_workspace_is_taken(root: str) -> None:
     saver = InMemorySaver()
     keeper = Kept(root, checkpointer=saver)
     assert keeper.saver is saver
     assert keeper.start() == Begun("Mend it.", "")
+    keeper.take_up()
     assert keeper.record() is None
     assert RunLock(workspace_folder_path(root)).acquire(Owner("other")) is not None
     keeper.close()

@@ -170,6 +170,20 @@ def test_who_resumes_without_being_there_rejects(folder: Path) -> None:
 # --- Forgetting
 
 
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ({"keep": -1}, "-1 runs cannot be kept: give 0 or more."),
+        ({"older_than_days": -0.5}, "Runs cannot be -0.5 days old: give a number between 0 and 36500."),
+        ({"older_than_days": 1e6}, "Runs cannot be 1e+06 days old: give a number between 0 and 36500."),
+    ],
+)
+def test_limits_that_mean_nothing_forget_nothing(folder: Path, limits: Any, message: str) -> None:
+    run = played(folder, HELLO, mode="read-only").thread_id
+    assert prune_runs(str(folder), **limits) == ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+    assert listed(folder) == [(run, RunState.FINISHED)]
+
+
 def test_the_newest_runs_are_kept_and_those_that_can_go_on(folder: Path) -> None:
     runs = [played(folder, (Say(f"{number}"),), mode="read-only").thread_id for number in range(4)]
     dead = cut_off(folder, 0)

@@ -5,6 +5,7 @@ import json
 import logging
 from collections.abc import Callable
 from decimal import Decimal
+from hashlib import sha256
 from typing import Any
 from urllib.parse import quote
 
@@ -371,6 +372,11 @@ def test_what_compression_makes_no_smaller_or_is_short_is_stored_as_it_is(value:
 def test_bytes_are_compressed_as_well() -> None:
     kind, data = PACKED.dumps_typed(b"word " * 200)
     assert (kind, PACKED.loads_typed((kind, data))) == ("bytes+zlib", b"word " * 200)
+
+
+def test_what_compression_would_lengthen_is_stored_as_it_is() -> None:
+    value = b"".join(sha256(bytes([number])).digest() for number in range(8))
+    assert PACKED.dumps_typed(value) == ("bytes", value)
 
 
 def test_secrets_go_before_values_are_compressed() -> None:

@@ -160,6 +160,21 @@ def test_a_write_that_was_cut_off_after_its_change_has_gone_well(
     assert Path(root, "new.py").stat().st_ino == before
 
 
+def test_a_write_that_was_cut_off_before_its_change_is_made_again(
+    root: str, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = Step(root, WRITE)
+    with monkeypatch.context() as patch:
+        cut(patch, "intend", KeyboardInterrupt)
+        with pytest.raises(KeyboardInterrupt):
+            step.run(journal)
+    run = Execution("run", "", 1)
+    assert calls_made(journal, step.gateway.registry, step.workspace, run, step.calls) == {}
+    (again,) = step.run(journal)
+    assert (again.result.ok, Path(root, "new.py").read_text()) == (True, "n = 1\n")
+    assert calls_made(journal, step.gateway.registry, step.workspace, run, step.calls) == {0: again}
+
+
 def test_where_the_end_cannot_be_recorded_the_result_stands(
     root: str, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:

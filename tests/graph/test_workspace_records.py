@@ -1,5 +1,6 @@
 """The journal of a workspace for one step: alone, and with everything decided that a kill left open."""
 
+import errno
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,19 @@ def test_a_journal_that_cannot_be_read_is_none(root: str, folder: str) -> None:
     refused = journal_of(root, [])
     assert isinstance(refused, ToolError)
     assert "is damaged, or no database" in refused.message
+
+
+def test_a_change_that_the_disk_does_not_let_end_is_why_there_is_no_journal(
+    root: str, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin_a_change(folder)
+
+    def full(_: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("nodes.execute_tools.environment.recovery.OpenFolders", full)
+    message = "A change of 'a.txt' was cut off, and cannot be brought to an end yet: No space left on device."
+    assert journal_of(root, []) == ToolError(code=ToolErrorCode.IO_ERROR, message=message)
 
 
 def test_a_change_that_cannot_be_brought_to_an_end_holds_everything_up(

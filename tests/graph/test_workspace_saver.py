@@ -40,17 +40,11 @@ def saver(tmp_path: Path) -> Iterator[WorkspaceSaver]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    made = tmp_path / "workspace"
-    made.mkdir()
+def store(tmp_path: Path) -> Iterator[Store]:
+    """That of a workspace with six files."""
     for step in range(6):
-        (made / f"{step}.txt").write_text("text")
-    return made
-
-
-@pytest.fixture
-def store(folder: Path) -> Iterator[Store]:
-    with closing(Store(str(folder))) as opened:
+        (tmp_path / f"{step}.txt").write_text("text")
+    with closing(Store(str(tmp_path))) as opened:
         yield opened
 
 
@@ -60,8 +54,15 @@ def rows(folder: Path, question: str) -> list[Any]:
         return other.execute(question).fetchall()
 
 
-def put(saver: WorkspaceSaver, number: int) -> RunnableConfig:
-    return saver.put(CONFIG, {**empty_checkpoint(), "id": f"{number:04}"}, {"step": number}, {})
+def put(saver: WorkspaceSaver, number: int, parent: RunnableConfig = CONFIG) -> RunnableConfig:
+    return saver.put(parent, {**empty_checkpoint(), "id": f"{number:04}"}, {"step": number}, {})
+
+
+READS: dict[str, Any] = {
+    "get": lambda saver: saver.get_tuple(CONFIG),
+    "list": lambda saver: list(saver.list(CONFIG)),
+    "history": lambda saver: saver.get_delta_channel_history(config=CONFIG, channels=["messages"]),
+}
 
 
 # --- Whole or not at all
@@ -142,16 +143,12 @@ def test_only_what_a_quick_node_begins_with_waits_for_the_next_checkpoint(
         waiting: Any = {**empty_checkpoint(), "id": "0002", "updated_channels": updated}
         child = saver.put(config, waiting, metadata, {})
         assert rows(tmp_path, "SELECT checkpoint_id FROM checkpoints") == [("0001",), ("0002",)][: 1 if waits else 2]
-        last: Any = {**empty_checkpoint(), "id": "0003"}
-        saver.put(child, last, {"step": 3}, {})
-        assert rows(tmp_path, "SELECT checkpoint_id, parent_checkpoint_id FROM checkpoints") == [
-            ("0001", None),
-            ("0002", "0001"),
-            ("0003", "0002"),
-        ]
+        put(saver, 3, child)
+        found = rows(tmp_path, "SELECT checkpoint_id, parent_checkpoint_id FROM checkpoints")
+        assert found == [("0001", None), ("0002", "0001"), ("0003", "0002")]
 
 
-@pytest.mark.parametrize("use", [WorkspaceSaver.close, lambda saver: list(saver.list(CONFIG))])
+@pytest.mark.parametrize("use", [WorkspaceSaver.close, READS["list"]])
 def test_who_reads_and_who_closes_writes_what_waits_before(saver: WorkspaceSaver, tmp_path: Path, use: Any) -> None:
     saver.put_writes(put(saver, 1), [("plan", "p")], "task")
     use(saver)
@@ -167,11 +164,10 @@ def test_it_is_closed_even_where_the_rest_cannot_be_written(saver: WorkspaceSave
 
 
 def test_a_step_of_a_run_is_stored_in_three_transactions_and_little_of_it_twice(
-    store: Store, folder: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before its call, before its tools, and after them: one each; the rest of its five checkpoints goes with them."""
-    counted: Counter[str] = Counter()
-    dumps = ScrubbingSerializer.dumps_typed
+    counted, dumps = Counter[str](), ScrubbingSerializer.dumps_typed
 
     def counting(self: ScrubbingSerializer, obj: Any) -> tuple[str, bytes]:
         counted.update(["values"] * (obj is not None))  # None is where to begin, which the flush before may take along
@@ -185,7 +181,7 @@ def test_a_step_of_a_run_is_stored_in_three_transactions_and_little_of_it_twice(
         lines = [message_of(use(("read_file", {"path": f"{step}.txt"})), Protocol.NATIVE) for step in range(steps)]
         machine = build_graph(store.saver, model=ScriptedModel([*lines, Say("Done.")]))
         config = RunnableConfig(configurable={"thread_id": str(steps)})
-        context = AgentContext(workspace=str(folder), audit=False, protocol="native")
+        context = AgentContext(workspace=str(tmp_path), audit=False, protocol="native")
         machine.invoke({"messages": [HumanMessage("Look.")]}, config, context=context, durability="sync")
         seen.append(Counter(counted))
     more = seen[1] - seen[0]
@@ -197,9 +193,8 @@ def test_what_the_disk_refuses_is_told_and_nothing_is_lost(saver: WorkspaceSaver
     put(saver, 1)
     pages = saver.conn.execute("PRAGMA page_count").fetchone()[0]
     saver.conn.execute(f"PRAGMA max_page_count = {pages}")
-    large: Any = {**empty_checkpoint(), "channel_values": {"a": "x" * 100_000}}
     with pytest.raises(StoreError, match="the disk is full"):
-        saver.put(CONFIG, large, {}, {})
+        saver.put(CONFIG, {**empty_checkpoint(), "channel_values": {"a": "x" * 100_000}}, {}, {})
     assert [found.metadata["step"] for found in saver.list(CONFIG)] == [1]
 
 
@@ -218,12 +213,10 @@ def test_another_process_that_holds_the_database_is_told(saver: WorkspaceSaver, 
 @pytest.mark.parametrize(
     "use",
     [
-        lambda saver: saver.get_tuple(CONFIG),
-        lambda saver: list(saver.list(CONFIG)),
+        *READS.values(),
         lambda saver: put(saver, 1),
         lambda saver: saver.put_writes(CONFIG, [("a", 1)], "task"),
         lambda saver: saver.delete_thread("t"),
-        lambda saver: saver.get_delta_channel_history(config=CONFIG, channels=["messages"]),
         lambda saver: asyncio.run(saver.aget_tuple(CONFIG)),
     ],
 )
@@ -233,11 +226,21 @@ def test_once_it_is_closed_every_use_is_a_store_error(saver: WorkspaceSaver, use
         use(saver)
 
 
-def test_a_stored_value_that_is_damaged_is_refused(saver: WorkspaceSaver) -> None:
-    put(saver, 1)
-    saver.conn.execute("UPDATE checkpoints SET checkpoint = x'c1'")
-    with pytest.raises(StoreError, match="A stored value is damaged"):
-        saver.get_tuple(CONFIG)
+@pytest.mark.parametrize("damage", ["checkpoint = x'c1'", "type = NULL", "metadata = '[', type = ''"])
+@pytest.mark.parametrize(("read", "row"), [("get", "0002"), ("list", "0001"), ("history", "0001")])
+def test_a_row_that_somebody_else_wrote_is_refused(saver: WorkspaceSaver, damage: str, read: str, row: str) -> None:
+    put(saver, 2, put(saver, 1))
+    saver.conn.execute(f"UPDATE checkpoints SET {damage} WHERE checkpoint_id = ?", [row])  # noqa: S608 - our own words
+    with pytest.raises(StoreError, match="is damaged"):
+        READS[read](saver)
+
+
+def test_a_history_is_that_of_the_newest_checkpoint_where_none_is_named(saver: WorkspaceSaver) -> None:
+    assert READS["history"](saver) == {"messages": {"writes": []}}
+    parent = put(saver, 1)
+    saver.put_writes(parent, [("messages", ["m"])], "task")
+    put(saver, 2, parent)
+    assert READS["history"](saver) == {"messages": {"writes": [("task", "messages", ["m"])]}}
 
 
 def test_the_table_that_we_make_ourselves_is_langgraphs(saver: WorkspaceSaver) -> None:
@@ -312,61 +315,58 @@ def test_async_calls_do_what_the_others_do(saver: WorkspaceSaver) -> None:
         assert await saver.aget_tuple(child) == saver.get_tuple(child)
         assert [each async for each in saver.alist(CONFIG, limit=1)] == list(saver.list(CONFIG, limit=1))
         history = await saver.aget_delta_channel_history(config=child, channels=["messages"])
-        assert history == saver.get_delta_channel_history(config=child, channels=["messages"])
-        assert history["messages"]["writes"] == [("task", "messages", [HumanMessage("x", id="1")])]
+        writes = [("task", "messages", [HumanMessage("x", id="1")])]
+        assert history == READS["history"](saver) == {"messages": {"writes": writes}}
         await saver.adelete_thread("t")
         assert await saver.aget_tuple(CONFIG) is None
 
     asyncio.run(use())
 
 
-def test_a_write_that_has_begun_is_made_before_its_cancelled_task_ends(
-    saver: WorkspaceSaver, monkeypatch: pytest.MonkeyPatch
+def cancel(
+    saver: WorkspaceSaver,
+    patch: pytest.MonkeyPatch,
+    work: Any,
+    error: Exception | None = None,
+    everything: bool = False,
 ) -> None:
-    put(saver, 1)
+    """Cancel this work while it uses the database, or `everything` in its loop; the use then goes on, to its error."""
     begun, free, setup = threading.Event(), threading.Event(), saver.setup
 
     def slowly() -> None:
         begun.set()
         free.wait()
+        if error is not None:
+            raise error
         setup()
 
-    async def cancel() -> list[int]:
-        monkeypatch.setattr(saver, "setup", slowly)
-        task = asyncio.create_task(saver.aput(CONFIG, {**empty_checkpoint(), "id": "2"}, {"step": 2}, {}))
+    async def cancelled() -> None:
+        task = asyncio.create_task(work())
         await asyncio.to_thread(begun.wait)
-        task.cancel()
+        for each in asyncio.all_tasks() if everything else [task]:
+            _ = each is asyncio.current_task() or each.cancel()
         await asyncio.sleep(0)
         assert not task.done()
         free.set()
         with pytest.raises(asyncio.CancelledError):
             await task
-        return [each.metadata["step"] for each in saver.list(CONFIG)]
 
-    assert asyncio.run(cancel()) == [2, 1]
+    patch.setattr(saver, "setup", slowly)
+    asyncio.run(cancelled())
 
 
-def test_a_write_that_fails_after_its_task_was_cancelled_disturbs_nobody(
-    saver: WorkspaceSaver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_a_write_that_has_begun_is_made_before_its_cancelled_task_ends(
+    saver: WorkspaceSaver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun, free = threading.Event(), threading.Event()
+    cancel(saver, monkeypatch, lambda: saver.aput(CONFIG, {**empty_checkpoint(), "id": "2"}, {"step": 2}, {}))
+    assert rows(Path(saver._path).parent, "SELECT checkpoint_id FROM checkpoints") == [("2",)]
 
-    def fail() -> None:
-        begun.set()
-        free.wait()
-        raise sqlite3.OperationalError("disk I/O error")
 
-    async def cancel() -> None:
-        monkeypatch.setattr(saver, "setup", fail)
-        task = asyncio.create_task(saver.aget_tuple(CONFIG))
-        await asyncio.to_thread(begun.wait)
-        task.cancel()
-        await asyncio.sleep(0)
-        free.set()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(cancel())
+@pytest.mark.parametrize("everything", [False, True])
+def test_what_fails_after_its_task_was_cancelled_disturbs_nobody(
+    saver: WorkspaceSaver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, everything: bool
+) -> None:
+    cancel(saver, monkeypatch, lambda: saver.aget_tuple(CONFIG), sqlite3.OperationalError("full"), everything)
     assert caplog.records == []
     assert not saver.lock.locked()
 

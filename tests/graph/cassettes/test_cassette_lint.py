@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from graph.cassettes.cassette_file import CassetteFile, Exchange, render
-from graph.cassettes.cassette_lint import LintFinding, lint_cassettes
+from graph.cassettes.cassette_lint import _LARGEST_MODULE, RECORD_AGAIN, LintFinding, lint_cassettes
 from nodes.records import ToolError, ToolErrorCode
 from tests.architecture.house import ROOT
 
@@ -45,6 +45,24 @@ def test_a_good_cassette_has_no_finding(tmp_path: Path) -> None:
     assert found(tmp_path, text(exchange())) == []
 
 
+def test_a_file_that_is_no_text_is_a_finding(tmp_path: Path) -> None:
+    assert found(tmp_path, text(exchange())) == []
+    (tmp_path / "cassettes/tests/test_a/test_it.yaml").write_bytes(b"\xff\xfe")
+    findings = lint_cassettes("cassettes", str(tmp_path))
+    assert not isinstance(findings, ToolError)
+    remedy = f"{RECORD_AGAIN}, or take it back from version control"
+    path = "cassettes/tests/test_a/test_it.yaml"
+    assert findings == (LintFinding(path, 1, "is not UTF-8 text (line 1)", remedy),)
+
+
+def test_a_module_that_is_too_large_to_be_a_test_names_no_cassette(tmp_path: Path) -> None:
+    assert found(tmp_path, text(exchange())) == []
+    (tmp_path / "tests/test_a.py").write_bytes(b"#" * (_LARGEST_MODULE + 1))
+    findings = lint_cassettes("cassettes", str(tmp_path))
+    assert not isinstance(findings, ToolError)
+    assert [each.what for each in findings] == ["no test plays it"]
+
+
 @pytest.mark.parametrize(
     ("content", "line", "what"),
     [
@@ -67,6 +85,7 @@ def test_failures_may_come_twice(tmp_path: Path) -> None:
 
 
 def test_a_value_of_the_environment_is_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTHER_API_KEY", "plum-42-orchard-7")
     monkeypatch.setenv("SOME_API_KEY", "correct-horse-battery")
     (finding,) = found(tmp_path, text(exchange(said="correct-horse-battery")))
     assert finding.what == "holds a secret of this environment"

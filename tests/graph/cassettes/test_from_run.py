@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import pytest
 
 from graph.cassettes.cassette_file import CassetteFile, parse
 from graph.cassettes.from_run import WrittenCassette, cassette_from_run
+from graph.cassettes.replayed_run import Replayer
+from graph.cassettes.written_test import context_in_test
 from graph.context import AgentContext
 from graph.run import Session, run_task
 from graph.time_travel import fork_run
@@ -20,10 +23,11 @@ from nodes.records import ModelReply, ProviderErrorKind, ProviderFailure, StopRe
 from tests.architecture.house import ROOT
 from tests.doubles.replies import Calls, Empty, Message, Say
 from tests.doubles.scripted_model import Line, ScriptedModel
-from tests.graph.run_plays import DOWN, EDIT, LINES, project, tree, use
+from tests.graph.run_plays import DOWN, EDIT, LINES, cut_off, project, tree, use
 
 READ = 'tool: read_file({"path": "calc.py"})'
 FIX = 'tool: edit_file({"path": "calc.py", "old_str": "a - b", "new_str": "a + b"})'
+READ_IT = use(("read_file", {"path": "calc.py"}))
 BUSY = ProviderFailure(kind=ProviderErrorKind.SERVER_ERROR, message="http://x/v1 failed (busy).", retry_after_s=0.0)
 
 
@@ -158,8 +162,7 @@ def test_turns_of_one_session_are_played_one_after_the_other(folder: Path) -> No
 
 
 def test_the_account_of_a_run_that_a_limit_ended_is_said_again(folder: Path) -> None:
-    lines = (EDIT, use(("read_file", {"path": "calc.py"})), Say("I mended add."))
-    run = played(folder, *lines, max_steps=2, model="gpt-4o")
+    run = played(folder, EDIT, READ_IT, Say("I mended add."), max_steps=2, model="gpt-4o")
     assert written(folder, run, name="ended").end == "BUDGET_STOP (max_steps)"
     assert b"I mended add." in cassette(folder, "ended").exchanges[-1].response
 
@@ -235,6 +238,79 @@ def test_a_fork_is_refused(folder: Path) -> None:
 
 def test_an_unknown_run_is_named(folder: Path) -> None:
     assert refusal(folder, "nothing").code is ToolErrorCode.NOT_FOUND
+
+
+def test_a_run_that_has_not_ended_is_refused(folder: Path) -> None:
+    assert refusal(folder, cut_off(folder)).message.startswith("The run has not ended: ")
+
+
+def test_a_run_that_needs_what_its_caller_brought_says_so(folder: Path) -> None:
+    """Roles and tools of somebody's own are not in the store."""
+    context = AgentContext(workspace=str(folder), evidence=False, role="mine")
+    run = run_task("Look.", context, model=ScriptedModel([Say("Seen.")]), roles={"mine": ["read_file"]}).thread_id
+    message = "The run ended before a model was called: There is no role 'mine'."
+    assert refusal(folder, run).message.startswith(message)
+
+
+def test_more_than_is_kept_beside_a_test_is_refused_before_anything_is_played(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("graph.cassettes.run_files.MOST_FILES", 0)
+    assert refusal(folder, played(folder, EDIT, Say("Done."))).message.startswith("The run needs more than 0 files ")
+
+
+def test_a_run_of_which_all_files_were_taken_is_not_played_with_them_again(folder: Path) -> None:
+    run = played(folder, use(("read_file", {"path": "calc.py"}), ("read_file", {"path": "notes.txt"})), Say("Done."))
+    (folder / "notes.txt").write_text("newer\n", encoding="utf-8")
+    assert refusal(folder, run).message.count("The run does not repeat: in step 1 read_file gave another result") == 1
+
+
+@pytest.mark.parametrize("refused_from", [1, 2], ids=["to record", "to replay"])
+def test_a_folder_that_cannot_be_filled_is_told(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, refused_from: int
+) -> None:
+    full, numbers = ToolError(code=ToolErrorCode.IO_ERROR, message="The disk is full."), count(1)
+    monkeypatch.setattr(
+        "graph.cassettes.replayed_run.write_files", lambda *_: full if next(numbers) >= refused_from else None
+    )
+    assert refusal(folder, played(folder, Say("Done."))) == full
+
+
+def test_what_another_process_would_ask_otherwise_is_no_test(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def warmer(*given: Any) -> AgentContext:
+        return context_in_test(*given).model_copy(update={"temperature": 0.5})
+
+    monkeypatch.setattr("graph.cassettes.from_run.context_in_test", warmer)
+    error = refusal(folder, played(folder, EDIT, Say("Done.")))
+    assert error.code is ToolErrorCode.CONFLICT
+    assert error.message.startswith("The run does not repeat: in another folder it asks for something else: ")
+    assert "temperature" in error.message
+
+
+def test_what_another_process_would_not_ask_again_is_no_test(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def with_one_more(model: str, cassette: CassetteFile) -> Replayer:
+        exchanges = (*cassette.exchanges, cassette.exchanges[-1])
+        return Replayer(model, cassette.model_copy(update={"exchanges": exchanges}))
+
+    monkeypatch.setattr("graph.cassettes.from_run.Replayer", with_one_more)
+    error = refusal(folder, played(folder, EDIT, Say("Done.")))
+    assert error.code is ToolErrorCode.CONFLICT
+    assert error.message.startswith("The run does not repeat: what was said was not asked for again: number 3 of 3: ")
+
+
+def test_what_is_in_the_way_of_a_test_is_told(folder: Path) -> None:
+    run = played(folder, Say("Done."))
+    (folder / "tests/test_one.py").mkdir(parents=True)
+    assert "test_one.py" in refusal(folder, run, name="one").message
+    (folder / "cassettes").write_text("a file\n", encoding="utf-8")
+    assert "cassettes" in refusal(folder, run, name="other").message
+
+
+def test_a_folder_that_nobody_has_made_yet_is_its_own_root(folder: Path, tmp_path: Path) -> None:
+    made = written(folder, played(folder, Say("Done.")), name="one", folder=str(tmp_path / "new/checks"))
+    below = tmp_path / "new/checks"
+    assert made.paths == (str(below / "test_one.py"), str(below / "cassettes/test_one/one.yaml"))
+    assert [Path(path).is_file() for path in made.paths] == [True, True]
 
 
 def test_neither_the_spending_book_nor_the_store_hears_of_it(folder: Path) -> None:

@@ -85,6 +85,21 @@ def test_the_option_takes_no_argument_for_its_value(recorded: Path, run: Run, en
     assert (run("--mendgraph-record=often").ret, len(endpoint.requests)) == (pytest.ExitCode.USAGE_ERROR, 4)
 
 
+@pytest.mark.usefixtures("recorded")
+def test_runs_are_kept_where_the_environment_says(
+    run: Run, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(pytester.path / "mine"))
+    body = f"""
+def test_one(mendgraph_cassette):
+    import os
+    assert os.environ["MENDGRAPH_DATA_DIR"] == {str(pytester.path / "mine")!r}
+    ask(mendgraph_cassette, "one")
+"""
+    pytester.makepyfile(test_it=ASKING + body)
+    run().assert_outcomes(passed=1)
+
+
 def test_a_missing_cassette_says_how_it_is_recorded(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(test_it=ONE)
     result = run()

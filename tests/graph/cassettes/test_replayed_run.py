@@ -1,6 +1,8 @@
 """Runs in a folder of their own, on a model that recites, and on one that replays strictly."""
 
+import asyncio
 import os
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -9,9 +11,12 @@ from graph.cassettes.cassette_file import CassetteFile
 from graph.cassettes.replayed_run import Reciter, Replayer, anything_goes, files_in, play, playground, write_files
 from graph.cassettes.run_course import RunCourse, TurnSaid
 from graph.context import AgentContext
+from nodes.call_model.model import Call
+from nodes.call_model.prompt import Prompt
+from nodes.call_model.summary import SUMMARY_SYSTEM
 from nodes.execute_tools.environment.run_folder import DATA_DIR_VARIABLE
 from nodes.execute_tools.environment.workspace import WriteFile
-from nodes.records import ModelReply, OutcomeKind, Profile, StopCause, StopReason, ToolError
+from nodes.records import ModelReply, OutcomeKind, Profile, ProviderFailure, StopCause, StopReason, ToolError
 
 FILES = {"a.py": b"x = 1\n", "pkg/b.bin": b"\xff\x00"}
 DOWN = StopCause(
@@ -25,6 +30,11 @@ def course(folder: str, *turns: TurnSaid) -> RunCourse:
     context = AgentContext(workspace=folder, evidence=False, provider_retries=1)
     requests = tuple(f"Task {number}" for number in range(len(turns)))
     return RunCourse(context, Profile(), requests, turns, (), (), (), (), (), {})
+
+
+def call(system: str, quiet: bool) -> Call:
+    prompt = Prompt(messages=({"role": "system", "content": system}, {"role": "user", "content": "Hi."}))
+    return Call(prompt=prompt, max_output_tokens=100, timeout_s=10.0, quiet=quiet)
 
 
 def test_what_is_recited_can_be_replayed_and_nothing_else() -> None:
@@ -54,6 +64,21 @@ def test_what_is_recited_can_be_replayed_and_nothing_else() -> None:
         assert isinstance(missed, RunCourse)
         assert missed.outcomes[0].reason is StopReason.PROVIDER_FAILED
         assert "model" in strict.player.misses[0]
+
+
+def test_summaries_and_the_account_are_recited_beside_the_replies() -> None:
+    failure = StopCause(reason=StopReason.CONTEXT_OVERFLOW, message="Too long.", diagnostics=("bad_request (1 tries)",))
+    turn = TurnSaid([ModelReply(text="One."), ModelReply(text="Two.")], ["In short."], "It is done.", failure)
+    with closing(Reciter("m", (turn,))) as reciter:
+        heard = [
+            asyncio.run(reciter.acomplete(call(system, quiet), lambda _: None))
+            for system, quiet in (("", False), (SUMMARY_SYSTEM, True), ("", True), ("", False), (SUMMARY_SYSTEM, True))
+        ]
+        assert [reply.text for reply in heard if isinstance(reply, ModelReply)] == [
+            *("One.", "In short.", "It is done.", "Two.", "")
+        ]
+        assert isinstance(reciter.complete(call("", quiet=False), lambda _: None), ProviderFailure)
+        assert [exchange.status for exchange in reciter.exchanges] == [200] * 5 + [400]
 
 
 def test_a_playground_has_the_files_and_is_gone_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:

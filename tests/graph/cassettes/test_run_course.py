@@ -1,20 +1,26 @@
 """What a run went through, as its checkpoints tell it."""
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 
+from graph.build import build_graph
 from graph.cassettes.run_course import RunCourse, _as_asked_for, read_course
 from graph.context import AgentContext
+from graph.open_store import thread_config
 from graph.run import Session
 from graph.state import serializer
-from nodes.call_model.summary import Summary, read_summary, summary_text
-from nodes.records import OutcomeKind, StopReason, ToolError
+from nodes.call_model.model import Call
+from nodes.call_model.summary import SUMMARY_SYSTEM, Summary, read_summary, summary_text
+from nodes.records import ModelReply, OutcomeKind, ProviderFailure, StopReason, ToolError
 from tests.doubles.replies import Calls, Say
 from tests.doubles.scripted_model import Line, ScriptedModel
-from tests.graph.run_plays import DOWN, EDIT, project
+from tests.graph.run_plays import DOWN, EDIT, context as context_of_runs, cut_off, error, project
 
+SAID = {"done": ["looked"], "left": ["mend it"]}
 BROKEN = Calls([("edit_file", '{"path": "calc.py"')])
 
 
@@ -101,6 +107,68 @@ def test_a_run_of_which_only_the_end_is_kept_is_refused(folder: Path) -> None:
     found = read_course(saver, "t")
     assert isinstance(found, ToolError)
     assert "only runs with durability sync or async" in found.message
+
+
+def test_a_run_whose_model_was_never_called_says_why(folder: Path) -> None:
+    saver = InMemorySaver(serde=serializer())
+    context = AgentContext(workspace=str(folder), role="nobody")
+    with Session(context, model=ScriptedModel([]), checkpointer=saver, thread_id="t") as session:
+        session.work("Mend add.")
+    found = error(read_course(saver, "t"))
+    assert found.message.startswith("The run ended before a model was called: There is no role 'nobody'.")
+
+
+def test_a_turn_that_was_cut_off_is_told_apart_from_those_that_ended(folder: Path) -> None:
+    saver = InMemorySaver(serde=serializer())
+    settings = {"checkpointer": saver, "thread_id": "t"}
+    cut_off(folder, 1, **settings)
+    with Session(context_of_runs(folder), model=ScriptedModel([Say("Done.")]), **settings) as session:  # type: ignore[arg-type]
+        session.work("Go on.")
+    assert error(read_course(saver, "t")).message == (
+        "The run has 2 requests and 1 ends: a turn of it was cut off, and what was said in it is not known. Take a run"
+        " whose turns have all ended."
+    )
+
+
+def test_a_thread_that_somebody_changed_is_refused(folder: Path) -> None:
+    saver = InMemorySaver(serde=serializer())
+    with Session(
+        context_of_runs(folder), model=ScriptedModel([Say("Done.")]), checkpointer=saver, thread_id="t"
+    ) as session:
+        session.work("Look.")
+    build_graph(saver).update_state(thread_config("t"), {"step": 7}, as_node="FINISHED")
+    assert error(read_course(saver, "t")).message.startswith(
+        "The run was forked, or taken up again after it was stopped, at step 7: "
+    )
+
+
+class Summing(ScriptedModel):
+    """A model that says the same whenever it is asked for a summary; `asked` counts these calls."""
+
+    asked = 0
+
+    def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
+        if call.prompt.messages[0].get("content") != SUMMARY_SYSTEM:
+            return super().complete(call, on_text)
+        self.asked += 1
+        return ModelReply(text=json.dumps(SAID))
+
+
+def test_what_was_summarised_is_told(folder: Path) -> None:
+    (folder / "big.txt").write_text("".join(f"{number} {'word ' * 12}\n" for number in range(40)), encoding="utf-8")
+    reads = [{"path": "big.txt", "start_line": number, "limit": 1} for number in range(1, 21)]
+    lines = [Calls([("read_file", json.dumps(each))], text="I look once more. " * 60) for each in reads]
+    model, saver = Summing([*lines, Say("Done.")]), InMemorySaver(serde=serializer())
+    settings = {"window_tokens": 6_000, "max_output_tokens_per_call": 300, "max_calls_per_turn": 30}
+    context = context_of_runs(folder, protocol="native", **settings)
+    with Session(context, model=model, checkpointer=saver, thread_id="t") as session:
+        session.work("Read it all.")
+    found = read_course(saver, "t")
+    assert isinstance(found, RunCourse), found
+    (turn,) = found.turns
+    assert (turn.replies[-1].text, len(turn.replies)) == ("Done.", 21)
+    told = [json.loads(summary) for summary in turn.summaries if summary]
+    assert (model.asked > 0, len(turn.summaries), told[0]) == (True, model.asked, SAID)
 
 
 def test_a_summary_is_asked_for_as_it_was_read() -> None:

@@ -75,6 +75,12 @@ def test_too_many_bytes_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatc
     assert error(start(folder).every()).code is ToolErrorCode.INVALID_ARGUMENT
 
 
+def test_a_file_that_is_too_large_to_be_kept_is_refused_by_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graph.cassettes.run_files.MOST_BYTES", 100)
+    (folder / "other.txt").write_text("x" * 101, encoding="utf-8")
+    assert "other.txt" in error(start(folder).every()).message
+
+
 def test_bytes_that_were_not_kept_are_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = run_task("Mend add.", context(folder), model=HistoryModel(LINES)).thread_id
     monkeypatch.setattr(Journal, "backup", lambda *_: None)

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from urllib.error import HTTPError
@@ -15,6 +16,7 @@ import pytest
 
 from graph import cli
 from graph.cassettes.cassette_file import CassetteFile, Exchange, render
+from graph.terminal.cassette_commands import _until_stopped
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.graph.run_plays import EDIT, project
@@ -107,6 +109,31 @@ def test_a_port_that_is_taken_is_told(run: Run, folder: Path) -> None:
         port = taken.getsockname()[1]
         code, _, err = run("cassette", "serve", str(cassette(folder, EXCHANGE)), "--port", str(port))
     assert (code, err) == (4, f"mendgraph: port {port} cannot be taken: Address already in use\n")
+
+
+def test_who_serves_waits_for_a_signal_and_leaves_the_handlers_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+
+    class Heard(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            waits.append(timeout or 0.0)
+            if len(waits) == 2:
+                signal.raise_signal(signal.SIGTERM)
+            return self.is_set()
+
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    monkeypatch.setattr("graph.terminal.cassette_commands.threading.Event", Heard)
+    _until_stopped(lambda: None)
+    assert waits == [0.2, 0.2]
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_what_was_served_is_an_object_too(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graph.terminal.cassette_commands._until_stopped", lambda announce: announce())
+    code, out, err = run("cassette", "serve", str(cassette(folder, EXCHANGE)), "--json")
+    announced, ended = out.splitlines()
+    assert announced.startswith(f"serving {folder / 'one.yaml'} on http://127.0.0.1:")
+    assert (code, json.loads(ended), err) == (0, {"misses": [], "unplayed": 1}, "")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -2,7 +2,9 @@
 
 import json
 import os
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -217,6 +219,15 @@ def test_a_store_that_cannot_be_read_is_one_line(run: Run, folder: Path, words: 
     path.write_bytes(damage or data[:60] + (99).to_bytes(4) + data[64:])
     code, out, err = run(*[done if word == "x" else word for word in words])
     assert (code, out, err.count("\n"), str(path) in err) == (4, "", 1, True)
+
+
+def test_a_run_whose_steps_cannot_be_read_is_one_line(run: Run, folder: Path) -> None:
+    done = played(folder).thread_id
+    path = Path(workspace_folder_path(str(folder)), FILE_NAME)
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("UPDATE checkpoints SET type = NULL")
+    code, out, err = run("runs", "show", done)
+    assert (code, out, err.count("\n"), f"'{path}' is damaged" in err) == (4, "", 1, True)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import signal
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from graph.context import AgentContext
 from graph.terminal.exit_codes import ExitCode
-from graph.terminal.turns import chat, edits_in_blocks, run_once
+from graph.terminal.turns import TOOL_THREAD, _let_tools_tidy_up, chat, edits_in_blocks, run_once
 from nodes.call_model.model import Call
 from nodes.records import ModelReply, ProviderErrorKind, ProviderFailure
 from tests.doubles.scripted_model import ScriptedModel
@@ -226,6 +227,20 @@ def test_nobody_is_asked_once_the_run_is_to_stop(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, [FIX, "Done."], model=InterruptedLate, said="y", context={"mode": "ask"})
     assert run_once(terminal.setup, "Fix add") is ExitCode.BUDGET_STOP
     assert (terminal.asked, terminal.calc.read_text(encoding="utf-8")) == ([], BUG)
+
+
+def test_a_call_that_nobody_waits_for_any_more_tidies_up_before_the_end() -> None:
+    free, ended = threading.Event(), []
+
+    class Tool(threading.Thread):
+        def join(self, timeout: float | None = None) -> None:
+            free.set()
+            super().join(timeout)
+
+    tool = Tool(target=lambda: ended.append(free.wait()), name=TOOL_THREAD)
+    tool.start()
+    _let_tools_tidy_up()
+    assert (ended, tool.is_alive()) == ([True], False)
 
 
 def test_the_signals_are_afterwards_what_they_were(tmp_path: Path) -> None:

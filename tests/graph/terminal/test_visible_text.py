@@ -102,6 +102,7 @@ def test_calls_in_other_forms_are_hidden_too(reply: str, expected: str) -> None:
         ("```python\ndef HIDDEN():\n    return 1\n```\nDone.", "Done."),
         ("Sure:\n```python\ndef HIDDEN():\n    return 1\n```\nDone.", "Sure:\nDone."),
         ("calc.py\n```python\ndef HIDDEN():", ""),
+        ("calc.py\n```python\nHIDDEN = '```'\nHIDDEN = 2\n```\nDone.", "Done."),
         ("Run it:\n```sh\npython calc.py\n```\nDone.", "Run it:\n```sh\npython calc.py\n```\nDone."),
         ("Run\n```sh\npython calc.py\n```\n" + BLOCK, "Run\n```sh\npython calc.py\n```\n"),
         ("calc.py\nis a file.\n", "calc.py\nis a file.\n"),

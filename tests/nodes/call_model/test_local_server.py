@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -113,3 +114,61 @@ def test_weights_that_cannot_be_served_end_it_with_the_reason(library: Path) -> 
 def test_a_library_that_does_not_fit_ends_it_with_the_reason(library: Path, source: str, reason: str) -> None:
     (library / "xllamacpp.py").write_text(source)
     assert ended(library, "weights.gguf") == (1, "", f"{reason}\n")
+
+
+# --- Its parts, in this process
+
+
+class EndedError(BaseException):
+    """Stands for the end of the process."""
+
+
+def ends(*_: object) -> None:
+    raise EndedError
+
+
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Let the whole program run here; returns the handle on which it announces."""
+    library = ModuleType("xllamacpp")
+    exec(LIBRARY.replace('os.write(1, b"chatter of the library\\n")', "pass"), vars(library))  # noqa: S102 - our own
+    monkeypatch.setitem(sys.modules, "xllamacpp", library)
+    hears, says = os.pipe()
+    monkeypatch.setattr(os, "dup", lambda _: says)
+    monkeypatch.setattr(os, "dup2", lambda *_: None)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(signal, "pause", ends)
+    monkeypatch.setattr(local_server, "_end_with_parent", lambda: None)
+    return hears
+
+
+def test_it_announces_itself_and_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    hears = in_this_process(monkeypatch)
+    with pytest.raises(EndedError):
+        local_server.main(["w.gguf", "--model", "qwen", "--context-tokens", "512", "--port", "81", "--threads", "2"])
+    with os.fdopen(hears) as announced:
+        served = json.loads(json.loads(announced.read())["url"])
+    assert [served[name] for name in ("model", "port", "n_ctx", "cpuparams")] == [
+        {"path": "w.gguf"},
+        81,
+        512,
+        {"n_threads": 2},
+    ]
+
+
+def test_it_says_why_it_cannot_serve(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    hears = in_this_process(monkeypatch)
+    says = os.dup(1)
+    assert local_server.main(["damaged", "--model", "qwen", "--context-tokens", "512"]) == 1
+    assert capsys.readouterr().err == "Failed to init server\n"
+    os.close(says)
+    with os.fdopen(hears) as announced:
+        assert announced.read() == ""
+
+
+def test_the_end_of_its_input_is_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    came = iter([b"x", b""])
+    monkeypatch.setattr(os, "read", lambda *_: next(came))
+    monkeypatch.setattr(os, "_exit", ends)
+    with pytest.raises(EndedError):
+        local_server._end_with_parent()
+    assert list(came) == []

@@ -14,13 +14,13 @@ from nodes.execute_tools.environment.restore_plan import LeftFile, Obstacle, net
 from nodes.execute_tools.environment.restoring import Restored, restore
 from nodes.execute_tools.environment.workspace import Change, DeleteFile, MoveFile, Workspace, WriteFile
 from nodes.records import ToolError, ToolErrorCode
+from tests.memory_folder import memory_folder
 from tests.nodes.execute_tools.environment.journaled_runs import (
     Tree,
     World,
     directories,
     files,
     killed,
-    memory_folder,
     swap,
     tree,
 )

@@ -4,10 +4,8 @@ import os
 import shutil
 import stat
 import sys
-import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +19,6 @@ from tests.nodes.execute_tools.environment.layout import allow, sha
 Tree = dict[str, tuple[int, bytes | None]]
 """Every name with its permission bits; and its bytes, None for a directory."""
 
-MEMORY: Final = "/dev/shm"
 KILLED: Final = 77
 EVENTS: Final = frozenset(
     ("open", "os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir", "os.chmod", "os.chown", "sqlite3.connect")
@@ -48,13 +45,6 @@ def files(found: Tree) -> dict[str, FileState]:
 def directories(found: Tree) -> set[str]:
     """The directories of a tree."""
     return {name for name, (_, data) in found.items() if data is None}
-
-
-@contextmanager
-def memory_folder() -> Iterator[Path]:
-    """A folder on a disk that need not be waited for, where the system has one."""
-    with tempfile.TemporaryDirectory(dir=MEMORY if os.path.isdir(MEMORY) else None) as folder:
-        yield Path(folder).resolve()
 
 
 class World:

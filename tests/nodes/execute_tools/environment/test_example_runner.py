@@ -1,16 +1,22 @@
 """The program as it is started, but without a sandbox: what it needs of it is shown in test_checks."""
 
+import io
 import json
+import os
+import select
 import subprocess
 import sys
+from functools import partial
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
 
 from nodes.execute_tools.environment import example_runner
-from nodes.execute_tools.environment.example_runner import LONGEST, answer, packages, same
+from nodes.execute_tools.environment.example_runner import LONGEST, answer, load, packages, run, run_group, same
 
 Results = list[list[str]]
 
@@ -84,60 +90,124 @@ def flood():
 """
 
 
-@pytest.mark.parametrize(
-    ("given", "result"),
-    [
-        (example("add(2, 3)", "5"), ["different", "-1"]),
-        (example("add(2, 3)", "-1"), ["passed", ""]),
-        (example("add(2, 3)", "-1.0"), ["passed", ""]),
-        (example("add(2, 1)", "True"), ["different", "1"]),
-        (example("pair()", "(1, 2)"), ["passed", ""]),
-        (example("pair()", "[1, 2]"), ["different", "(1, 2.0)"]),
-        (example("third()", "0.3"), ["passed", ""]),
-        (example("fail()", "1"), ["raised", "ValueError: no"]),
-        (example("unknown()", "1"), ["raised", "NameError: name 'nothing_here' is not defined"]),
-        (example("not_there()", "1"), ["unknown", "NameError: name 'not_there' is not defined"]),
-        (example("add(1, 1)", "not_there"), ["unknown", "NameError: name 'not_there' is not defined"]),
-        (example("asks()", "1"), ["unknown", "EOFError: EOF when reading a line"]),
-        (
-            example("writes()", "1"),
-            ["unknown", "FileNotFoundError: [Errno 2] No such file or directory: '/nowhere/at/all'"],
-        ),
-        (example("needs()", "1"), ["unknown", "ModuleNotFoundError: No module named 'no_such_module_at_all'"]),
-        (example("ends()", "1"), ["raised", "SystemExit: 3"]),
-        (example("fail()", "ValueError", "raises"), ["passed", ""]),
-        (example("fail()", "Exception", "raises"), ["passed", ""]),
-        (example("box()", "ValueError", "raises"), ["raised", "mod.Box: shut"]),
-        (example("add(1, 1)", "ValueError", "raises"), ["different", "0"]),
-        (example("needs()", "ImportError", "raises"), ["passed", ""]),
-        (example("add(1, 1) == 0", "", "holds"), ["passed", ""]),
-        (example("add(1, 1)", "", "holds"), ["different", ""]),
-        (example("loud()", "1"), ["passed", ""]),
-        (example("'x' * 1000", "1"), ["different", "'" + "x" * (LONGEST - 1) + "..."]),
-        (doc("add(2, 3)", "5"), ["different", "-1"]),
-        (doc("add(2, 3)", "-1"), ["passed", ""]),
-        (doc("add(2, 3)", "-1.0"), ["different", "-1"]),
-        (doc("third()", "0.3"), ["passed", ""]),
-        (doc("names()", "{'a': 1, 'b': 2}"), ["passed", ""]),
-        (doc("words()", "{'z', 'y', 'x'}"), ["passed", ""]),
-        (doc("print('a  b')", "a b", None, 4), ["passed", ""]),
-        (doc("print('a 1 b')", "a ... b", None, 8), ["passed", ""]),
-        (doc("print('a 1 b')", "a ... b"), ["different", "a 1 b"]),
-        (doc("fail()", "Traceback (most recent call last):\nValueError: no", "ValueError: no\n"), ["passed", ""]),
-        (
-            doc("fail()", "Traceback (most recent call last):\nValueError: yes", "ValueError: yes\n"),
-            ["raised", "ValueError: no"],
-        ),
-        (doc("fail()", "1"), ["raised", "ValueError: no"]),
-        (doc("not_there", "1"), ["unknown", "NameError: name 'not_there' is not defined"]),
-        (doc("add.no", "1"), ["raised", "AttributeError: 'function' object has no attribute 'no'"]),
-        (doc("print('seen')", "seen"), ["passed", ""]),
-        (doc("x = 1"), ["passed", ""]),
-        (doc("flood()", "1"), ["different", ("x" * 10 + "\n") * 27 + "xxx..."]),
-    ],
-)
+EXAMPLES: list[tuple[dict[str, Any], list[str]]] = [
+    (example("add(2, 3)", "5"), ["different", "-1"]),
+    (example("add(2, 3)", "-1"), ["passed", ""]),
+    (example("add(2, 3)", "-1.0"), ["passed", ""]),
+    (example("add(2, 1)", "True"), ["different", "1"]),
+    (example("pair()", "(1, 2)"), ["passed", ""]),
+    (example("pair()", "[1, 2]"), ["different", "(1, 2.0)"]),
+    (example("third()", "0.3"), ["passed", ""]),
+    (example("fail()", "1"), ["raised", "ValueError: no"]),
+    (example("unknown()", "1"), ["raised", "NameError: name 'nothing_here' is not defined"]),
+    (example("not_there()", "1"), ["unknown", "NameError: name 'not_there' is not defined"]),
+    (example("add(1, 1)", "not_there"), ["unknown", "NameError: name 'not_there' is not defined"]),
+    (example("asks()", "1"), ["unknown", "EOFError: EOF when reading a line"]),
+    (
+        example("writes()", "1"),
+        ["unknown", "FileNotFoundError: [Errno 2] No such file or directory: '/nowhere/at/all'"],
+    ),
+    (example("needs()", "1"), ["unknown", "ModuleNotFoundError: No module named 'no_such_module_at_all'"]),
+    (example("ends()", "1"), ["raised", "SystemExit: 3"]),
+    (example("fail()", "ValueError", "raises"), ["passed", ""]),
+    (example("fail()", "Exception", "raises"), ["passed", ""]),
+    (example("box()", "ValueError", "raises"), ["raised", "mod.Box: shut"]),
+    (example("add(1, 1)", "ValueError", "raises"), ["different", "0"]),
+    (example("needs()", "ImportError", "raises"), ["passed", ""]),
+    (example("add(1, 1) == 0", "", "holds"), ["passed", ""]),
+    (example("add(1, 1)", "", "holds"), ["different", ""]),
+    (example("loud()", "1"), ["passed", ""]),
+    (example("'x' * 1000", "1"), ["different", "'" + "x" * (LONGEST - 1) + "..."]),
+    (doc("add(2, 3)", "5"), ["different", "-1"]),
+    (doc("add(2, 3)", "-1"), ["passed", ""]),
+    (doc("add(2, 3)", "-1.0"), ["different", "-1"]),
+    (doc("third()", "0.3"), ["passed", ""]),
+    (doc("names()", "{'a': 1, 'b': 2}"), ["passed", ""]),
+    (doc("words()", "{'z', 'y', 'x'}"), ["passed", ""]),
+    (doc("print('a  b')", "a b", None, 4), ["passed", ""]),
+    (doc("print('a 1 b')", "a ... b", None, 8), ["passed", ""]),
+    (doc("print('a 1 b')", "a ... b"), ["different", "a 1 b"]),
+    (doc("fail()", "Traceback (most recent call last):\nValueError: no", "ValueError: no\n"), ["passed", ""]),
+    (
+        doc("fail()", "Traceback (most recent call last):\nValueError: yes", "ValueError: yes\n"),
+        ["raised", "ValueError: no"],
+    ),
+    (doc("fail()", "1"), ["raised", "ValueError: no"]),
+    (doc("not_there", "1"), ["unknown", "NameError: name 'not_there' is not defined"]),
+    (doc("add.no", "1"), ["raised", "AttributeError: 'function' object has no attribute 'no'"]),
+    (doc("print('seen')", "seen"), ["passed", ""]),
+    (doc("x = 1"), ["passed", ""]),
+    (doc("flood()", "1"), ["different", ("x" * 10 + "\n") * 27 + "xxx..."]),
+]
+
+
+@pytest.mark.parametrize(("given", "result"), EXAMPLES)
 def test_the_result_of_an_example(bench: Bench, given: dict[str, Any], result: list[str]) -> None:
     assert bench.results(CODE, [given]) == [result]
+
+
+@pytest.fixture
+def restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What loading and running examples changes in a process is undone."""
+    for name, kept in (("path", list(sys.path)), ("meta_path", list(sys.meta_path)), ("modules", dict(sys.modules))):
+        monkeypatch.setattr(sys, name, kept)
+    monkeypatch.setattr(sys, "stdout", sys.stdout)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+
+@pytest.mark.usefixtures("restored")
+def test_the_results_are_the_same_in_one_process(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    told: list[tuple[str, str]] = []
+    loaded = load(str(bench.root), "mod.py", CODE)
+    for asked, _ in EXAMPLES:
+        run_group([asked], loaded, lambda *each: told.append(each), str(bench.root / "mod.py"))
+    assert told[::2] == [("began", "")] * len(EXAMPLES)
+    assert told[1::2] == [tuple(result) for _, result in EXAMPLES]
+
+
+@pytest.mark.usefixtures("restored")
+def test_what_is_loaded_in_one_process(bench: Bench) -> None:
+    bench.put(pkg____init__="from pkg.a import V\n", pkg__a="V = 1\n", calendar="V = 'ours'\n")
+    root = str(bench.root)
+    changed = load(root, "pkg/a.py", "V = 2\n")
+    assert (changed.__name__, changed.V, sys.modules["pkg"].V) == ("pkg.a", 2, 2)
+    ours = load(root, "calendar.py", None)
+    assert (ours.__name__, ours.V) == ("checked_module", "ours")
+    again = load(root, "pkg/__init__.py", "V = 3\n")
+    assert (again.__name__, again.V, again.__path__) == ("checked_module", 3, [f"{root}/pkg"])
+    assert [sys.path[0], sys.path[-1]] == [root, f"{root}/pkg"]
+
+
+@pytest.mark.parametrize(("first_decides", "looks"), [(True, 2), (False, 4)])
+def test_how_long_the_processes_are_read(monkeypatch: pytest.MonkeyPatch, first_decides: bool, looks: int) -> None:
+    good = b'["loaded", ""]\n["began", ""]\n["passed", ""]\n["ended", ""]\n'
+    said, handles, killed, looked = iter([good, good[:29]]), list[int](), list[int](), list[float]()
+
+    def start(root: str, module: dict[str, Any]) -> tuple[int, int]:
+        assert (root, module["path"]) == ("/ws", "a.py")
+        handles.extend(os.pipe())
+        os.write(handles[-1], next(said))
+        if len(handles) == 2:
+            os.close(handles.pop())
+        return 1_000 + len(handles), handles[-1 if len(handles) == 1 else -2]
+
+    def look(*waiting: Any) -> Any:
+        looked.append(waiting[-1])
+        readable: Any = select.select
+        return readable(*waiting[:-1], 0)
+
+    monkeypatch.setattr(example_runner, "start", start)
+    monkeypatch.setattr(example_runner, "time", SimpleNamespace(monotonic=partial(next, count(1))))
+    monkeypatch.setattr(example_runner, "select", SimpleNamespace(select=look))
+    monkeypatch.setattr(os, "kill", lambda number, _: killed.append(number))
+    asked = module("a.py", [example("f()", "1")])
+    found = run({"root": "/ws", "seconds": 8, "first_decides": first_decides, "modules": [asked, asked]})
+    for handle in handles:
+        os.close(handle)
+    entry = {"loaded": True, "own": True, "error": ""}
+    assert found == [{**entry, "results": [["passed", ""]]}, {**entry, "results": [["endless", ""]]}]
+    assert (killed, looked) == ([1_001, 1_003], [6.0, 4.0, 2.0, 0.0][:looks])
 
 
 def test_examples_of_a_group_share_their_names_and_others_do_not(bench: Bench) -> None:

@@ -1,4 +1,6 @@
+import errno
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -7,7 +9,7 @@ import time
 
 import pytest
 
-from nodes.execute_tools.environment.isolation import call_isolated
+from nodes.execute_tools.environment.isolation import _answer, _raised, call_isolated
 
 
 def fail(error: BaseException) -> None:
@@ -49,6 +51,38 @@ def test_an_exception_that_cannot_travel_is_told_in_words() -> None:
 
     with pytest.raises(RuntimeError, match="OddError: 1 and 2"):
         call_isolated(5, lambda: fail(OddError(1, 2)))
+    for error, told in ((OddError(1, 2), "RuntimeError('OddError: 1 and 2')"), (ValueError("x"), "ValueError('x')")):
+        good, travelled = pickle.loads(_raised(error))  # noqa: S301 - our own words
+        assert (good, repr(travelled)) == (False, told)
+
+
+@pytest.mark.parametrize(("error", "told"), [(None, "(True, 7)"), (ValueError("bad"), "(False, ValueError('bad'))")])
+def test_a_copy_answers_and_leaves(monkeypatch: pytest.MonkeyPatch, error: Exception | None, told: str) -> None:
+    class LeftError(BaseException):
+        """Stands for the end of the process."""
+
+    def leave(status: int) -> None:
+        assert status == 0
+        raise LeftError
+
+    monkeypatch.setattr(os, "setsid", lambda: None)
+    monkeypatch.setattr(os, "_exit", leave)
+    read_end, write_end = os.pipe()
+    with os.fdopen(read_end, "rb") as answer:
+        with os.fdopen(write_end, "wb"), pytest.raises(LeftError):
+            _answer(write_end, lambda: 7 if error is None else fail(error))
+        assert repr(pickle.load(answer)) == told  # noqa: S301 - our own words
+
+
+def test_where_no_process_can_be_made_no_handle_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused() -> int:
+        raise OSError(errno.EAGAIN, "no more processes")
+
+    monkeypatch.setattr(os, "fork", refused)
+    handles = os.listdir("/dev/fd")
+    with pytest.raises(OSError, match="no more processes"):
+        call_isolated(5, lambda: 1)
+    assert len(os.listdir("/dev/fd")) == len(handles)
 
 
 @pytest.mark.parametrize("end", [lambda: os.kill(os.getpid(), signal.SIGKILL), lambda: os._exit(3)])

@@ -12,7 +12,7 @@ import pytest
 
 from nodes.execute_tools.environment.commands import CommandResult
 from nodes.execute_tools.environment.handles import closing, open_root
-from nodes.execute_tools.environment.protected_git import linked_repository, protected_git
+from nodes.execute_tools.environment.protected_git import linked_repository, protected_git, remove_placeholder
 from nodes.records import ToolError, ToolErrorCode
 from tests.nodes.execute_tools.environment.command_place import Place, command_place, opened
 
@@ -169,3 +169,48 @@ def test_git_works_in_a_repository_and_in_a_linked_worktree(tmp_path: Path) -> N
         refused = opened(tmp_path / "root").run(argv)
         assert isinstance(refused, CommandResult)
         assert b"ead-only file system" in refused.stderr.head
+
+
+def test_what_a_killed_command_left_is_removed_unless_it_is_needed_or_holds_something(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    with protected(tmp_path):
+        remove_placeholder(str(tmp_path))
+        assert (tmp_path / ".git").exists()
+    (tmp_path / ".git").mkdir(exist_ok=True)
+    (tmp_path / ".git/config").touch()
+    remove_placeholder(str(tmp_path))
+    assert (tmp_path / ".git/config").exists()
+    (tmp_path / ".git/config").unlink()
+    remove_placeholder(str(tmp_path))
+    assert not (tmp_path / ".git").exists()
+
+
+def test_a_file_system_without_locks_is_no_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "no locks")
+
+    monkeypatch.setattr(fcntl, "flock", unknown)
+    with protected(tmp_path) as problem:
+        assert problem is None
+        assert (tmp_path / ".git").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("call", "number", "code"),
+    [
+        ("mkdir", errno.EROFS, None),
+        ("mkdir", errno.EACCES, ToolErrorCode.PERMISSION_DENIED),
+        ("stat", errno.EACCES, ToolErrorCode.PERMISSION_DENIED),
+    ],
+)
+def test_a_git_that_cannot_be_made_or_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int, code: ToolErrorCode | None
+) -> None:
+    def failing(*_: object, **__: object) -> None:
+        raise OSError(number, "no")
+
+    with closing(open_root(str(tmp_path))) as handle:
+        monkeypatch.setattr(os, call, failing)
+        with protected_git(handle, time.monotonic() + 60) as problem:
+            assert (problem.code if problem else None) is code
+        monkeypatch.undo()

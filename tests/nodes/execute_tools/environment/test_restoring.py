@@ -15,8 +15,9 @@ from nodes.execute_tools.environment.restore_plan import LeftFile, Obstacle
 from nodes.execute_tools.environment.restoring import Restored, RestoredFile, restore
 from nodes.execute_tools.environment.workspace import DeleteFile, MoveFile, WriteFile
 from nodes.records import ChangeKind, ToolError, ToolErrorCode
+from tests.memory_folder import memory_folder
 from tests.nodes.execute_tools.environment.file_trees import failing
-from tests.nodes.execute_tools.environment.journaled_runs import Tree, World, memory_folder, swap, tree
+from tests.nodes.execute_tools.environment.journaled_runs import Tree, World, swap, tree
 from tests.nodes.execute_tools.environment.layout import no_env, sha
 
 CREATED, EDITED, DELETED = ChangeKind.CREATED, ChangeKind.EDITED, ChangeKind.DELETED

@@ -11,7 +11,7 @@ import pytest
 
 from nodes.execute_tools.environment import workspace_cover
 from nodes.execute_tools.environment.commands import CommandResult
-from nodes.execute_tools.environment.handles import closing, open_root
+from nodes.execute_tools.environment.handles import closing, open_beneath, open_root
 from nodes.execute_tools.environment.workspace_cover import Cover, find_cover, find_ways_out
 from nodes.records import ToolError, ToolErrorCode
 from tests.nodes.execute_tools.environment.command_place import Place, command_place, opened
@@ -78,6 +78,58 @@ def test_a_folder_that_we_may_not_read_is_covered(tmp_path: Path) -> None:
         assert cover_of(tmp_path) == Cover(folders=["closed"])
     finally:
         (tmp_path / "closed").chmod(0o700)
+
+
+def closed_to_us(monkeypatch: pytest.MonkeyPatch, failure: type[OSError]) -> None:
+    """Let no folder with "closed" in its name be opened."""
+
+    def refusing(folder: int, parts: tuple[str, ...], flags: int) -> int:
+        if any("closed" in part for part in parts):
+            raise failure
+        return open_beneath(folder, parts, flags)
+
+    monkeypatch.setattr(workspace_cover, "open_beneath", refusing)
+
+
+@pytest.mark.parametrize(
+    ("failure", "folders"), [(PermissionError, ["a/closed", "secrets"]), (FileNotFoundError, ["secrets"])]
+)
+def test_a_folder_that_does_not_open_is_covered_unless_it_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: type[OSError], folders: list[str]
+) -> None:
+    put(tmp_path, "a/closed/.env", "a/ok", "secrets/closed/.env")
+    closed_to_us(monkeypatch, failure)
+    assert cover_of(tmp_path) == Cover(folders=folders)
+
+
+def test_a_folder_that_does_not_open_is_covered_beside_the_workspace_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path, "a/closed/x", "root/closed/x")
+    closed_to_us(monkeypatch, PermissionError)
+    asked = ([str(tmp_path)], str(tmp_path / "root"), time.monotonic() + 60)
+    assert find_ways_out(*asked) == Cover(folders=[f"{tmp_path}/a/closed"])
+
+
+def test_a_folder_beside_the_workspace_that_goes_away_is_not_covered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def goes(*_: object) -> int:
+        (tmp_path / "a").rmdir()
+        raise PermissionError
+
+    (tmp_path / "a").mkdir()
+    monkeypatch.setattr(workspace_cover, "open_beneath", goes)
+    assert find_ways_out([str(tmp_path)], str(tmp_path / "root"), time.monotonic() + 60) == Cover()
+
+
+def test_a_workspace_that_is_no_folder_cannot_be_looked_through(tmp_path: Path) -> None:
+    put(tmp_path, "file")
+    handle = os.open(tmp_path / "file", os.O_RDONLY)
+    with closing(handle):
+        found = find_cover(handle, secret, time.monotonic() + 60)
+    message = "Cannot look through '.': a part of it is a file where a directory is needed."
+    assert found == ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
 
 
 TOO_MUCH = (

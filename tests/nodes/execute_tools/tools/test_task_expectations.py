@@ -96,6 +96,7 @@ class Box:
         ),
         ({"store.py": "x = 1\n"}, ["read is not defined in store.py."]),
         ({"store.py": "read = 1\n"}, []),
+        ({"store.py": "from json import dump\nread = 1\n"}, []),
         ({"store.py": "def f():\n    load = 1\n    return load\nread = 1\n"}, []),
         (
             {"store.py": "def f():\n    global load\n    load = 1\nread = 1\n"},
