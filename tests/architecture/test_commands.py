@@ -10,6 +10,7 @@ import pytest
 
 from tests.architecture.house import ROOT, text_of
 
+CHECKED = "machine runs checked: 20 (100,000 transitions), no violation"
 SUMMARY = "=== 2 passed, 1 skipped in 0.50s ==="
 TARGETS = [
     "help",
@@ -94,13 +95,26 @@ def test_ci_ends_with_the_summary_of_the_tests(tmp_path: Path, broken: str, stag
     shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci")
     rules = [
         "setup sandbox lint test sweep demo:\n\t@echo doing $@\n",
-        f"\t@test $@ != test || echo '{SUMMARY}'\n\t@test $@ != {broken}\n",
+        f"\t@test $@ != test || echo '{CHECKED}'\n\t@test $@ != test || echo '{SUMMARY}'\n\t@test $@ != {broken}\n",
     ]
     (tmp_path / "Makefile").write_text("".join(rules), encoding="utf-8")
     done = run(str(tmp_path / ".ci" / "run"), cwd=tmp_path)
     lines = done.stdout.splitlines()
     assert [line.removeprefix("doing ") for line in lines if line.startswith("doing ")] == stages
     assert (done.returncode, lines[-1], lines.count(SUMMARY)) == (code, SUMMARY, 2)
+
+
+def test_ci_wants_a_hundred_thousand_transitions(tmp_path: Path) -> None:
+    (tmp_path / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci")
+    few = CHECKED.replace("100,000", "99,999")
+    rules = ["setup sandbox lint test sweep demo:\n", f"\t@test $@ != test || echo '{few}'\n\t@echo '{SUMMARY}'\n"]
+    (tmp_path / "Makefile").write_text("".join(rules), encoding="utf-8")
+    done = run(str(tmp_path / ".ci" / "run"), cwd=tmp_path)
+    assert (done.returncode, done.stdout.splitlines()[-2:]) == (
+        1,
+        ["99999 transitions of the machine were checked: 100,000 are wanted", SUMMARY],
+    )
 
 
 def test_ci_stops_at_the_first_failure_without_a_summary_of_its_own(tmp_path: Path) -> None:

@@ -70,7 +70,9 @@ SAME_READ = ("read_file", {"path": "calc.py"})
 BAD_JSON = ("read_file", '{"path": calc.py}')
 
 READ = Letter("read", lambda step: using(read_line(step)))
-WRITE = Letter("write", lambda step: using(("write_file", {"path": f"made/{step}.txt", "content": f"{step}\n"})))
+MADE = "made.txt"
+WRITE = Letter("write", lambda step: using(("append_file", {"path": MADE, "content": f"{step}\n"})))
+"""Its effect can be counted: a line for each time that it was done."""
 LOOP = Letter("loop", lambda _: using(SAME_READ))
 DENIED = Letter("denied", lambda _: using(("read_file", {"path": ".env"})))
 MIXED = Letter("mixed", lambda step: using(read_line(step), BAD_JSON, ("read_file", {"path": ".env"})))
@@ -92,7 +94,7 @@ PRINTED = Letter(
 NO_OPENING = Letter("no opening parenthesis", lambda _: Say("tool: read_file"), only=Protocol.TEXT)
 NO_CLOSING = Letter("no closing parenthesis", lambda _: Say('tool: read_file({"path": "calc.py"}'), only=Protocol.TEXT)
 TRUNCATED = Letter(
-    "truncated", lambda step: using(("write_file", {"path": f"made/{step}.txt", "content": "half"}), cut=True)
+    "truncated", lambda step: using(("write_file", {"path": MADE, "content": f"half of {step}"}), cut=True)
 )
 EMPTY = Letter("empty", lambda _: Empty())
 THOUGHT = Letter("only a thought", lambda _: Think("Let me see."))
@@ -125,7 +127,10 @@ ALIKE: dict[Letter, tuple[Letter, ...]] = {
     ERROR: (BUSY,),
 }
 """Letters that lead to the same state as another one does, from wherever they are said; a test compares them."""
-REPRESENTATIVES = tuple(letter for letter in ALPHABET if not any(letter in alike for alike in ALIKE.values()))
+REPRESENTATIVES: tuple[Letter, ...] = (
+    READ, WRITE, LOOP, DENIED, INVALID_JSON, INVALID_ARGUMENTS, REFUSED, ERROR, FINAL,
+)  # fmt: skip
+"""One letter for each class that the machine can tell from the others, but for replies of several calls, and claims."""
 
 
 def spellable(protocol: Protocol, letters: Iterable[Letter] = ALPHABET) -> list[Letter]:

@@ -5,7 +5,6 @@ corrections, loop control's memory, what was changed. Two sequences that lead to
 once; that this loses nothing is tested beside it, by long sequences that are played from their start.
 """
 
-import shutil
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +22,7 @@ from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from nodes.heal.healing import is_unfounded
 from nodes.records import JsonMap, LoopRecord, ModelReply, Outcome, Protocol, ProviderFailure, StopReason
 from tests.doubles.scripted_model import reply_of
-from tests.machine.alphabet import CLAIM, DENIED, FILES, LOOP, Letter
+from tests.machine.alphabet import CLAIM, DENIED, FILES, LOOP, MADE, Letter
 from tests.runs.playing import write_files
 
 SETTINGS: Final[JsonMap] = {
@@ -38,12 +37,14 @@ TASK: Final = "Look at notes.txt, and mend what is wrong in calc.py."
 
 
 class Standing(NamedTuple):
-    """Where a turn stands between two model calls: all that the machine's ways depend on.
+    """Where a turn stands between two model calls: what the machine's ways depend on, as far as letters can tell.
 
-    What was `spent` counts only where a limit is near enough to be met.
+    What was `spent` counts only where a limit is near enough to be met. Texts, tokens, the plan and the last
+    errors are left out: no router and no letter looks at them, and whole runs are compared with what was found.
     """
 
     spent: tuple[int, int]
+    form: str
     malformed: int
     schema_failures: int
     claims: tuple[int, int]
@@ -207,7 +208,10 @@ class Explorer:
         self.steps += 1
         self.transitions += len(noted.path)
         after, standing = self._place(place.calls + self.voice.asked)
-        shutil.rmtree(self.folder / "made", ignore_errors=True)  # another branch may write it again
+        self.letter, self.number, self.standing = letter, number, standing
+        made = self.folder / MADE
+        self.made = made.read_text() if made.exists() else ""
+        made.unlink(missing_ok=True)  # the next branch makes it anew
         return noted.edge(standing), after
 
     def _place(self, calls: int) -> tuple[Place, Standing]:
@@ -221,30 +225,36 @@ class Explorer:
 
 @dataclass
 class Noted:
-    """What the nodes have said so far, in one step or in a whole run."""
+    """What the nodes have said so far, in one step or in a whole run; verdicts and results are those of each step."""
 
     path: list[str] = field(default_factory=list)
-    verdicts: list[str] = field(default_factory=list)
-    results: list[str] = field(default_factory=list)
+    verdicts: list[tuple[str, ...]] = field(default_factory=list)
+    results: list[tuple[str, ...]] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
 
     def note(self, node: str, update: JsonMap) -> None:
         """Take in the update of one node."""
         self.path.append(node)
         if node == "guard":
-            self.verdicts = [f"{verdict.kind.value} {verdict.rule}".strip() for verdict in update["verdicts"]]
+            self.verdicts.append(tuple(f"{each.kind.value} {each.rule}".strip() for each in update["verdicts"]))
+            self.results.append(())
         if node in {"guard", "execute_tools"}:
-            self.results = [each.result.error.code.value if each.result.error else "ok" for each in update["results"]]
+            errors = [each.result.error for each in update["results"]]
+            self.results[-1:] = [tuple(error.code.value if error else "ok" for error in errors)]
         if update.get("outcome") is not None:
             self.outcomes.append(update["outcome"])
 
+    @property
+    def ends(self) -> list[Ended]:
+        """How the turn has ended: once, or not yet."""
+        return [Ended(outcome.kind.value, outcome.reason) for outcome in self.outcomes]
+
     def edge(self, standing: Standing) -> Edge:
         """One step, which has led to this state, or to the end."""
-        assert len(self.outcomes) <= 1, "two outcomes"
-        to: Standing | Ended = standing
-        for outcome in self.outcomes:
-            to = Ended(outcome.kind.value, outcome.reason)
-        return Edge(tuple(self.path), tuple(self.verdicts), tuple(self.results), to)
+        assert max(len(self.outcomes), len(self.verdicts)) <= 1, "two outcomes, or guard was asked twice"
+        to: Standing | Ended = self.ends[0] if self.ends else standing
+        judged, done = (*self.verdicts, ()), (*self.results, ())
+        return Edge(tuple(self.path), judged[0], done[0], to)
 
 
 def standing_of(values: JsonMap, repeatable: Collection[str], *, counted: bool, claiming: bool) -> Standing:
@@ -260,6 +270,7 @@ def standing_of(values: JsonMap, repeatable: Collection[str], *, counted: bool, 
     open_claims = sum(each.claim for each in corrections)
     return Standing(
         spent=(usage.calls_in_current_turn, values["spending"].steps) if counted else (0, 0),
+        form=values["profile"].edit_form.value,
         malformed=len(corrections) - schema - open_claims,
         schema_failures=schema,
         claims=(open_claims, sum(map(is_unfounded, (attempt.errors for attempt in attempts)))),

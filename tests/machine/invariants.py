@@ -6,8 +6,8 @@ from typing import Final
 from graph.routes import TRANSITIONS
 from nodes.call_model.ledger import exhausted_limit
 from nodes.call_model.wrap_up import may_wrap_up
-from nodes.records import OutcomeKind
-from tests.machine.alphabet import FILES
+from nodes.records import LoopVerdict, OutcomeKind, StopReason
+from tests.machine.alphabet import FILES, WRITE
 from tests.machine.explorer import Edge, Ended, Explorer
 from tests.runs.history import history_problems
 
@@ -22,6 +22,8 @@ def check_edge(explorer: Explorer, edge: Edge) -> None:
     check_guarded(edge)
     check_limits(explorer)
     check_end(explorer, edge)
+    check_patience(explorer, edge)
+    assert explorer.made == (f"{explorer.number}\n" if explorer.letter is WRITE and edge.results == ("ok",) else "")
     values = explorer.values
     assert history_problems(values["messages"], explorer.protocol) == []
     assert (values.get("outcome") is not None) is isinstance(edge.to, Ended)
@@ -63,6 +65,25 @@ def check_end(explorer: Explorer, edge: Edge) -> None:
     spending, limits = values["spending"], context.limits(values["profile"])
     cause = exhausted_limit(spending, limits)
     assert cause is None or may_wrap_up(spending, limits, cause), f"it goes on, although {cause}"
+
+
+def check_patience(explorer: Explorer, edge: Edge) -> None:
+    """What is malformed, and what repeats itself, is borne as often as the context says: no less, and no more."""
+    standing, context, loop = explorer.standing, explorer.context, explorer.context.loop()
+    most = (context.max_healing_attempts, context.max_schema_repairs)
+    refused = max((repeats - loop.threshold for _, repeats in standing.overrides), default=0)
+    assert (standing.malformed <= most[0], standing.schema_failures <= most[1]) == (True, True)
+    assert (standing.malformed == most[0]) or not ended(edge, StopReason.HEALING_EXHAUSTED, StopReason.EMPTY_REPLY)
+    assert (standing.schema_failures == most[1]) or not ended(edge, StopReason.SCHEMA_REPAIR_EXHAUSTED)
+    assert (refused >= loop.max_overrides) == ended(edge, StopReason.LOOP_PERSISTED)
+    if edge.path[-1:] == ("loop_check",) and explorer.values["loop"].verdict is LoopVerdict.OVERRIDE:
+        told = explorer.values["messages"][-1].text
+        assert "loop_override" in told or "It is refused until" in told, "nobody told the model of the override"
+
+
+def ended(edge: Edge, *reasons: StopReason) -> bool:
+    """Whether the turn has ended for one of these reasons."""
+    return isinstance(edge.to, Ended) and edge.to.reason in reasons
 
 
 def check_limits(explorer: Explorer) -> None:

@@ -1,5 +1,6 @@
 """Every sequence of replies to depth six, on the real graph: in both protocols alike."""
 
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ from langchain_core.messages import HumanMessage
 
 from graph.build import build_graph
 from graph.routes import TRANSITIONS
-from nodes.records import JsonMap, Protocol, StopReason
+from nodes.call_model.model import Call
+from nodes.records import JsonMap, ModelReply, Protocol, ProviderFailure, StopReason
 from tests.doubles.scripted_model import ScriptedModel
 from tests.machine import tally
 from tests.machine.alphabet import (
@@ -23,19 +25,17 @@ from tests.machine.alphabet import (
     INVALID_ARGUMENTS,
     INVALID_JSON,
     LOOP,
+    MADE,
     MIXED,
     OVERSIZED,
     READ,
-    REFUSED,
-    WRITE,
+    REPRESENTATIVES,
     Letter,
     spellable,
 )
 from tests.machine.explorer import TASK, Edge, Ended, Explored, Explorer, Noted, Standing, explore
 from tests.machine.invariants import check_edge
 
-REPRESENTATIVES = (READ, WRITE, LOOP, DENIED, INVALID_JSON, INVALID_ARGUMENTS, REFUSED, ERROR, FINAL)
-"""One letter for each class; what is alike is compared to depth three, with the whole alphabet."""
 SEVERAL_AT_ONCE = (READ, LOOP, DENIED, MIXED, CLAIM, INVALID_JSON, FINAL)
 TIGHT: dict[str, JsonMap] = {
     "calls": {"max_calls_per_turn": 3},
@@ -88,7 +88,7 @@ def passed(explored: list[Explored]) -> set[tuple[str, str]]:
 
 
 def test_all_classes_of_replies_to_depth_six(tmp_path: Path) -> None:
-    """All sequences of the nine classes; sequences that lead to the same state are continued once."""
+    """All sequences of nine classes; sequences that lead to the same state are continued once."""
     text, native = both(tmp_path, REPRESENTATIVES, 6)
     assert text == native
     ends = {edge.to for edge in text.edges.values() if isinstance(edge.to, Ended)}
@@ -121,14 +121,14 @@ def _end(edge: Edge) -> Standing | str:
 
 
 def test_several_calls_in_one_reply_and_claims(tmp_path: Path) -> None:
-    text, native = both(tmp_path, SEVERAL_AT_ONCE, 4)
+    text, native = both(tmp_path, SEVERAL_AT_ONCE, 5)
     assert text == native
 
 
 @pytest.mark.parametrize("limits", TIGHT)
 def test_under_tight_limits(tmp_path: Path, limits: str) -> None:
     """To depth six, with every count in the name of a state: no limit is passed by any sequence."""
-    letters = (READ, LOOP, INVALID_JSON, INVALID_ARGUMENTS, FINAL)
+    letters = (READ, LOOP, DENIED, INVALID_JSON, INVALID_ARGUMENTS, FINAL)
     text, native = both(tmp_path, letters, 6, TIGHT[limits])
     assert text == native
     stops = {edge.to.reason for edge in text.edges.values() if isinstance(edge.to, Ended)}
@@ -158,48 +158,77 @@ def test_a_megabyte_of_arguments_is_a_malformed_call(tmp_path: Path, protocol: P
 
 
 class World:
-    """All states to some depth, and a folder for whole runs."""
+    """All states to some depth in one way of playing, and a machine that plays whole runs in the same way."""
 
-    def __init__(self, folder: Path, depth: int) -> None:
-        self.folder = folder / "played"
-        with Explorer(Protocol.TEXT, folder / "explored", REPRESENTATIVES) as explorer:
-            self.explored = explore(explorer, depth, check_edge)
+    def __init__(self, folder: Path, protocol: Protocol, letters: tuple[Letter, ...], limits: JsonMap) -> None:
+        self.protocol, self.letters = protocol, letters
+        self.explorer = Explorer(protocol, folder / "played", letters, limits)
+        self.machine = build_graph(model=self)
+        with Explorer(protocol, folder / "explored", letters, limits) as explorer:
+            self.explored = explore(explorer, 4, check_edge)
             tally.count(explorer.transitions, explorer.steps)
 
-    def predicted(self, words: list[Letter]) -> tuple[tuple[str, ...], Standing | Ended, int]:
-        """The path of these letters as far as it was explored, where it leads, and how many of them were said."""
-        path: tuple[str, ...] = ()
+    def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
+        return self.model.complete(call, on_text)
+
+    async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
+        return self.complete(call, on_text)
+
+    def edges(self, words: list[Letter]) -> list[Edge]:
+        """The edges of these letters, as far as they were explored."""
+        edges: list[Edge] = []
         standing: Standing | Ended = self.explored.start
-        for said, word in enumerate(words):
+        for word in words:
             edge = self.explored.edges.get((standing, word.name)) if isinstance(standing, Standing) else None
             if edge is None:
-                return path, standing, said
-            path, standing = (*path, *edge.path), edge.to
-        return path, standing, len(words)
+                break
+            edges.append(edge)
+            standing = edge.to
+        return edges
 
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    return World(tmp_path_factory.mktemp("world"), 4)
-
-
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-@given(words=st.lists(st.sampled_from(REPRESENTATIVES[:6] * 3 + REPRESENTATIVES[6:]), min_size=4, max_size=10))
-def test_a_run_from_its_start_takes_the_way_that_was_explored(world: World, words: list[Letter]) -> None:
-    """A whole run, in one call and without checkpoints: as far as its states were explored, it does what was found."""
-    path, standing, said = world.predicted(words)
-    script = [word.spoken(number, Protocol.TEXT) for number, word in enumerate(words[:said], 1)]
-    with Explorer(Protocol.TEXT, world.folder, ()) as explorer:
-        machine = build_graph(
-            model=ScriptedModel(script, script[-1] if words[said - 1] is ERROR else FINAL.spoken(0, Protocol.TEXT))
-        )
+    def played(self, words: list[Letter]) -> Noted:
+        """A whole run in one call, without checkpoints, in which these letters are said, and then an answer."""
+        script = [word.spoken(number, self.protocol) for number, word in enumerate(words, 1)]
+        last = script[-1] if words[-1] is ERROR else FINAL.spoken(0, self.protocol)
+        self.model = ScriptedModel(script, last)
+        (self.explorer.folder / MADE).unlink(missing_ok=True)
         noted = Noted()
         request: Any = {"messages": [HumanMessage(TASK)]}
-        for part in machine.stream(request, context=explorer.context, stream_mode="updates"):
+        for part in self.machine.stream(request, context=self.explorer.context, stream_mode="updates"):
             for node, update in part.items():
                 noted.note(node, update or {})
-    tally.count(len(noted.path), 1)
-    rest = () if isinstance(standing, Ended) else ("call_model", "parse", "FINISHED")
-    assert tuple(noted.path) == ("begin_turn", *path, *rest)
-    end = standing if isinstance(standing, Ended) else Ended("FINISHED", StopReason.ANSWERED)
-    assert [(outcome.kind.value, outcome.reason) for outcome in noted.outcomes] == [end]
+        tally.count(len(noted.path), 1)
+        return noted
+
+
+WORLDS: dict[str, tuple[Protocol, tuple[Letter, ...], JsonMap]] = {
+    "text": (Protocol.TEXT, REPRESENTATIVES, {}),
+    "native": (Protocol.NATIVE, REPRESENTATIVES, {}),
+    "several at once": (Protocol.TEXT, SEVERAL_AT_ONCE, {}),
+    "few calls": (Protocol.NATIVE, (READ, LOOP, DENIED, INVALID_JSON, FINAL), {"max_calls_per_turn": 4}),
+    "little patience": (Protocol.TEXT, (READ, LOOP, INVALID_JSON, INVALID_ARGUMENTS, FINAL), TIGHT["mending"]),
+}
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_whole_runs_take_the_ways_that_were_explored(name: str, tmp_path: Path) -> None:
+    """As far as the states of a run were explored, it does what was found from them, whatever has led to them."""
+    world = World(tmp_path, *WORLDS[name])
+
+    @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+    @given(words=st.lists(st.sampled_from([*world.letters, *world.letters[:-1] * 3]), min_size=4, max_size=10))
+    def check(words: list[Letter]) -> None:
+        edges = world.edges(words)
+        noted = world.played(words[: len(edges)])
+        path = [node for edge in edges for node in edge.path]
+        last = edges[-1].to
+        rest = [] if isinstance(last, Ended) else ["call_model", "parse", "FINISHED"]
+        assert noted.path == ["begin_turn", *path, *rest]
+        assert noted.verdicts == [edge.verdicts for edge in edges if edge.verdicts]
+        assert noted.results == [edge.results for edge in edges if edge.verdicts]
+        assert noted.ends == [last if isinstance(last, Ended) else Ended("FINISHED", StopReason.ANSWERED)]
+
+    try:
+        check()
+    finally:
+        world.explorer.rooms.close()
