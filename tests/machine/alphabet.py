@@ -70,9 +70,9 @@ SAME_READ = ("read_file", {"path": "calc.py"})
 BAD_JSON = ("read_file", '{"path": calc.py}')
 
 READ = Letter("read", lambda step: using(read_line(step)))
-MADE = "made.txt"
-WRITE = Letter("write", lambda step: using(("append_file", {"path": MADE, "content": f"{step}\n"})))
-"""Its effect can be counted: a line for each time that it was done."""
+MADE = "made"
+"""The folder of what is written."""
+WRITE = Letter("write", lambda step: using(("write_file", {"path": f"{MADE}/{step}.txt", "content": f"{step}\n"})))
 LOOP = Letter("loop", lambda _: using(SAME_READ))
 DENIED = Letter("denied", lambda _: using(("read_file", {"path": ".env"})))
 MIXED = Letter("mixed", lambda step: using(read_line(step), BAD_JSON, ("read_file", {"path": ".env"})))
@@ -94,7 +94,7 @@ PRINTED = Letter(
 NO_OPENING = Letter("no opening parenthesis", lambda _: Say("tool: read_file"), only=Protocol.TEXT)
 NO_CLOSING = Letter("no closing parenthesis", lambda _: Say('tool: read_file({"path": "calc.py"}'), only=Protocol.TEXT)
 TRUNCATED = Letter(
-    "truncated", lambda step: using(("write_file", {"path": MADE, "content": f"half of {step}"}), cut=True)
+    "truncated", lambda step: using(("write_file", {"path": f"{MADE}/{step}.txt", "content": "half"}), cut=True)
 )
 EMPTY = Letter("empty", lambda _: Empty())
 THOUGHT = Letter("only a thought", lambda _: Think("Let me see."))

@@ -5,6 +5,7 @@ corrections, loop control's memory, what was changed. Two sequences that lead to
 once; that this loses nothing is tested beside it, by long sequences that are played from their start.
 """
 
+import shutil
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -209,9 +210,8 @@ class Explorer:
         self.transitions += len(noted.path)
         after, standing = self._place(place.calls + self.voice.asked)
         self.letter, self.number, self.standing = letter, number, standing
-        made = self.folder / MADE
-        self.made = made.read_text() if made.exists() else ""
-        made.unlink(missing_ok=True)  # the next branch makes it anew
+        self.made = {path.name: path.read_text() for path in (self.folder / MADE).glob("*")}
+        shutil.rmtree(self.folder / MADE, ignore_errors=True)  # the next branch makes it anew
         return noted.edge(standing), after
 
     def _place(self, calls: int) -> tuple[Place, Standing]:

@@ -23,7 +23,8 @@ def check_edge(explorer: Explorer, edge: Edge) -> None:
     check_limits(explorer)
     check_end(explorer, edge)
     check_patience(explorer, edge)
-    assert explorer.made == (f"{explorer.number}\n" if explorer.letter is WRITE and edge.results == ("ok",) else "")
+    wrote = explorer.letter is WRITE and edge.results == ("ok",)
+    assert explorer.made == ({f"{explorer.number}.txt": f"{explorer.number}\n"} if wrote else {})
     values = explorer.values
     assert history_problems(values["messages"], explorer.protocol) == []
     assert (values.get("outcome") is not None) is isinstance(edge.to, Ended)

@@ -1,5 +1,6 @@
 """Every sequence of replies to depth six, on the real graph: in both protocols alike."""
 
+import shutil
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -191,7 +192,7 @@ class World:
         script = [word.spoken(number, self.protocol) for number, word in enumerate(words, 1)]
         last = script[-1] if words[-1] is ERROR else FINAL.spoken(0, self.protocol)
         self.model = ScriptedModel(script, last)
-        (self.explorer.folder / MADE).unlink(missing_ok=True)
+        shutil.rmtree(self.explorer.folder / MADE, ignore_errors=True)
         noted = Noted()
         request: Any = {"messages": [HumanMessage(TASK)]}
         for part in self.machine.stream(request, context=self.explorer.context, stream_mode="updates"):
