@@ -8,7 +8,8 @@ import pytest
 
 from tests.crash.fork_server import ForkServer
 from tests.crash.shim import How
-from tests.crash.sweep import Point, points, sweep
+from tests.crash.sweep import Point, sweep
+from tests.crash.turning_points import visited
 from tests.crash.undo_play import change, prepare
 from tests.memory_folder import memory_folder
 from tests.nodes.execute_tools.environment.journaled_runs import tree
@@ -43,17 +44,17 @@ def scene() -> Iterator[Scene]:
 
 
 @pytest.fixture(scope="module")
-def calls(servers: list[ForkServer], scene: Scene) -> int:
+def trace(servers: list[ForkServer], scene: Scene) -> tuple[str, ...]:
     whole = scene.copy("undone")
     played = servers[0].run("undo", str(whole))
     assert played.value == {"left": []}
     assert tree(whole / "root") == scene.before
-    return played.calls
+    return played.trace
 
 
 @pytest.mark.parametrize("how", ["kill_after", "EIO", "ENOSPC_on"])
 def test_an_undo_that_is_cut_off_anywhere_is_made_again(
-    servers: list[ForkServer], scene: Scene, calls: int, how: How
+    servers: list[ForkServer], scene: Scene, trace: tuple[str, ...], how: How
 ) -> None:
     def play(server: ForkServer, point: Point) -> None:
         folder = scene.copy(str(point))
@@ -64,5 +65,5 @@ def test_an_undo_that_is_cut_off_anywhere_is_made_again(
         assert tree(folder / "root") == scene.before
         shutil.rmtree(folder)
 
-    every = points(calls, how)
+    every = [Point(how, at) for at in visited(trace, failing=True)]
     assert sweep(every, play, servers) == len(every)
