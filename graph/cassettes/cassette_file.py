@@ -185,15 +185,24 @@ def _cassette_of(document: Any) -> CassetteFile:
     unknown = sorted(map(str, set(top) - _TOP_KEYS))
     if unknown:
         raise _ShapeError(f"has keys at the top level that this mendgraph does not know: {', '.join(unknown)[:100]}")
-    settings = _map(top.get("settings", {}), "settings")
     return CassetteFile(
         recorded_from=_text(top["recorded_from"], "recorded_from"),
-        settings={_text(key, "settings"): _text(value, f"settings.{key}") for key, value in settings.items()},
+        settings=_settings_of(_map(top.get("settings", {}), "settings")),
         exchanges=tuple(
             _exchange_of(each, f"interactions[{index}]")
             for index, each in enumerate(_list(top["interactions"], "interactions"))
         ),
     )
+
+
+def _settings_of(value: JsonMap) -> dict[str, str]:
+    from graph.cassettes.pinned import pinned_problem
+
+    settings = {_text(key, "settings"): _text(each, f"settings.{key}") for key, each in value.items()}
+    problem = pinned_problem(settings)
+    if problem:
+        raise _ShapeError(f"has {problem}")
+    return settings
 
 
 def _exchange_of(value: Any, at: str) -> Exchange:

@@ -8,13 +8,11 @@ from typing import Final
 
 from graph.cassettes.cassette_file import (
     MOST_BYTES,
-    Exchange,
     decode,
     machine_traces_in,
     parse,
     secrets_in,
 )
-from graph.cassettes.difference import parsed
 from graph.cassettes.drift import drift
 from graph.cassettes.naming import SUFFIX
 from graph.cassettes.orphans import orphans
@@ -82,11 +80,7 @@ def _findings(library: Workspace, path: str, specs: Sequence[ToolSpec]) -> Itera
     if isinstance(cassette, ToolError):
         yield _unusable(path, cassette)
         return
-    lines = _exchange_lines(text)
-    first = lines[0] if lines else 1
-    for number, earlier in _repeated(cassette.exchanges):
-        what = f"exchange {number + 1} is exchange {earlier + 1} once more"
-        yield LintFinding(path, lines[number] if number < len(lines) else first, what, "delete one of them")
+    first = _first_exchange(text)
     for difference in islice(drift(cassette, specs), _SHOWN):
         yield LintFinding(path, first, f"this version sends something else: {difference}", RECORD_AGAIN)
 
@@ -108,20 +102,10 @@ def _must_not_hold(path: str, text: str) -> Iterator[LintFinding]:
         yield LintFinding(path, found.line, f"holds {found.what}", remedy)
 
 
-def _exchange_lines(text: str) -> list[int]:
-    """The line in which each exchange begins."""
-    lines = text.split("\n")
-    return [number for number, line in enumerate(lines, start=1) if line.startswith(("- request:", "- response:"))]
-
-
-def _repeated(exchanges: Sequence[Exchange]) -> Iterator[tuple[int, int]]:
-    """Each exchange that has been there before, with the place of that one; failures may well come twice."""
-    seen: dict[str, int] = {}
-    for place, exchange in enumerate(exchanges):
-        key = repr((exchange.method, exchange.path, parsed(exchange.request), exchange.response))
-        if exchange.status < 400 and key in seen:
-            yield place, seen[key]
-        seen.setdefault(key, place)
+def _first_exchange(text: str) -> int:
+    """The line in which the first exchange begins, 1 where it is laid out otherwise."""
+    lines = enumerate(text.split("\n"), start=1)
+    return next((number for number, line in lines if line.startswith(("- request:", "- response:"))), 1)
 
 
 def _modules(root: Workspace, library: str) -> Iterator[tuple[str, str]]:

@@ -20,12 +20,22 @@ _ABSENT: Final = object()
 
 def difference(recorded: bytes, sent: bytes) -> list[str]:
     """Readable lines, none where both bodies are the same JSON; a body that is no JSON is compared as text."""
-    ours, theirs = parsed(recorded), parsed(sent)
-    if ours == theirs:
+    if canonical(recorded) == canonical(sent):
         return []
-    lines = list(_of_requests(ours, theirs)) or ["the bodies differ"]
+    lines = list(_of_requests(parsed(recorded), parsed(sent))) or ["the bodies differ"]
     more = len(lines) - MOST_LINES
     return [*lines[:MOST_LINES], f"... and {more} more differences"] if more > 0 else lines
+
+
+def canonical(body: bytes) -> str | bytes:
+    """The same for two bodies that say the same: JSON with its keys in order; a body that is no JSON, as it is.
+
+    As text, since in Python `1`, `1.0` and `True` are equal.
+    """
+    try:
+        return json.dumps(json.loads(body), sort_keys=True)
+    except (ValueError, RecursionError):
+        return body
 
 
 def parsed(body: bytes) -> Any:
@@ -103,7 +113,7 @@ def _called(call_id: Any, before: Sequence[JsonMap]) -> str:
 
 def _of_values(at: str, ours: Any, theirs: Any) -> Iterator[str]:
     """One line for each leaf in which two JSON values differ."""
-    if ours is theirs or ours == theirs:
+    if ours is theirs:
         return
     if isinstance(ours, dict) and isinstance(theirs, dict):
         for key in {**ours, **theirs}:
@@ -112,8 +122,9 @@ def _of_values(at: str, ours: Any, theirs: Any) -> Iterator[str]:
         for index in range(max(len(ours), len(theirs))):
             yield from _of_values(f"{at}[{index}]", _at(ours, index), _at(theirs, index))
     elif isinstance(ours, str) and isinstance(theirs, str):
-        yield _of_texts(at, ours, theirs)
-    else:
+        if ours != theirs:
+            yield _of_texts(at, ours, theirs)
+    elif repr(ours) != repr(theirs):  # which tells 1 from True and from 1.0
         yield f"{at}: {_said('recorded', ours)}, {_said('sent', theirs)}"
 
 

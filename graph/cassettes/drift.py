@@ -55,11 +55,31 @@ def drift(cassette: CassetteFile, specs: Sequence[ToolSpec]) -> list[str]:
 
 
 def _is_ours(request: JsonMap) -> bool:
-    """Whether the prompt begins as one of ours does: the first sentence is that of an agent for one workspace."""
+    """Whether it is built as ours are, and begins with the first sentence of an agent for one workspace."""
     messages = request.get("messages")
-    first = messages[0] if isinstance(messages, list) and messages else None
-    text = first.get("content") if isinstance(first, dict) and first.get("role") == "system" else None
+    if not isinstance(messages, list) or not messages or not all(isinstance(each, dict) for each in messages):
+        return False
+    tools = request.get("tools", [])
+    if not isinstance(tools, list) or not all(map(_is_tool, tools)):
+        return False
+    text = messages[0].get("content") if messages[0].get("role") == "system" else None
     return isinstance(text, str) and text.startswith("You are a coding agent. You ")
+
+
+def _is_tool(value: Any) -> bool:
+    """Whether it is a function with a schema of named parameters, all of which it has."""
+    function = value.get("function") if isinstance(value, dict) else None
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        return False
+    schema = function.get("parameters", {})
+    if not isinstance(schema, dict):
+        return False
+    properties, required = schema.get("properties", {}), schema.get("required", [])
+    return (
+        isinstance(properties, dict)
+        and isinstance(required, list)
+        and all(isinstance(properties.get(str(name)), dict) for name in required)
+    )
 
 
 def _profile(settings: Mapping[str, str], request: JsonMap) -> Profile:
@@ -82,7 +102,7 @@ def _told(request: JsonMap) -> dict[str, str]:
     """The tools that the request names, with their descriptions."""
     tools = request.get("tools")
     if isinstance(tools, list):
-        functions = [tool.get("function", {}) for tool in tools if isinstance(tool, dict)]
+        functions = [tool["function"] for tool in tools]
         return {str(each.get("name")): str(each.get("description")) for each in functions}
     return dict(_LINE.findall(str(request["messages"][0]["content"])))
 
@@ -120,7 +140,7 @@ def _recorded_head(request: JsonMap, profile: Profile, specs: Sequence[ToolSpec]
     """The same of what was recorded: as many messages as today's head has, and the tools that are still there."""
     length = len(_head(request, profile, specs)["messages"])
     names = {spec.name for spec in specs}
-    tools = [each for each in request.get("tools", ()) if each.get("function", {}).get("name") in names]
+    tools = [each for each in request.get("tools", ()) if each["function"].get("name") in names]
     messages = [dict(message) for message in request["messages"][:length]]
     if "tools" not in request:
         messages[0]["content"] = _without_lines(str(messages[0]["content"]), names)

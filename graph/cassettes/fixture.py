@@ -10,6 +10,8 @@ from typing import Any, Final
 from graph.cassettes import library, offline
 from graph.cassettes.cassette_file import CassetteFile, Finding, parse, scrubbed, secrets_in
 from graph.cassettes.difference import parsed
+from graph.cassettes.environment_secrets import secret_variable
+from graph.cassettes.pinned import context_on
 from graph.cassettes.player import Player
 from graph.cassettes.recording_server import RecordingServer
 from graph.cassettes.replay_server import LoopbackServer, ReplayServer
@@ -17,9 +19,12 @@ from graph.cassettes.source import Source, version
 from graph.cassettes.tape import Tape, recorded, replayed
 from graph.context import AgentContext
 from nodes.call_model.endpoint import NO_KEY
+from nodes.execute_tools.secrets.known_secrets import is_findable
 from nodes.records import JsonMap, ToolError, ToolErrorCode
 
-_PINNED: Final = ("model", "protocol", "edit_form", "window_tokens")
+SHORTEST_KEY: Final = 12
+"""Characters of the shortest key that is a secret; shorter ones are placeholders, such as `lm-studio`."""
+
 _USE: Final = "give the agent `mendgraph_cassette.context(workspace)`, or its client `mendgraph_cassette.base_url`"
 _NOT_BOTH: Final = "a cassette is used by `base_url` and `context` in this process, or by `serve`, not by both"
 
@@ -57,12 +62,10 @@ class Cassette(ABC):
     def context(self, workspace: str | os.PathLike[str] = ".", **settings: Any) -> AgentContext:
         """The context of a run on this cassette: its endpoint, and what its requests depend on, are filled in.
 
-        Evidence is off unless it is asked for: it needs bubblewrap, so what the model is told of it would differ from
-        machine to machine. `settings` are those of `AgentContext`, and go before all of these.
+        Evidence is off unless it is asked for, since it needs bubblewrap. `settings` are those of `AgentContext`, and
+        go before all of these.
         """
-        pinned: JsonMap = {name: self.settings[name] for name in _PINNED if name in self.settings}
-        given: JsonMap = {"base_url": self.base_url, "evidence": False, **pinned, **settings}
-        return AgentContext.model_validate({**given, "workspace": os.fspath(workspace)})
+        return context_on(self.settings, settings, os.fspath(workspace), self.base_url)
 
     @contextmanager
     def serve(self) -> Iterator[LoopbackServer]:
@@ -157,8 +160,7 @@ class RecordedCassette(Cassette):
         """Nothing is sent before the client sends it."""
         super().__init__(path, name, dict(source.settings), source.api_key.get_secret_value())
         self._source = source
-        known = () if self.api_key == NO_KEY else (self.api_key,)
-        self._scrub = partial(scrubbed, known=known)
+        self._scrub = partial(scrubbed, known=(self.api_key,) if _is_secret(self.api_key) else ())
         self._servers: list[RecordingServer] = []
 
     def problem(self) -> str:
@@ -167,6 +169,13 @@ class RecordedCassette(Cassette):
         exchanges = (*heard, *(exchange for server in self._servers for exchange in server.exchanges))
         if not exchanges:
             return f"nothing was said to the endpoint, so {self.name} was not written: {_USE}"
+        others = {name: value for name, value in os.environ.items() if value != self.api_key}
+        held = secret_variable(exchanges, others)
+        if held:
+            return (
+                f"{held}, so {self.name} was not written: keep it out of the prompt and of what the agent reads, or"
+                " unset the variable where it is no secret, and record again"
+            )
         cassette = CassetteFile(recorded_from=self._source.origin, settings=self.settings, exchanges=exchanges)
         failed = library.write(self.path, cassette)
         return failed.message if failed else ""
@@ -201,6 +210,11 @@ def told_of_secrets(found: list[Finding]) -> str:
     """Where the secrets of a cassette are, and what to do."""
     places = ", ".join(f"line {line} holds {what}" for line, what in found[:5])
     return f"{places}. Revoke it, remove it from the file and its history, and record again"
+
+
+def _is_secret(key: str) -> bool:
+    """Whether it may be taken out of a text: the keys that local servers are given may be words, such as `none`."""
+    return len(key) >= SHORTEST_KEY and key != NO_KEY and is_findable(key)
 
 
 def _settings_of(cassette: CassetteFile) -> dict[str, str]:

@@ -6,6 +6,7 @@ replies are recited, and once more on the cassette that came of it. Only what we
 
 import os
 import re
+import shlex
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
@@ -13,6 +14,7 @@ from typing import Final
 from graph.cassettes.cassette_file import CassetteFile, Exchange, render, scrubbed
 from graph.cassettes.course_difference import course_difference
 from graph.cassettes.naming import cassette_name
+from graph.cassettes.pinned import context_on
 from graph.cassettes.replayed_run import (
     REPLAY_URL,
     Files,
@@ -25,9 +27,10 @@ from graph.cassettes.replayed_run import (
     write_files,
 )
 from graph.cassettes.run_course import RunCourse, read_course
-from graph.cassettes.run_files import MOST_FILES, StartFiles, files_at_start, secret_in
-from graph.cassettes.source import version
-from graph.cassettes.written_test import TestedRun, context_in_test, render_test, settings_in_test
+from graph.cassettes.run_files import KEEPS_TESTS_OUT, MOST_FILES, StartFiles, files_at_start, secret_in
+from graph.cassettes.source import settings_of
+from graph.cassettes.tests_root import TestsRoot, library_of, tests_root
+from graph.cassettes.written_test import TestedRun, render_test, settings_in_test
 from graph.context import AgentContext
 from graph.open_store import with_store
 from graph.store import Store
@@ -43,10 +46,6 @@ from nodes.records import JsonMap, Profile, StopReason, ToolError, ToolErrorCode
 FOLDER: Final = "tests"
 """Where the test goes where nobody says so."""
 
-LIBRARY: Final = "cassettes"
-"""Where the plugin looks for cassettes, below pytest's root directory."""
-
-_ROOT_FILES: Final = ("pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg", "setup.py")
 NOT_COLLECTED: Final = 'collect_ignore_glob = ["*"]  # the files of runs are no tests of ours\n'
 
 _UNREPEATABLE: Final = frozenset(
@@ -68,7 +67,7 @@ _NAME = re.compile(r"[a-z0-9_]+")
 
 @dataclass(frozen=True)
 class WrittenCassette:
-    """What came of a run: the paths that were written, its exchanges, and how it ends."""
+    """What came of a run: the paths that were written, its exchanges, how it ends, and how the test is started."""
 
     run_id: str
     name: str
@@ -76,6 +75,7 @@ class WrittenCassette:
     exchanges: int
     files: int
     end: str
+    command: str
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ def _made(kept: _Kept) -> _Made | ToolError:
     made = _played(kept, few)
     if isinstance(made, _Made):
         return made
-    every = kept.start.every()
+    every = kept.start.every(kept.course)
     if isinstance(every, ToolError):
         return made.model_copy(update={"message": f"{made.message} {every.message}"})
     return made if every == few else _played(kept, every)
@@ -179,7 +179,7 @@ def _played(kept: _Kept, files: Files) -> _Made | ToolError:
         if isinstance(folder, ToolError):
             return folder
         replayer = Replayer(context.model or "", cassette)
-        again = play(course, context_in_test(cassette.settings, given, folder, REPLAY_URL), replayer)
+        again = play(course, context_on(cassette.settings, given, folder, REPLAY_URL), replayer)
     player = replayer.player
     if player.misses:
         return _unrepeated(
@@ -228,10 +228,8 @@ def _profile(context: AgentContext) -> Profile:
 
 def _settings(context: AgentContext) -> dict[str, str]:
     """What the cassette keeps of them; see `graph.cassettes.fixture`."""
-    profile = _profile(context)
-    pinned = {"model": context.model or "", "protocol": profile.protocol.value, "edit_form": profile.edit_form.value}
     window = {} if context.window_tokens is None else {"window_tokens": str(context.window_tokens)}
-    return {**pinned, "mendgraph": version(), **window}
+    return settings_of(context, context.model or "", embedded=False, **window)
 
 
 def _clean(exchange: Exchange) -> Exchange:
@@ -247,9 +245,12 @@ def _write(kept: _Kept, made: _Made, target: str, name: str, *, force: bool) -> 
     course, outcome = kept.course, kept.course.outcomes[-1]
     left = {path: data for path, data in made.after.items() if made.before.get(path) != data}
     gone = tuple(path for path in made.before if path not in made.after)
-    root = _root_of_tests(target, kept.start.workspace.root)
+    place = tests_root(target, kept.start.workspace.root)
+    root, library = place.folder, library_of(place.folder)
+    if isinstance(library, ToolError):
+        return library
     module = os.path.relpath(os.path.join(target, f"test_{name}.py"), root)
-    cassette = f"{LIBRARY}/{cassette_name(f'{module}::test_{name}', name)}"
+    cassette = f"{library}/{cassette_name(f'{module}::test_{name}', name)}"
     beside = f"{os.path.dirname(cassette)}/files"
     tested = TestedRun(name, kept.run_id, made.given, course.requests, outcome, bool(made.before), tuple(left), gone)
     contents = {
@@ -259,7 +260,7 @@ def _write(kept: _Kept, made: _Made, target: str, name: str, *, force: bool) -> 
         **{f"{beside}/after/{path}": data for path, data in left.items()},
     }
     if made.before or left:
-        contents[f"{beside}/conftest.py"] = NOT_COLLECTED.encode()
+        contents[f"{beside}/{KEEPS_TESTS_OUT}"] = NOT_COLLECTED.encode()
     workspace, below = _workspace_of(root)
     changes = _changes(workspace, {f"{below}{path}": data for path, data in contents.items()}, force=force)
     if isinstance(changes, ToolError):
@@ -270,7 +271,15 @@ def _write(kept: _Kept, made: _Made, target: str, name: str, *, force: bool) -> 
         return problem
     paths = tuple(os.path.join(root, path) for path in contents)
     end = f"{outcome.kind.value} ({outcome.reason.value})"
-    return WrittenCassette(kept.run_id, name, paths, len(made.cassette.exchanges), len(made.before), end)
+    return WrittenCassette(
+        kept.run_id, name, paths, len(made.cassette.exchanges), len(made.before), end, _command(place, paths[0])
+    )
+
+
+def _command(root: TestsRoot, test: str) -> str:
+    """How the test is started from anywhere."""
+    given = [] if root.configured else ["--rootdir", root.folder]
+    return shlex.join(["pytest", *given, test])
 
 
 def _changes(workspace: Workspace, contents: Files, *, force: bool) -> list[WriteFile] | ToolError:
@@ -292,20 +301,6 @@ def _stale(workspace: Workspace, folder: str, written: Collection[str]) -> list[
     found = [entry.path for entry in workspace.walk(folder) if entry.kind == "file" and entry.path not in written]
     contents = [workspace.read_file(path) for path in found]
     return [DeleteFile(each.path, each.sha256) for each in contents if isinstance(each, FileContent)]
-
-
-def _root_of_tests(target: str, workspace: str) -> str:
-    """What pytest will take for its root directory: the nearest folder above that is set up for it, or the workspace.
-
-    Source: pytest's reference, "Initialization: determining rootdir and configfile".
-    """
-    folder = os.path.realpath(target)
-    while folder != os.path.dirname(folder):
-        if any(os.path.isfile(os.path.join(folder, name)) for name in _ROOT_FILES):
-            return folder
-        folder = os.path.dirname(folder)
-    inside = os.path.realpath(target).startswith(f"{workspace.rstrip('/')}/")
-    return workspace if inside else os.path.realpath(target)
 
 
 def _workspace_of(target: str) -> tuple[Workspace, str]:

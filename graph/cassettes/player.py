@@ -8,7 +8,7 @@ from threading import Lock
 from typing import Any, Final
 
 from graph.cassettes.cassette_file import CassetteFile, Exchange, scrubbed
-from graph.cassettes.difference import difference, parsed
+from graph.cassettes.difference import canonical, difference, parsed
 
 Scrub = Callable[[bytes], bytes]
 LAST_WORDS: Final = 80
@@ -23,14 +23,14 @@ class Player:
         self.cassette = cassette
         self.misses: list[str] = []
         self._name, self._version, self._scrub = name, version, scrub
-        self._bodies: list[Any] = [parsed(exchange.request) for exchange in cassette.exchanges]
+        self._bodies = [canonical(exchange.request) for exchange in cassette.exchanges]
         self._played = [False] * len(cassette.exchanges)
         self._lock = Lock()
 
     def take(self, method: str, path: str, body: bytes) -> Exchange | str:
         """The first exchange that is left and fits, or in words why there is none. A query in `path` is ignored."""
         path, body = path.partition("?")[0], self._scrub(body)
-        value = parsed(body)
+        value = canonical(body)
         with self._lock:
             for index, exchange in enumerate(self.cassette.exchanges):
                 fits = (exchange.method, exchange.path) == (method, path) and self._bodies[index] == value
@@ -55,7 +55,7 @@ class Player:
     def _miss(self, method: str, path: str, body: bytes) -> str:
         left = [index for index, played in enumerate(self._played) if not played]
         first = f"{method} {path} was not recorded in {self._name}"
-        if any(p and b == parsed(body) for p, b in zip(self._played, self._bodies, strict=True)):
+        if any(p and b == canonical(body) for p, b in zip(self._played, self._bodies, strict=True)):
             first = (
                 f"{method} {path} was asked for again, and {self._name} holds its answer as often as it was recorded"
             )
@@ -83,8 +83,9 @@ class Player:
         return f"\nWhat usually causes this: {why}. If it is meant, record again with `pytest --mendgraph-record`."
 
     def _line(self, index: int) -> str:
-        exchange, body = self.cassette.exchanges[index], self._bodies[index]
-        return f"number {index + 1} of {len(self._played)}: {exchange.method} {exchange.path}{_told(body)}"
+        exchange = self.cassette.exchanges[index]
+        told = _told(parsed(exchange.request))
+        return f"number {index + 1} of {len(self._played)}: {exchange.method} {exchange.path}{told}"
 
 
 def _told(body: Any) -> str:

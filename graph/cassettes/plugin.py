@@ -90,7 +90,8 @@ def pytest_runtest_makereport(
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """A marker alone does nothing, which nobody means."""
     if item.get_closest_marker(FIXTURE) is not None and FIXTURE not in getattr(item, "fixturenames", ()):
-        pytest.fail(f"the test is marked {FIXTURE}, so it has to take the argument {FIXTURE}", pytrace=False)
+        problem = f"the test is marked {FIXTURE}, so it has to take the argument {FIXTURE}"
+        item.config.stash[_SESSION].fail(item, problem)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -60,6 +60,7 @@ class Endpointless(ABC):
         """Close the client."""
         self._client.close()
 
+    @abstractmethod
     def next_turn(self) -> None:
         """The turn that begins is another one."""
 
@@ -120,6 +121,9 @@ class Replayer(Endpointless):
     def __init__(self, model: str, cassette: CassetteFile) -> None:
         super().__init__(model)
         self.player = Player(cassette, "the cassette")
+
+    def next_turn(self) -> None:
+        """Nothing changes: the requests say which turn it is."""
 
     def answer(self, call: Call, body: bytes) -> Said:  # noqa: ARG002 - the request says it all
         """What was recorded for this request; where nothing was, a refusal."""

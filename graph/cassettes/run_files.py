@@ -3,6 +3,7 @@
 The workspace itself is only looked at. What is taken back is what the journal kept of each file before the run.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +25,11 @@ MOST_FILES: Final = 200
 MOST_BYTES: Final = 2_000_000
 """What is kept beside a cassette; a test that needs more is no test of one run."""
 
+KEEPS_TESTS_OUT: Final = "conftest.py"
+"""Stands in the folder `files` beside a cassette, so that pytest collects nothing there."""
+
+_COPY: Final = re.compile(r"((?:.*?/)?files)/(?:before|after)/")
+
 
 @dataclass(frozen=True)
 class StartFiles:
@@ -32,11 +38,17 @@ class StartFiles:
     workspace: Workspace
     before: Mapping[str, bytes | None]
 
-    def names(self) -> Iterator[str]:
-        """The files that git would not ignore and that the rules allow, those first that are there now."""
+    def names(self, course: RunCourse) -> Iterator[str]:
+        """The files that git would not ignore and that the rules allow, those first that are there now.
+
+        What lies beside the cassettes of other runs is left out, unless this one has seen it.
+        """
+        named = self._named(course)
         seen: set[str] = set()
         for entry in self.workspace.walk():
             if entry.kind != "file" or self.workspace.denied(entry.path) is not None:
+                continue
+            if self._is_copy(entry.path) and not _is_named(entry.path, named) and not _is_shown(entry.path, course):
                 continue
             if self.before.get(entry.path, b"") is not None:
                 seen.add(entry.path)
@@ -45,12 +57,20 @@ class StartFiles:
 
     def touched(self, course: RunCourse) -> Files | ToolError:
         """Those files that the run read, changed or named, and what lies in the folders that it named."""
-        named = {*self.before, *course.files_read, *_named(course, self.workspace.root)}
-        return self._read(path for path in self.names() if _is_meant(path, named))
+        named = self._named(course)
+        return self._read(path for path in self.names(course) if _is_listed_by(path) or _is_named(path, named))
 
-    def every(self) -> Files | ToolError:
+    def every(self, course: RunCourse) -> Files | ToolError:
         """All of them."""
-        return self._read(self.names())
+        return self._read(self.names(course))
+
+    def _named(self, course: RunCourse) -> set[str]:
+        return {*self.before, *course.files_read, *_named(course, self.workspace.root)}
+
+    def _is_copy(self, path: str) -> bool:
+        """Whether it is a file of an earlier run, kept beside the cassette that was made of that."""
+        found = _COPY.match(path)
+        return found is not None and self.workspace.exists(f"{found[1]}/{KEEPS_TESTS_OUT}")
 
     def _read(self, names: Iterator[str]) -> Files | ToolError:
         files: dict[str, bytes] = {}
@@ -126,7 +146,17 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(each)
 
 
-def _is_meant(path: str, named: set[str]) -> bool:
-    """Whether the file, or a folder that it lies in, was named; what git ignores is part of every listing."""
+def _is_listed_by(path: str) -> bool:
+    """What git ignores is part of every listing."""
+    return path.rpartition("/")[2] == ".gitignore"
+
+
+def _is_named(path: str, named: set[str]) -> bool:
+    """Whether the file, or a folder that it lies in, was named."""
     parts = path.split("/")
-    return parts[-1] == ".gitignore" or any("/".join(parts[:length]) in named for length in range(1, len(parts) + 1))
+    return any("/".join(parts[:length]) in named for length in range(1, len(parts) + 1))
+
+
+def _is_shown(path: str, course: RunCourse) -> bool:
+    """Whether a result of the run tells of the file, as a listing does."""
+    return any(path in step.result for step in course.results)

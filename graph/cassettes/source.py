@@ -53,7 +53,7 @@ def find_source(wanted: Mapping[str, str]) -> Source | str:
         base_url=url.rstrip("/"),
         api_key=endpoint.api_key,
         origin=f"model at {urlsplit(url).hostname}",
-        settings=_settings(context, model, embedded=False),
+        settings=settings_of(context, model, embedded=False),
     )
 
 
@@ -70,7 +70,7 @@ def _embedded(context: AgentContext) -> Source | str:
     if isinstance(server, ProviderFailure):
         return server.message
     # Its server has a smaller window than the model's family: a replay could not know.
-    settings = _settings(context, server.model, embedded=True, window_tokens=str(CONTEXT_TOKENS))
+    settings = settings_of(context, server.model, embedded=True, window_tokens=str(CONTEXT_TOKENS))
     return Source(
         base_url=server.base_url,
         api_key=SecretStr(NO_KEY),
@@ -89,7 +89,8 @@ def _served_model(endpoint: Endpoint) -> str | ProviderFailure:
     return served if isinstance(served, ProviderFailure) else choose_served_model(served)
 
 
-def _settings(context: AgentContext, model: str, *, embedded: bool, **more: str) -> dict[str, str]:
+def settings_of(context: AgentContext, model: str, *, embedded: bool, **more: str) -> dict[str, str]:
+    """What a cassette of this run says of itself; see `graph.cassettes.pinned`."""
     profile = context.profile(embedded, model)
     pinned = {"protocol": profile.protocol.value, "edit_form": profile.edit_form.value}
     return {"model": model, **pinned, **more, "mendgraph": version()}

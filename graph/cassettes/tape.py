@@ -4,7 +4,6 @@ vcrpy knows how to catch the clients (httpx, requests, aiohttp and others); what
 to the endpoint are caught, others go on to the network, from which a replay is cut off by `graph.cassettes.offline`.
 """
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -19,6 +18,7 @@ from graph.cassettes.cassette_file import (
     only_headers,
     scrubbed,
 )
+from graph.cassettes.difference import parsed
 from graph.cassettes.player import Player, Scrub
 from nodes.records import JsonMap
 
@@ -46,8 +46,9 @@ class Tape:
 
     @property
     def requests(self) -> list[JsonMap]:
-        """The recorded requests' bodies, oldest first; those that are no JSON are left out."""
-        return [json.loads(exchange.request) for exchange in self.exchanges if _is_json(exchange.request)]
+        """The recorded requests' bodies, oldest first; those that are no JSON object are left out."""
+        bodies = (parsed(exchange.request) for exchange in self.exchanges)
+        return [body for body in bodies if isinstance(body, dict)]
 
 
 @contextmanager
@@ -94,8 +95,10 @@ def recorded_path(path: str, base_url: str) -> str:
 
 
 def _recorder(mode: str, base_url: str, skip: Sequence[str]) -> Any:
-    import vcr
-
+    try:
+        import vcr
+    except ModuleNotFoundError as error:
+        raise ImportError(f"a cassette in process needs vcrpy ({error}): pip install 'mendgraph[cassettes]'") from error
     recorder = vcr.VCR(
         record_mode=vcr.record_mode.RecordMode(mode),
         before_record_request=partial(_if_meant_for, _origin(base_url)),
@@ -147,11 +150,3 @@ def _play(request: Any) -> JsonMap:
         "headers": {name: [value] for name, value in exchange.headers.items()},
         "body": {"string": exchange.response},
     }
-
-
-def _is_json(body: bytes) -> bool:
-    try:
-        json.loads(body)
-    except ValueError:
-        return False
-    return True

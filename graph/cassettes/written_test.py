@@ -2,13 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
+from graph.cassettes.pinned import context_on
 from graph.context import AgentContext
 from nodes.records import JsonMap, Outcome
-
-PINNED: Final = ("model", "protocol", "edit_form", "window_tokens")
-"""What the fixture takes from a cassette's settings; see `graph.cassettes.fixture`."""
 
 _ROOM = 55
 """Characters for further arguments on the line of the session."""
@@ -30,15 +28,9 @@ class TestedRun:
     gone: tuple[str, ...]
 
 
-def context_in_test(pinned: Mapping[str, str], given: JsonMap, folder: str, base_url: str) -> AgentContext:
-    """The context that the fixture's `context(folder, **given)` is, for a cassette with these settings."""
-    kept = {name: pinned[name] for name in PINNED if name in pinned}
-    return AgentContext.model_validate({"base_url": base_url, "evidence": False, **kept, **given, "workspace": folder})
-
-
 def settings_in_test(context: AgentContext, pinned: Mapping[str, str]) -> JsonMap:
     """The settings of a run that the fixture does not give by itself, in the order of the form."""
-    usual = context_in_test(pinned, {}, context.workspace, context.base_url or "")
+    usual = context_on(pinned, {}, context.workspace, context.base_url or "")
     return {
         name: value for name in AgentContext.model_fields if (value := getattr(context, name)) != getattr(usual, name)
     }

@@ -50,7 +50,7 @@ def from_run(
         [
             Line(one_line(f"wrote {test}", 1_000)),
             Line(one_line(f"wrote {cassette}", 1_000)),
-            Line(f"run {short_id(made.run_id)}: {what}; replay it with: pytest {one_line(test, 1_000)}"),
+            Line(f"run {short_id(made.run_id)}: {what}; replay it with: {one_line(made.command, 2_000)}"),
         ]
     )
 

@@ -117,6 +117,8 @@ def test_requests_that_are_no_objects_stay_as_they_are(body: bytes) -> None:
         (PAGE.replace("version: 1", "version: 1\nx: 1"), "has keys at the top level that this mendgraph does not know"),
         (PAGE.replace("local model", "4"), "has a value of type int in recorded_from, and text belongs there"),
         (PAGE.replace("model: m", "model: 4"), "has a value of type int in settings.model, and text belongs there"),
+        (PAGE.replace("model: m", "protocol: foo"), "has settings.protocol that no run can have (Input should be 'te"),
+        (PAGE.replace("model: m", "window_tokens: '5'"), "has settings.window_tokens that no run can have (Input sho"),
         (PAGE.replace("code: 429", "code: x"), "has no HTTP status in interactions[0].response.status.code"),
         (PAGE.replace("code: 429", "code: true"), "has no HTTP status in interactions[0].response.status.code"),
         (PAGE.replace("    method: POST\n", ""), "has no 'method' in interactions[0].request"),

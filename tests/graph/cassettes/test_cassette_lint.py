@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from graph.cassettes.cassette_file import CassetteFile, Exchange, render
 from graph.cassettes.cassette_lint import _LARGEST_MODULE, RECORD_AGAIN, LintFinding, lint_cassettes
@@ -55,6 +56,12 @@ def test_a_file_that_is_no_text_is_a_finding(tmp_path: Path) -> None:
     assert findings == (LintFinding(path, 1, "is not UTF-8 text (line 1)", remedy),)
 
 
+def test_a_cassette_of_another_layout_has_its_drift_in_the_first_line(tmp_path: Path) -> None:
+    document = yaml.safe_load(OURS.replace("Read a file before", "Look at a file before"))
+    first, *_ = found(tmp_path, yaml.safe_dump(document, default_flow_style=True))
+    assert (first.line, first.what.partition(":")[0]) == (1, "this version sends something else")
+
+
 def test_a_module_that_is_too_large_to_be_a_test_names_no_cassette(tmp_path: Path) -> None:
     assert found(tmp_path, text(exchange())) == []
     (tmp_path / "tests/test_a.py").write_bytes(b"#" * (_LARGEST_MODULE + 1))
@@ -68,7 +75,6 @@ def test_a_module_that_is_too_large_to_be_a_test_names_no_cassette(tmp_path: Pat
     [
         (text(exchange(said=KEY)), 8, "holds an API key"),
         (text(exchange(said="/home/me/x")), 8, "holds a home directory"),
-        (text(exchange(), exchange()), 22, "exchange 2 is exchange 1 once more"),
         ("recorded_from: [", 1, "is not YAML (line 2, column 1)"),
         ("a: 1\n", 1, "is no cassette of mendgraph"),
     ],
@@ -80,8 +86,27 @@ def test_a_finding_has_its_line_and_its_remedy(tmp_path: Path, content: str, lin
     assert KEY not in repr(finding)
 
 
-def test_failures_may_come_twice(tmp_path: Path) -> None:
-    assert found(tmp_path, text(exchange(status=503), exchange(status=503))) == []
+def test_a_test_may_ask_the_same_twice(tmp_path: Path) -> None:
+    assert found(tmp_path, text(exchange(), exchange(), exchange(status=503), exchange(status=503))) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "whats"),
+    [
+        ("settings:", "settings:\n  protocol: foo", ["has settings.protocol that no run can have (Input should be "]),
+        ('"model"', '"tools": [5],\n        "model"', []),
+        ('"messages": [', '"messages": [5, ', []),
+    ],
+    ids=["protocol", "tools", "messages"],
+)
+def test_what_somebody_made_of_a_cassette_by_hand_is_no_crash(
+    tmp_path: Path, before: str, after: str, whats: list[str]
+) -> None:
+    content = OURS.replace("interactions:", "settings:\n  model: m\ninteractions:", 1)
+    content = content.replace(f"{before}", after, 1)
+    findings = found(tmp_path, content)
+    assert [each.what[: len(what)] for each, what in zip(findings, whats, strict=True)] == whats
+    assert all(each.remedy.startswith(RECORD_AGAIN) for each in findings)
 
 
 def test_a_value_of_the_environment_is_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

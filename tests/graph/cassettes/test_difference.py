@@ -36,6 +36,8 @@ LONG, X60 = "x" * 300, "x" * 60
     [
         ({"a": 1, "b": 2}, {"b": 2, "a": 1}, []),
         ({"t": 0.0, "n": 1}, {"t": 1.0, "n": 1}, ["t: recorded 0.0, sent 1.0"]),
+        ({"t": 1}, {"t": True}, ["t: recorded 1, sent true"]),
+        ({"t": [1, 2]}, {"t": [1.0, 2]}, ["t[0]: recorded 1, sent 1.0"]),
         ({}, {"seed": 5}, ["seed: not recorded, sent 5"]),
         ({"seed": None}, {}, ["seed: recorded null, not sent"]),
         ({"f": {"a": [1, 2]}}, {"f": {"a": [1]}}, ["f.a[1]: recorded 2, not sent"]),

@@ -1,6 +1,7 @@
 """Whether this version would still send what was recorded."""
 
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,39 @@ def test_permissions_of_one_run_are_none() -> None:
 def test_requests_of_others_have_none(request_body: bytes) -> None:
     first = recorded("bug_repaired/text").exchanges[0].model_copy(update={"request": request_body})
     assert drift(CassetteFile(recorded_from="somebody", exchanges=(first,)), specs()) == []
+
+
+JUNK = [None, 5, "x", [], [5], {}, {"x": 5}, {"required": ["value"]}, {"function": {"name": [], "parameters": 5}}]
+
+
+def parts(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The places of a JSON document, each as the way to it."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [place for key, each in inner for place in [(*at, key), *parts(each, (*at, key))]]
+
+
+@pytest.mark.parametrize("name", ["bug_repaired/text", "bug_repaired/native"])
+def test_no_request_that_was_changed_by_hand_makes_it_raise(name: str) -> None:
+    cassette, ours = recorded(name), specs()
+    body = json.loads(cassette.exchanges[0].request)
+    places = [place for place in parts(body) if "properties" not in place[:-2]]
+    for place, junk in product(places, JUNK):
+
+        def change(request: JsonMap, place: Any = place, junk: Any = junk) -> None:
+            inner: Any = request
+            for key in place[:-1]:
+                inner = inner[key]
+            inner[place[-1]] = junk
+
+        assert isinstance(drift(changed(cassette, change), ours), list)
+
+
+@pytest.mark.parametrize("tool", [5, {}, {"function": 5}, {"function": {"name": "a", "parameters": 5}}])
+def test_tools_of_another_shape_are_not_ours(tool: Any) -> None:
+    def change(request: JsonMap) -> None:
+        request["stop"], request["tools"] = ["END"], [*request["tools"], tool]
+
+    assert drift(changed(recorded("bug_repaired/native"), change), specs()) == []
 
 
 def test_a_cassette_without_exchanges_has_none() -> None:

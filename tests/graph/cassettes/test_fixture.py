@@ -52,6 +52,35 @@ def test_a_recording_is_written_without_its_key_and_plays(tmp_path: Path) -> Non
     assert (replay.problem(), replay.notes()) == ("", [])
 
 
+@pytest.mark.parametrize("key", ["none", "EMPTY", "ollama", "test", "lm-studio", "not-needed"])
+def test_a_placeholder_for_a_key_is_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    path = tmp_path / "c.yaml"
+    with recording(path, key) as live:
+        said = post(live.base_url)
+    assert (live.problem(), key in said) == ("", True)
+    found = load(str(path), "c.yaml")
+    assert isinstance(found, CassetteFile)
+    with closing(ReplayedCassette(str(path), "c.yaml", found)) as replay:
+        assert post(replay.base_url) == said
+
+
+def test_a_secret_of_the_environment_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "c.yaml"
+    with recording(path) as live:
+        post(live.base_url)
+        monkeypatch.setenv("OPENAI_API_KEY", "a-key-of-ours")
+        assert live.problem() == ""
+        path.unlink()
+        httpx2.post(f"{live.base_url}/chat/completions", json={"messages": ["plum-42-orchard-7"]})
+    monkeypatch.setenv("SOME_API_KEY", "plum-42-orchard-7")
+    assert live.problem() == (
+        "the request of exchange 2 holds the value of SOME_API_KEY, so c.yaml was not written: keep it out of the "
+        "prompt and of what the agent reads, or unset the variable where it is no secret, and record again"
+    )
+    assert not path.exists()
+
+
 def test_a_recording_that_cannot_be_written_or_is_silent_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with recording(tmp_path / "file" / "c.yaml") as live:

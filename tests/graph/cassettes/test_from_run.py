@@ -13,8 +13,8 @@ import pytest
 
 from graph.cassettes.cassette_file import CassetteFile, parse
 from graph.cassettes.from_run import WrittenCassette, cassette_from_run
+from graph.cassettes.pinned import context_on
 from graph.cassettes.replayed_run import Replayer
-from graph.cassettes.written_test import context_in_test
 from graph.context import AgentContext
 from graph.run import Session, run_task
 from graph.time_travel import fork_run
@@ -167,6 +167,23 @@ def test_the_account_of_a_run_that_a_limit_ended_is_said_again(folder: Path) -> 
     assert b"I mended add." in cassette(folder, "ended").exchanges[-1].response
 
 
+def test_copies_of_earlier_runs_are_not_copied_again(folder: Path) -> None:
+    (folder / ".gitignore").write_text("*.log\n", encoding="utf-8")
+    run = played(folder, EDIT, Say("Done."))
+    made = [written(folder, run, name=f"n{number}") for number in range(3)]
+    assert [(each.files, len(each.paths)) for each in made] == [(2, 6)] * 3
+
+
+def test_cassettes_go_where_the_project_keeps_them(folder: Path) -> None:
+    (folder / "pytest.ini").write_text("[pytest]\nmendgraph_cassettes = kept\n", encoding="utf-8")
+    run = played(folder, Say("Done."))
+    made = written(folder, run, name="one")
+    assert made.paths == (f"{folder}/tests/test_one.py", f"{folder}/kept/tests/test_one/one.yaml")
+    assert made.command == f"pytest {folder}/tests/test_one.py"
+    (folder / "pytest.ini").write_text("[pytest]\nmendgraph_cassettes = ../kept\n", encoding="utf-8")
+    assert "which is no folder below it" in refusal(folder, run, name="two").message
+
+
 def test_a_listing_takes_all_files_with_it(folder: Path) -> None:
     run = played(folder, use(("list_files", {})), EDIT, Say("Done."))
     assert written(folder, run, name="listed").files == 2
@@ -278,9 +295,9 @@ def test_a_folder_that_cannot_be_filled_is_told(
 
 def test_what_another_process_would_ask_otherwise_is_no_test(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def warmer(*given: Any) -> AgentContext:
-        return context_in_test(*given).model_copy(update={"temperature": 0.5})
+        return context_on(*given).model_copy(update={"temperature": 0.5})
 
-    monkeypatch.setattr("graph.cassettes.from_run.context_in_test", warmer)
+    monkeypatch.setattr("graph.cassettes.from_run.context_on", warmer)
     error = refusal(folder, played(folder, EDIT, Say("Done.")))
     assert error.code is ToolErrorCode.CONFLICT
     assert error.message.startswith("The run does not repeat: in another folder it asks for something else: ")
@@ -310,6 +327,7 @@ def test_a_folder_that_nobody_has_made_yet_is_its_own_root(folder: Path, tmp_pat
     made = written(folder, played(folder, Say("Done.")), name="one", folder=str(tmp_path / "new/checks"))
     below = tmp_path / "new/checks"
     assert made.paths == (str(below / "test_one.py"), str(below / "cassettes/test_one/one.yaml"))
+    assert made.command == f"pytest --rootdir {below} {below}/test_one.py"
     assert [Path(path).is_file() for path in made.paths] == [True, True]
 
 

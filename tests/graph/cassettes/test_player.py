@@ -45,6 +45,13 @@ def test_secrets_are_compared_as_they_were_recorded() -> None:
     assert answers(player(body("SCRUBBED")), body("sk-" + "a1B2" * 5)) == ["0"]
 
 
+@pytest.mark.parametrize(("value", "other"), [(1, True), (1, 1.0), (0, False), (0.0, -0.0)])
+def test_values_that_only_python_takes_for_equal_are_not(value: Any, other: Any) -> None:
+    (miss,) = answers(player(body("a", n=value)), body("a", n=other))
+    assert f"\n  n: recorded {json.dumps(value)}, sent {json.dumps(other)}" in miss
+    assert answers(player(body("a", n=value, m=1)), body("a", m=1, n=value)) == ["0"]
+
+
 def test_a_miss_shows_the_nearest_exchange_that_is_left() -> None:
     played = player(body("a"), body("d", temperature=0, seed=1), body("c", temperature=0))
     miss = (

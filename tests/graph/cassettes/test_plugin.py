@@ -107,6 +107,20 @@ def test_a_missing_cassette_says_how_it_is_recorded(pytester: pytest.Pytester, r
     result.stdout.fnmatch_lines([f"there is no cassette {FILE}: record it with `pytest --mendgraph-record=missing`"])
 
 
+@pytest.mark.parametrize("marker", ["mendgraph_cassette", "xfail"])
+def test_an_expected_failure_is_not_one_for_want_of_a_cassette(
+    pytester: pytest.Pytester, run: Run, marker: str
+) -> None:
+    """Nor for want of the argument."""
+    text = ONE if marker == "xfail" else "\nimport pytest\ndef test_one():\n    assert 0\n"
+    pytester.makepyfile(test_it=text.replace("\ndef test", f"\n@pytest.mark.{marker}\n@pytest.mark.xfail\ndef test"))
+    result = run()
+    result.assert_outcomes(xfailed=1)
+    told = f"there is no cassette {FILE}: *" if marker == "xfail" else "the test is marked mendgraph_cassette, so *"
+    result.stdout.fnmatch_lines(["*= mendgraph cassettes =*", f"test_it.py::test_one: {told}"])
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+
+
 @pytest.mark.usefixtures("recorded")
 def test_a_half_played_cassette_fails_its_test(run: Run, pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_it=ASKING + "\ndef test_one(mendgraph_cassette):\n    pass\n")
@@ -207,8 +221,15 @@ def test_a_cassette_with_a_secret_is_not_played_and_fails_the_session(recorded: 
     ("marker", "message"),
     [
         ("'a/b'", "('a/b',) is no name of a cassette: *"),
-        ("url='x'", "the marker mendgraph_cassette takes allow_hosts, base_url, edit_form, model, protocol, not url"),
+        (
+            "url='x'",
+            "the marker mendgraph_cassette takes allow_hosts, base_url, edit_form, model, name, protocol, not url",
+        ),
         ("protocol='morse'", f"{FILE} cannot be recorded: protocol: Input should be 'text', 'native' or 'auto'"),
+        ("'a', name='b'", "('a', 'b') is no name of a cassette: one marker of one test may give one, *"),
+        ("name=5", "(5,) is no name of a cassette: *"),
+        ("allow_hosts=5", "allow_hosts of the marker mendgraph_cassette is a list of host names, not 5"),
+        ("allow_hosts=[5]", "allow_hosts of the marker mendgraph_cassette is a list of host names, not ?5?"),
         ("allow_hosts='x'", "allow_hosts of the marker mendgraph_cassette is a list of host names, not 'x'"),
     ],
 )
@@ -316,9 +337,9 @@ def test_one(tmp_path, mendgraph_cassette):
 def test_a_worker_that_crashed_tells_nothing() -> None:
     account = CassetteSession("/", "/none", "", [])
     config = SimpleNamespace(stash={plugin._SESSION: account})
-    told = {"named": ["a/b.yaml"], "whole": ["a.py"], "recorded": []}
+    told = {"named": ["a/b.yaml"], "whole": ["a.py"], "recorded": [], "problems": ["bad"]}
     plugin.pytest_testnodedown(SimpleNamespace(config=config))
-    assert account.told() == {"named": [], "whole": [], "recorded": []}
+    assert account.told() == {"named": [], "whole": [], "recorded": [], "problems": []}
     plugin.pytest_testnodedown(SimpleNamespace(config=config, workeroutput={"mendgraph": told}))
     assert account.told() == told
     worker: Any = SimpleNamespace(config=SimpleNamespace(stash=config.stash, workeroutput={}))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from graph.cassettes.run_course import RunCourse
+from graph.cassettes.run_course import RunCourse, ToolStep
 from graph.cassettes.run_files import StartFiles, files_at_start, secret_in
 from graph.context import AgentContext
 from graph.run import run_task
@@ -35,8 +35,8 @@ def start(folder: Path) -> StartFiles:
     return found
 
 
-def course(*calls: ToolCall) -> RunCourse:
-    return RunCourse(AgentContext(), Profile(), (), (), (), (), calls, (), (), {})
+def course(*calls: ToolCall, result: str = "") -> RunCourse:
+    return RunCourse(AgentContext(), Profile(), (), (), (), (ToolStep(1, "t", result),), calls, (), (), {})
 
 
 def call(**arguments: str) -> ToolCall:
@@ -49,7 +49,7 @@ def test_what_the_run_changed_is_as_it_was_before(folder: Path) -> None:
 
 
 def test_all_files_are_those_that_the_agent_may_see(folder: Path) -> None:
-    every = start(folder).every()
+    every = start(folder).every(course())
     assert not isinstance(every, ToolError)
     assert sorted(every) == [".gitignore", "calc.py", "notes.txt", "other.txt"]
 
@@ -70,15 +70,50 @@ def test_what_lies_in_a_named_folder_is_taken(folder: Path) -> None:
     assert "src/in/a.py" in files
 
 
+def copied(folder: Path, beside: str, *names: str) -> None:
+    """The files of an earlier run, beside its cassette."""
+    for name in names:
+        path = folder / beside / "files" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("", encoding="utf-8")
+
+
+def taken(folder: Path, course: RunCourse) -> tuple[list[str], list[str]]:
+    """What of the copies is among those that the run touched, and among all."""
+    begun = start(folder)
+    found = (begun.touched(course), begun.every(course))
+    few, every = ([path for path in files if "files/" in path] for files in found if not isinstance(files, ToolError))
+    return sorted(few), sorted(every)
+
+
+def test_what_lies_beside_the_cassettes_of_other_runs_is_left_out(folder: Path) -> None:
+    names = ("before/.gitignore", "before/a.py", "after/x/files/before/.gitignore")
+    copied(folder, "cassettes/test_a", *names, "conftest.py")
+    assert taken(folder, course()) == ([], ["cassettes/test_a/files/conftest.py"])
+
+
+def test_what_the_run_itself_has_named_or_seen_of_them_is_taken(folder: Path) -> None:
+    copied(folder, "kept", "before/.gitignore", "after/a.py", "conftest.py")
+    named, seen = "kept/files/before/.gitignore", "kept/files/after/a.py"
+    conftest = "kept/files/conftest.py"
+    assert taken(folder, course(call(path=named))) == ([named], [named, conftest])
+    assert taken(folder, course(result=f'["{seen}"]')) == ([], [seen, conftest])
+
+
+def test_folders_that_merely_have_such_names_are_taken(folder: Path) -> None:
+    copied(folder, ".", "before/.gitignore", "after/a.py")
+    assert taken(folder, course()) == (["files/before/.gitignore"], ["files/after/a.py", "files/before/.gitignore"])
+
+
 def test_too_many_bytes_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("graph.cassettes.run_files.MOST_BYTES", 20)
-    assert error(start(folder).every()).code is ToolErrorCode.INVALID_ARGUMENT
+    assert error(start(folder).every(course())).code is ToolErrorCode.INVALID_ARGUMENT
 
 
 def test_a_file_that_is_too_large_to_be_kept_is_refused_by_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("graph.cassettes.run_files.MOST_BYTES", 100)
     (folder / "other.txt").write_text("x" * 101, encoding="utf-8")
-    assert "other.txt" in error(start(folder).every()).message
+    assert "other.txt" in error(start(folder).every(course())).message
 
 
 def test_bytes_that_were_not_kept_are_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

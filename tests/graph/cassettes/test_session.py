@@ -13,15 +13,54 @@ def session(root: Path, *arguments: str) -> CassetteSession:
     return CassetteSession(str(root), str(root / "kept"), "", [str(root / each) for each in arguments])
 
 
-def item(name: str, *chosen: object, uses: bool = True) -> Any:
-    marks = [pytest.Mark(FIXTURE, chosen, {}, _ispytest=True)] if chosen else []
-    return SimpleNamespace(nodeid=name, own_markers=marks, fixturenames=[FIXTURE] if uses else [])
+def item(name: str, /, *chosen: object, uses: bool = True, fails: bool = False, **said: object) -> Any:
+    marks = [pytest.Mark(FIXTURE, chosen, said, _ispytest=True)] if chosen or said else []
+    return SimpleNamespace(
+        nodeid=name,
+        own_markers=marks,
+        fixturenames=[FIXTURE] if uses else [],
+        iter_markers=lambda _: marks,
+        get_closest_marker=lambda _: "xfail" if fails else None,
+    )
+
+
+def refusal(account: CassetteSession, test: Any) -> str:
+    """Why the test has no cassette."""
+    with pytest.raises(pytest.fail.Exception) as caught:
+        account.open(test)
+    return str(caught.value)
 
 
 def test_only_tests_with_a_cassette_are_noted(tmp_path: Path) -> None:
     account = session(tmp_path)
     account.note([item("a.py::b"), item("a.py::c", "d"), item("a.py::e", "no/name"), item("a.py::f", uses=False)])
     assert account.named == {"a/b.yaml", "a/d.yaml", "a/e.yaml"}
+
+
+def test_a_name_may_be_given_as_such(tmp_path: Path) -> None:
+    account = session(tmp_path)
+    account.note([item("a.py::b", name="d"), item("a.py::c", model="m")])
+    assert account.named == {"a/d.yaml", "a/c.yaml"}
+    assert "there is no cassette kept/a/d.yaml" in refusal(account, item("a.py::b", name="d"))
+
+
+def test_two_tests_of_one_name_do_not_share_a_cassette(tmp_path: Path) -> None:
+    account = session(tmp_path)
+    first, second = item("a.py::b", "d"), item("a.py::c", "d")
+    account.note([first, second])
+    told = "kept/a/d.yaml is also the cassette of a.py::b: give one of the two another name"
+    assert refusal(account, second) == told
+    assert refusal(account, first).startswith("there is no cassette kept/a/d.yaml: ")
+
+
+def test_an_expected_failure_does_not_hide_what_is_wrong_with_a_cassette(tmp_path: Path) -> None:
+    account = session(tmp_path)
+    plain, expected = item("a.py::b"), item("a.py::c", fails=True)
+    missing = [refusal(account, each) for each in (plain, expected)]
+    assert account.finish() == [f"a.py::c: {missing[1]}"]
+    controller = session(tmp_path)
+    controller.hear(account.told())
+    assert controller.finish() == [f"a.py::c: {missing[1]}"]
 
 
 def test_a_module_of_which_tests_were_selected_is_not_whole(tmp_path: Path) -> None:

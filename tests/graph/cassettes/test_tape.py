@@ -2,6 +2,7 @@ import asyncio
 import gzip
 import http.client
 import json
+import sys
 from typing import Any
 
 import httpx
@@ -82,6 +83,25 @@ def test_a_request_that_was_not_recorded_raises_with_the_difference(conversation
         httpx2.post(f"{tape.base_url}/chat/completions", json={**BODY, "seed": 1})
     assert "\n  seed: not recorded, sent 1\n" in str(caught.value)
     assert player.misses == [str(caught.value)]
+
+
+@pytest.mark.parametrize(("body", "requests"), [(b"{}", [{}]), (b"[1]", []), (b"no JSON", []), (b"\xff", [])])
+def test_only_requests_that_are_maps_are_told(
+    conversation: tuple[str, CassetteFile], body: bytes, requests: list[Any]
+) -> None:
+    exchange = conversation[1].exchanges[0].model_copy(update={"request": body})
+    assert Tape("http://h/v1", lambda: [exchange], recording=True).requests == requests
+
+
+def test_without_vcrpy_it_says_what_is_to_be_installed(
+    conversation: tuple[str, CassetteFile], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "vcr", None)
+    with (
+        pytest.raises(ImportError, match=r"needs vcrpy \(.*\): pip install 'mendgraph\[cassettes\]'$"),
+        replayed(Player(conversation[1], "c.yaml")),
+    ):
+        pass
 
 
 def test_a_client_that_asks_twice_of_one_request_takes_one_exchange(conversation: tuple[str, CassetteFile]) -> None:

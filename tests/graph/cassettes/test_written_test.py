@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from graph.cassettes.written_test import TestedRun, context_in_test, render_test as text_of, settings_in_test
+from graph.cassettes.pinned import context_on
+from graph.cassettes.written_test import TestedRun, render_test as text_of, settings_in_test
 from graph.context import AgentContext
 from nodes.records import Outcome, OutcomeKind, StopReason
 
@@ -88,11 +89,11 @@ def test_only_what_the_fixture_does_not_give_is_said() -> None:
     )
     given = settings_in_test(context, PINNED)
     assert given == {"evidence": True, "max_steps": 3}
-    assert context_in_test(PINNED, given, "/w", "http://u/v1") == context
+    assert context_on(PINNED, given, "/w", "http://u/v1") == context
 
 
 def test_what_was_pinned_may_be_told_otherwise() -> None:
     context = AgentContext(workspace="/w", base_url="http://u/v1", model="m", evidence=False)
     given = settings_in_test(context, PINNED)
     assert given == {"protocol": "auto", "edit_form": "auto"}
-    assert context_in_test(PINNED, given, "/w", "http://u/v1") == context
+    assert context_on(PINNED, given, "/w", "http://u/v1") == context

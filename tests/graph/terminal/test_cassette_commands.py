@@ -67,8 +67,11 @@ def test_a_run_becomes_a_test(run: Run, folder: Path) -> None:
     assert out.splitlines()[0] == f"wrote {folder}/checks/test_mended.py"
     assert out.splitlines()[1] == f"wrote {folder}/cassettes/checks/test_mended/mended.yaml"
     assert "2 exchanges, 1 file, ends FINISHED (answered)" in out
+    assert out.endswith(f"; replay it with: pytest --rootdir {folder} {folder}/checks/test_mended.py\n")
+    (folder / "pytest.ini").touch()
     code, out, err = run("cassette", "from-run", run_id, "--name", "other", "--json", *root)
     assert (code, json.loads(out)["name"]) == (0, "other")
+    assert json.loads(out)["command"] == f"pytest {folder}/tests/test_other.py"
 
 
 @pytest.mark.parametrize(
@@ -134,6 +137,16 @@ def test_what_was_served_is_an_object_too(run: Run, folder: Path, monkeypatch: p
     announced, ended = out.splitlines()
     assert announced.startswith(f"serving {folder / 'one.yaml'} on http://127.0.0.1:")
     assert (code, json.loads(ended), err) == (0, {"misses": [], "unplayed": 1}, "")
+
+
+def test_each_refusal_is_told_at_the_end(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(cassette(folder, EXCHANGE))
+    monkeypatch.setattr("graph.terminal.cassette_commands._until_stopped", lambda announce: announce())
+    assert run("cassette", "serve", path)[1].splitlines()[1:] == ["1 exchange not played, 0 requests refused"]
+    monkeypatch.setattr("graph.cassettes.replay_server.ReplayServer.misses", ["one\ntwo"])
+    code, out, err = run("cassette", "serve", path)
+    assert (code, err) == (1, "")
+    assert out.splitlines()[1:] == ["refused: one", "two", "1 exchange not played, 1 request refused"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
