@@ -33,9 +33,9 @@ demo: setup ## a real bug, repaired by the local model before your eyes (the fir
 	@$(BIN)/python -P benchmarks/demo/demo.py $(ARGS)
 
 test: setup ## all tests, offline
-	@$(BIN)/pytest -n 2 $(ARGS)
+	@$(BIN)/pytest -n 3 --dist worksteal $(ARGS)
 
-sweep: setup ## kill and fail a run at every single call that changes the disk (make test visits the turning points)
+sweep: setup ## kill and fail a run at every single call that changes the disk (make test visits some)
 	@MENDGRAPH_SWEEP=all $(BIN)/pytest tests/crash $(ARGS)
 
 coverage: setup ## all tests, with the branches that they take: 97 % of all, and every one of the pure files

@@ -22,7 +22,7 @@ from tests.crash.sweep import Point, sweep
 from tests.crash.turning_points import EVERY_CALL, visited
 from tests.memory_folder import memory_folder
 
-SECOND_KILLS: Final = 500 if EVERY_CALL else 60
+SECOND_KILLS: Final = 500 if EVERY_CALL else 25
 NAMING: Final = re.compile(r"(?:rename|link|unlink)\w* (?P<name>\S+)$")
 """The calls by which a name comes to mean another file, or none."""
 EFFECTS: Final = Counter({"a.txt": 1, "b.txt": 1, "c.txt": 1, "d.txt": 1, "file.txt": 1})
@@ -182,7 +182,7 @@ def test_a_resumed_run_may_be_killed_as_well(
 def test_a_disk_that_fails_at_any_call_is_a_clear_error_and_harms_no_file(
     servers: list[ForkServer], trace: tuple[str, ...], tmp_path: Path, memory: Path, how: How
 ) -> None:
-    """In a whole sweep each of the two errors comes at every call; in a short one they take turns at every second."""
+    """In a whole sweep each of the two errors comes at every call; in a short one they take turns."""
 
     def play(server: ForkServer, point: Point) -> None:
         place = Place(tmp_path / str(point), memory)
@@ -199,7 +199,7 @@ def test_a_disk_that_fails_at_any_call_is_a_clear_error_and_harms_no_file(
         place.remove()
 
     calls = visited(trace, failing=True)
-    half = slice(None) if EVERY_CALL else slice(["EIO", "ENOSPC"].index(how), None, 4)
+    half = slice(None) if EVERY_CALL else slice(["EIO", "ENOSPC"].index(how), None, 2)
     every = [Point(how, at) for at in calls[half]]
     assert sweep(every, play, servers) == len(every)
 

@@ -24,6 +24,7 @@ def test_a_sync_may_fail_and_so_may_the_first_page() -> None:
     assert turning_points(TRACE, failing=True) == [1, 2, 3, 6, 7, 8, 9, 10]
 
 
-def test_a_whole_sweep_visits_all() -> None:
+def test_a_whole_sweep_visits_all_and_a_short_one_every_fourth() -> None:
     assert visited(TRACE, every_call=True) == visited(TRACE, failing=True, every_call=True) == [*range(1, 11)]
-    assert visited(TRACE, every_call=False) == turning_points(TRACE)
+    assert visited(TRACE, every_call=False) == [1, 9]
+    assert visited(TRACE, failing=True, every_call=False) == [1, 7]

@@ -10,7 +10,7 @@ from tests.fuzz.campaign import attack
 from tests.fuzz.case import REGRESSIONS, load
 from tests.fuzz.targets import TARGETS
 
-EXAMPLES: Final = 200
+EXAMPLES: Final = 100
 
 
 @pytest.mark.parametrize("name", TARGETS)

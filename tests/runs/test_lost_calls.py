@@ -6,26 +6,24 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from nodes.execute_tools.environment.run_folder import DATA_DIR_VARIABLE
 from nodes.records import Outcome, OutcomeKind, StopReason
 from tests.runs.lost_calls_play import KILLED, TOKENS
 from tests.runs.spending_play import book_of
 
 ROOT = Path(__file__).parents[2]
-DURABILITIES = ["sync", "exit"]
-"""What keeps most and what keeps least; each process takes a second to start."""
+DURABILITY = "exit"
+"""What keeps least; the sweeps of `tests/crash` kill runs that keep each step."""
 MOST_OUTPUT = 50
 """What is reserved for a reply, and charged where the process died in its call."""
 
 
-def worked(folder: Path, durability: str, *plays: tuple[str, str]) -> list[Outcome]:
+def worked(folder: Path, *plays: tuple[str, str]) -> list[Outcome]:
     """The outcomes of the processes that were not killed; a play is the moves, and the request or ""."""
     workspace = folder / "workspace"
     workspace.mkdir()
     given = {"workspace": str(workspace), "max_output_tokens_per_call": MOST_OUTPUT, "max_calls_per_turn": 4}
-    settings = json.dumps({**given, "durability": durability})
+    settings = json.dumps({**given, "durability": DURABILITY})
     outcomes = []
     for moves, request in plays:
         done = subprocess.run(
@@ -52,15 +50,14 @@ def counted(folder: Path, outcome: Outcome) -> tuple[int, int, int]:
 
 
 def test_calls_that_were_lost_before_the_first_checkpoint_are_charged(tmp_path: Path) -> None:
-    [outcome] = worked(tmp_path, "exit", ("d", "Do it."), ("d", ""), ("a", ""))
+    [outcome] = worked(tmp_path, ("d", "Do it."), ("d", ""), ("a", ""))
     assert (outcome.kind, outcome.answer) == (OutcomeKind.FINISHED, "All is well.")
     assert counted(tmp_path, outcome) == (3, 3, 2 * MOST_OUTPUT + TOKENS[1])
 
 
-@pytest.mark.parametrize("durability", DURABILITIES)
-def test_no_kill_gives_the_budget_of_a_turn_back(tmp_path: Path, durability: str) -> None:
+def test_no_kill_gives_the_budget_of_a_turn_back(tmp_path: Path) -> None:
     plays = (("ca", "Do it."), ("cd", "Go on."), ("d", ""), ("d", ""), ("", ""))
-    first, last = worked(tmp_path, durability, *plays)
+    first, last = worked(tmp_path, *plays)
     assert (first.kind, last.kind, last.reason) == (
         OutcomeKind.FINISHED,
         OutcomeKind.BUDGET_STOP,
