@@ -176,7 +176,17 @@ WORKING = use(("stopped_meanwhile", {"name": "a.txt"}), ("write_file", {"path": 
 @pytest.mark.parametrize("way", ["call", "thread", "signal"])
 def test_a_program_may_stop_its_own_run_from_anywhere(root: Path, way: str) -> None:
     with session(root, WORKING, Say("Never."), Say("And now?")) as running:
-        before = signal.signal(signal.SIGUSR1, lambda *_: running.stop())
+        handled = threading.Event()
+
+        def handle(*_: object) -> None:
+            running.stop()
+            handled.set()
+
+        def by_signal() -> None:
+            signal.raise_signal(signal.SIGUSR1)
+            handled.wait(10)  # it is handled in the main thread, and this is another one
+
+        before = signal.signal(signal.SIGUSR1, handle)
 
         def in_a_thread() -> None:
             thread = threading.Thread(target=running.stop)
@@ -186,7 +196,7 @@ def test_a_program_may_stop_its_own_run_from_anywhere(root: Path, way: str) -> N
         stops: dict[str, Callable[[], None]] = {
             "call": running.stop,
             "thread": in_a_thread,
-            "signal": lambda: signal.raise_signal(signal.SIGUSR1),
+            "signal": by_signal,
         }
         CLOSES.append(stops[way])
         try:
