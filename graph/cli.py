@@ -6,16 +6,14 @@ What a run needs is imported when a run starts, so that `--help`, `model status`
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from graph.terminal import cassette_commands, model_commands, options as opt, run_commands, usage_command
+from graph.terminal import cassette_commands, model_commands, options as opt, process_end, run_commands, usage_command
 from graph.terminal.exit_codes import ExitCode, exit_code_table
 from graph.terminal.plain_text import one_line
 from graph.terminal.run_words import KeptRun
@@ -147,7 +145,7 @@ def chat(context: typer.Context, run: opt.RunToTalkOf = None) -> int:
     _check_folder(context)
 
     def work(setup: "Setup") -> int:
-        from graph.terminal.turns import chat as talk
+        from graph.terminal.chat import chat as talk
 
         return talk(setup)
 
@@ -183,20 +181,20 @@ app.add_typer(model_commands.app, name="model")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code. `arguments` default to those of the process."""
     given = sys.argv[1:] if arguments is None else list(arguments)
-    _make_streams_writable()
+    process_end.make_streams_writable()
     try:
         code = int(app(given or ["--help"], prog_name="mendgraph", standalone_mode=False) or 0)
         sys.stdout.flush()
     except typer.TyperException as error:
-        return _fail(given, ExitCode.USAGE_ERROR, f"{_tidy(error)}; see `mendgraph --help`")
+        return process_end.fail(given, ExitCode.USAGE_ERROR, f"{process_end.tidy(error)}; see `mendgraph --help`")
     except (BrokenPipeError, SystemExit):  # typer turns the first into the second
-        return _close_output()
+        return process_end.close_output()
     except OSError as error:
-        return _close_output(f"cannot read or write ({error.strerror or type(error).__name__})")
+        return process_end.close_output(f"cannot read or write ({error.strerror or type(error).__name__})")
     except Exception as error:  # noqa: BLE001 - no traceback for a user; a bug is one line that asks for a report
-        return _report_bug(given, error)
+        return process_end.report_bug(given, error)
     if code in {ExitCode.INTERRUPTED, ExitCode.TERMINATED} and arguments is None:
-        _leave_at_once(code)
+        process_end.leave_at_once(code)
     return code if given else ExitCode.USAGE_ERROR
 
 
@@ -321,57 +319,3 @@ def _check_fallbacks(model: str | None, base_url: str | None, fallbacks: Sequenc
     problem = opt.fallback_problem(model, base_url, fallbacks) if fallbacks else None
     if problem:
         raise typer.BadParameter(problem, param_hint="'--fallback'")
-
-
-# --- How it ends without an outcome ----------------------------------------------------------------------------
-
-
-def _fail(arguments: Sequence[str], code: ExitCode, message: str) -> int:
-    sys.stderr.write(f"mendgraph: {message}\n")
-    if "--json" in arguments:
-        from graph.terminal.ending import error_as_json
-
-        sys.stdout.write(error_as_json(code.name.lower(), message) + "\n")
-    return code
-
-
-def _tidy(error: typer.TyperException) -> str:
-    return one_line(error.format_message().replace("Value error, ", ""), 300).rstrip(".")
-
-
-def _report_bug(arguments: Sequence[str], error: Exception) -> int:
-    from nodes.execute_tools.redact import Redactor, known_values
-
-    scrub = Redactor(known_values(os.environ)).text
-    if "--debug" in arguments:
-        import traceback
-
-        sys.stderr.write(scrub(traceback.format_exc()))
-    what = one_line(scrub(f"{type(error).__name__}: {error}"))
-    return _fail(arguments, ExitCode.INTERNAL_ERROR, f"this is a bug ({what}): please report it with what --debug says")
-
-
-def _close_output(message: str = "") -> int:
-    """Nobody reads any more, or the disk is full: say so if possible, and let nothing be written at exit."""
-    if message:
-        sys.stderr.write(f"mendgraph: {message}\n")
-    with suppress(OSError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return ExitCode.OUTPUT_CLOSED
-
-
-def _make_streams_writable() -> None:
-    """What the terminal's encoding does not know is written as an escape; a closed stream swallows everything."""
-    for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
-        if stream is None:
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - open until the process ends
-        elif isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
-
-
-def _leave_at_once(code: int) -> NoReturn:
-    """End the process without waiting for threads: one of them may still wait for an endpoint."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)

@@ -13,6 +13,7 @@ EFFECT_FILES = frozenset(
         "graph/cassettes/library.py",
         "graph/cli.py",
         "graph/run.py",
+        "graph/terminal/process_end.py",
         "nodes/call_model/client.py",
         "nodes/call_model/driver.py",
         "nodes/call_model/local_model.py",

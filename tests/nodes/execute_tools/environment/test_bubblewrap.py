@@ -204,9 +204,9 @@ def test_a_sandbox_that_has_not_reported_yet_is_ended_as_well(view: View) -> Non
     with started(view, ["sleep", mark], ENVIRONMENT) as run:
         assert not isinstance(run, ToolError)
         run.terminate()
-        assert run.process.wait(10) == -9
+        assert run.process.wait(60) == -9
         assert not run.has_run()
-    deadline = time.monotonic() + 10  # its first process is not known yet, so that nobody can wait for it
+    deadline = time.monotonic() + 60  # its first process is not known yet, so that nobody can wait for it
     while alive(mark) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not alive(mark)

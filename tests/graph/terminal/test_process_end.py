@@ -1,0 +1,73 @@
+"""The last words of the process: one line, an object where one was asked for, no secret, no traceback unasked."""
+
+import io
+import json
+import subprocess
+import sys
+
+import pytest
+import typer
+
+from graph.terminal import process_end
+from graph.terminal.exit_codes import ExitCode
+
+
+@pytest.mark.parametrize("arguments", [[], ["--json"]])
+def test_a_failure_is_one_line_and_an_object_where_one_is_wanted(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert process_end.fail(arguments, ExitCode.USAGE_ERROR, "no such thing") is ExitCode.USAGE_ERROR
+    said = capsys.readouterr()
+    assert said.err == "mendgraph: no such thing\n"
+    error = {"code": "usage_error", "message": "no such thing"}
+    assert (json.loads(said.out)["error"] if said.out else None) == (error if arguments else None)
+
+
+def test_typers_words_are_one_line_without_its_trimmings() -> None:
+    assert process_end.tidy(typer.BadParameter("Value error, not\nso.")) == "Invalid value: not so"
+
+
+@pytest.mark.parametrize("arguments", [[], ["--debug"]])
+def test_a_bug_asks_for_a_report_and_holds_no_secret(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "k3y-of-somebody")
+    with pytest.raises(KeyError) as raised:
+        {}["k3y-of-somebody"]
+    assert process_end.report_bug(arguments, raised.value) is ExitCode.INTERNAL_ERROR
+    said = capsys.readouterr().err
+    last = "mendgraph: this is a bug (KeyError: '[redacted secret]'): please report it with what --debug says\n"
+    assert said.endswith(last)
+    assert ("Traceback" in said, "k3y" in said) == (bool(arguments), False)
+
+
+def test_nothing_is_written_any_more_once_nobody_reads() -> None:
+    program = (
+        "import sys; from graph.terminal import process_end\n"
+        "code = process_end.close_output('cannot write'); sys.stdout.write('lost'); sys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "mendgraph: cannot write\n")
+
+
+def test_what_the_encoding_does_not_know_is_escaped_and_a_closed_stream_swallows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
+    monkeypatch.setattr(sys, "stderr", None)
+    process_end.make_streams_writable()
+    sys.stdout.write("ü")
+    sys.stdout.flush()
+    with sys.stderr as swallowing:
+        swallowing.write("gone")
+    assert raw.getvalue() == b"\\xfc"
+
+
+def test_threads_are_not_waited_for() -> None:
+    program = (
+        "import threading; from graph.terminal import process_end\n"
+        "threading.Thread(target=threading.Event().wait).start(); print('said'); process_end.leave_at_once(143)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (143, "said\n")
