@@ -16,7 +16,7 @@ OWN_UV := $(filter .tools/%,$(UV))
 # Byte code makes our commands start twice as fast, and .venv is the one environment that they use.
 unexport PYTHONDONTWRITEBYTECODE PYTHONPATH VIRTUAL_ENV UV_PROJECT_ENVIRONMENT
 
-.PHONY: help setup sandbox demo test sweep coverage lint record studio bench pure eval fuzz mutants clean
+.PHONY: help setup sandbox browser demo test sweep coverage lint record studio bench pure eval fuzz mutants clean
 
 help: ## what you can make
 	@echo "usage: make <target> [ARGS='more arguments for the command behind it']"
@@ -28,6 +28,23 @@ sandbox: ## install bubblewrap, in which run_command starts programs (all else w
 	@command -v bwrap >/dev/null || { command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] \
 	  && apt-get install -y -q bubblewrap >/dev/null && command -v bwrap; } \
 	  || echo "bubblewrap is missing, so run_command is refused; all else works (Debian, Ubuntu: sudo apt install bubblewrap)"
+
+browser: ## install Chromium, Node and tmux, for the tests of pages and terminals (they are skipped without them)
+	@lacking() { \
+	    command -v chromium chromium-browser google-chrome >/dev/null || printf ' chromium'; \
+	    command -v chromedriver >/dev/null || printf ' chromium-driver'; \
+	    command -v node >/dev/null || printf ' nodejs'; \
+	    command -v npm >/dev/null || printf ' npm'; \
+	    command -v tmux >/dev/null || printf ' tmux'; \
+	  }; \
+	  [ -z "$$(lacking)" ] || ! command -v apt-get >/dev/null || [ "$$(id -u)" != 0 ] \
+	    || DEBIAN_FRONTEND=noninteractive apt-get install -y -q $$(lacking) </dev/null >/dev/null 2>&1 \
+	    || { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q $$(lacking); } </dev/null >/dev/null 2>&1 \
+	    || true; \
+	  [ -z "$$(lacking)" ] || echo "missing for the tests of pages and terminals, which are skipped; all else works" \
+	    "(Debian, Ubuntu: sudo apt install$$(lacking))"; \
+	  case "$$(lacking)" in *nodejs*|*npm*) ;; *) $(MAKE) -s tests/browser/build/.made 2>&1 \
+	    || echo "the npm packages of tests/browser are not there, so its tests are skipped; all else works (see above)";; esac
 
 demo: setup ## a real bug, repaired by the local model before your eyes (the first time it fetches 1.1 GB)
 	@$(BIN)/python -P benchmarks/demo/demo.py $(ARGS)
@@ -57,7 +74,7 @@ record: setup ## record the cassettes again, from the local model and the script
 	@MENDGRAPH_RECORD=1 $(BIN)/pytest -p no:cacheprovider tests/runs $(ARGS)
 
 studio: setup ## serve the graph for LangGraph Studio, on the local address that it prints
-	@$(BIN)/langgraph dev --n-jobs-per-worker 10 $(ARGS)
+	@$(BIN)/langgraph dev --no-reload --n-jobs-per-worker 10 $(ARGS)
 
 bench: setup ## measure what a run costs beside its model, against other ways to write an agent
 	@$(BIN)/python -P benchmarks/run.py $(ARGS)
@@ -76,8 +93,13 @@ mutants: setup ## change the pure files in small ways, and count the changes tha
 
 clean: ## remove what make has made in this folder (the model's weights stay where they are)
 	rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .fuzz .import_linter_cache .hypothesis .benchmarks .coverage*
-	rm -rf .langgraph_api dist
+	rm -rf .langgraph_api dist tests/browser/node_modules tests/browser/build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+tests/browser/build/.made: tests/browser/package-lock.json tests/browser/agent_chat.config.mjs
+	@cd tests/browser && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error </dev/null >/dev/null
+	@cd tests/browser && node_modules/.bin/vite build --config agent_chat.config.mjs </dev/null
+	@touch $@
 
 .venv/.synced: pyproject.toml uv.lock | $(OWN_UV)
 	@$(UV) sync $(CHOSEN) --locked --all-extras --compile-bytecode

@@ -7,8 +7,37 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from graph.build import build_graph as build_graph
+    from graph.configuration.loading import load_context as load_context
     from graph.context import AgentContext as AgentContext
-    from graph.run import RunResult as RunResult, Session as Session, arun_task as arun_task, run_task as run_task
+    from graph.events import (
+        Alerted as Alerted,
+        Asked as Asked,
+        CallsRead as CallsRead,
+        Compacted as Compacted,
+        Denied as Denied,
+        Ended as Ended,
+        Event as Event,
+        FellBack as FellBack,
+        HealingBegan as HealingBegan,
+        LoopOverridden as LoopOverridden,
+        Paid as Paid,
+        Rescued as Rescued,
+        StepDone as StepDone,
+        Text as Text,
+        ToolStarted as ToolStarted,
+        Traced as Traced,
+        Waiting as Waiting,
+    )
+    from graph.report.page import report_html as report_html
+    from graph.run import (
+        Approve as Approve,
+        RunResult as RunResult,
+        Session as Session,
+        arun_task as arun_task,
+        astream_task as astream_task,
+        run_task as run_task,
+        stream_task as stream_task,
+    )
     from graph.run_steps import RunStep as RunStep
     from graph.runs import (
         ListedRun as ListedRun,
@@ -20,8 +49,10 @@ if TYPE_CHECKING:
         resume_run as resume_run,
         steps_of as steps_of,
     )
+    from graph.state import serializer as serializer
     from graph.store import Pruned as Pruned
     from graph.time_travel import Forked as Forked, fork_run as fork_run, undo_run as undo_run
+    from nodes.call_model.model import Call as Call, Model as Model
     from nodes.execute_tools.environment.mcp_tools import (
         load_mcp_tools as load_mcp_tools,
         load_mcp_tools_sync as load_mcp_tools_sync,
@@ -29,15 +60,39 @@ if TYPE_CHECKING:
     from nodes.execute_tools.environment.restoring import Restored as Restored
     from nodes.execute_tools.registry import ToolContext as ToolContext, ToolOutput as ToolOutput, tool as tool
     from nodes.execute_tools.tools import default_tools as default_tools
-    from nodes.records import Effect as Effect, Outcome as Outcome, ToolError as ToolError
+    from nodes.guard.approvals import ApprovalAnswer as ApprovalAnswer, ApprovalRequest as ApprovalRequest
+    from nodes.guard.file_rules import (
+        DEFAULT_GUARDRAIL_RULES as DEFAULT_GUARDRAIL_RULES,
+        FileGuardrailRule as FileGuardrailRule,
+    )
+    from nodes.records import (
+        Effect as Effect,
+        ModelReply as ModelReply,
+        Outcome as Outcome,
+        ProviderFailure as ProviderFailure,
+        ToolError as ToolError,
+    )
 
 _HOMES = {
     "build_graph": "graph.build",
     "AgentContext": "graph.context",
+    "load_context": "graph.configuration.loading",
+    "report_html": "graph.report.page",
     "run_task": "graph.run",
     "arun_task": "graph.run",
-    "Session": "graph.run",
-    "RunResult": "graph.run",
+    "stream_task": "graph.run",
+    "astream_task": "graph.run",
+    "Approve": "graph.run",
+    "Session": "graph.session",
+    "RunResult": "graph.run_result",
+    **dict.fromkeys(
+        (
+            *("Alerted", "Asked", "CallsRead", "Compacted", "Denied", "Ended", "Event", "FellBack", "HealingBegan"),
+            *("LoopOverridden", "Paid", "Rescued", "StepDone", "Text", "ToolStarted", "Traced", "Waiting"),
+        ),
+        "graph.events",
+    ),
+    "serializer": "graph.state",
     "list_runs": "graph.runs",
     "get_run": "graph.runs",
     "steps_of": "graph.runs",
@@ -58,6 +113,14 @@ _HOMES = {
     "default_tools": "nodes.execute_tools.tools",
     "load_mcp_tools": "nodes.execute_tools.environment.mcp_tools",
     "load_mcp_tools_sync": "nodes.execute_tools.environment.mcp_tools",
+    "Model": "nodes.call_model.model",
+    "Call": "nodes.call_model.model",
+    "ModelReply": "nodes.records",
+    "ProviderFailure": "nodes.records",
+    "ApprovalRequest": "nodes.guard.approvals",
+    "ApprovalAnswer": "nodes.guard.approvals",
+    "FileGuardrailRule": "nodes.guard.file_rules",
+    "DEFAULT_GUARDRAIL_RULES": "nodes.guard.file_rules",
     "Effect": "nodes.records",
     "ToolError": "nodes.records",
     "Outcome": "nodes.records",

@@ -12,15 +12,20 @@ from typing import Any
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph import StateGraph
 from langgraph.graph.state import CompiledStateGraph
+from langgraph.store.base import BaseStore
 
 from graph import routes
+from graph.build_arguments import BuildArguments, check_arguments
 from graph.context import MAX_CALLS_PER_TURN_LIMIT, AgentContext
 from graph.gateway import Gateway
+from graph.own_saver import own_saver
 from graph.rooms import Rooms
 from graph.slices import CallModelSlice, ExecuteToolsSlice, LoopCheckSlice
 from graph.state import AgentInput, AgentOutput, AgentState
 from graph.stop_request import StopRequest
-from graph.two_ways import TwoWays
+from graph.telemetry.traced_machine import traced
+from graph.telemetry.traced_rooms import TracedRooms
+from graph.two_ways import Route, TwoWays
 from nodes.call_model.model import Model
 from nodes.execute_tools.registry import Tool
 from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
@@ -42,44 +47,77 @@ _ROUTERS: dict[str, Callable[[routes.Routed], str]] = {
 
 
 def build_graph(
-    checkpointer: BaseCheckpointSaver[Any] | None = None,
+    checkpointer: BaseCheckpointSaver[Any] | bool | None = None,
     *,
     model: Model | None = None,
     tools: Sequence[Tool] | None = None,
-    rules: tuple[FileGuardrailRule, ...] = DEFAULT_GUARDRAIL_RULES,
+    rules: Sequence[FileGuardrailRule] = DEFAULT_GUARDRAIL_RULES,
     roles: Mapping[str, Collection[str]] = NO_ROLES,
     secrets: Sequence[str] = (),
+    store: BaseStore | None = None,
+    context: AgentContext | None = None,
 ) -> Machine:
-    """Compile the machine.
-
-    `checkpointer` keeps threads; it should use `graph.state.serializer()`. `model` replaces the endpoint that the
-    context or the environment names. `tools` are all the tools there are, by default those of
-    `nodes.execute_tools.tools.default_tools`. `rules` say which files are denied, `roles` which tools a role of yours
-    may use, by name. `secrets` are values that nothing shows or stores, beside those of the environment.
+    """Compile the machine, to be run by itself or as a node of a graph of yours.
 
     Pass `context=AgentContext(...)` and, with a checkpointer, a `thread_id` to `invoke`, `ainvoke`, `stream` or
     `astream`. A turn keeps its context from `begin_turn` on; whoever goes on with one that was cut off before that, or
-    forks from there, has to pass it again. The result's `outcome` says how the run ended; expected failures are never
-    raised.
+    forks from there, has to pass it again. As a node it gets the context of the graph around it where that is an
+    `AgentContext`, and keeps its records apart from those of other agents in the same thread.
+
+    Args:
+        checkpointer: keeps threads, and is needed by mode "ask". It is used with `graph.state.serializer()`, unless it
+            has a serializer of its own. True keeps the threads of a node in its parent's checkpointer from one of the
+            parent's turns to the next, False keeps none there.
+        model: replaces the endpoint that the context or the environment names.
+        tools: all the tools there are, by default `default_tools()`.
+        rules: which files are denied.
+        roles: which tools a role of yours may use, by name.
+        secrets: values that nothing shows or stores, beside those of the environment.
+        store: LangGraph's long-term memory over threads. The machine keeps nothing there; a tool of yours reaches it
+            with `langgraph.config.get_store()`, unless it is `isolated`.
+        context: that of runs that are given none, or that are part of a graph whose context is of another type.
+
+    Returns:
+        The compiled graph. The `outcome` of its result says how a run ended; what can be expected to fail is there and
+        never raised.
+
+    Raises:
+        TypeError: an argument is of another type; the message names it and the remedy.
+        ValueError: two tools have the same name.
     """
-    return build_machine(checkpointer, model=model, tools=tools, rules=rules, roles=roles, secrets=secrets)[0]
+    given = BuildArguments(checkpointer, model, tools, rules, roles, secrets, store, context)
+    check_arguments(given)
+    if isinstance(checkpointer, BaseCheckpointSaver):
+        checkpointer = own_saver(checkpointer, secrets)
+    return build_machine(
+        checkpointer,
+        model=model,
+        tools=tools,
+        rules=tuple(rules),
+        roles=roles,
+        secrets=secrets,
+        store=store,
+        context=context,
+    )[0]
 
 
-def build_machine(
-    checkpointer: BaseCheckpointSaver[Any] | None,
+def build_machine(  # noqa: PLR0913 - the same
+    checkpointer: BaseCheckpointSaver[Any] | bool | None,
     *,
     model: Model | None,
     tools: Sequence[Tool] | None,
     rules: tuple[FileGuardrailRule, ...],
     roles: Mapping[str, Collection[str]] = NO_ROLES,
     secrets: Sequence[str] = (),
+    store: BaseStore | None = None,
+    context: AgentContext | None = None,
     stop: StopRequest | None = None,
 ) -> tuple[Machine, Rooms]:
-    """Compile the machine, and give its rooms as well: they are closed by whoever runs it (`graph.run`).
+    """Compile the machine, and give its rooms as well: they are closed by whoever runs it (`graph.session`).
 
     `stop` is how somebody may let a run end early.
     """
-    rooms = Rooms(model, rules, Gateway(tools, rules, roles, secrets), stop)
+    rooms = TracedRooms(model, rules, Gateway(tools, rules, roles, secrets), stop, context)
     builder: StateGraph[AgentState, AgentContext, AgentInput, AgentOutput] = StateGraph(
         AgentState, context_schema=AgentContext, input_schema=AgentInput, output_schema=AgentOutput
     )
@@ -100,7 +138,7 @@ def build_machine(
         if source not in _ROUTERS:
             builder.add_edge(source, target)
     for source, router in _ROUTERS.items():
-        builder.add_conditional_edges(source, router)
-    compiled = builder.compile(checkpointer=checkpointer, name="mendgraph")
+        builder.add_conditional_edges(source, Route(router))
+    compiled = builder.compile(checkpointer=checkpointer, store=store, name="mendgraph")
     limit = routes.recursion_limit(MAX_CALLS_PER_TURN_LIMIT)
-    return compiled.with_config(recursion_limit=limit), rooms
+    return traced(compiled.with_config(recursion_limit=limit), rooms.scrub), rooms

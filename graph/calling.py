@@ -146,7 +146,7 @@ class Calling:
             purse=purse,
             temperature=context.temperature,
             seed=context.seed,
-            window_tokens=self._window_tokens(context, profile),
+            window_tokens=self.window_tokens(context, profile),
             wire=self._wire,
             stand_ins=self._stand_ins,
         )
@@ -225,7 +225,8 @@ class Calling:
             return FREE
         return None if isinstance(self._prices, ToolError) else find_price(self._prices, name)
 
-    def _window_tokens(self, context: AgentContext, profile: Profile) -> int | None:
+    def window_tokens(self, context: AgentContext, profile: Profile) -> int | None:
+        """The window of the turn's model, None where nobody knows it."""
         known = CONTEXT_TOKENS if profile.embedded else find_profile(self._model_name(context)).window_tokens
         return context.window_tokens or known
 

@@ -13,7 +13,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from graph.terminal import cassette_commands, model_commands, options as opt, process_end, run_commands, usage_command
+from graph.configuration.program_names import program_problem
+from graph.terminal import (
+    cassette_commands,
+    completion_command,
+    config_commands,
+    doctor_command,
+    model_commands,
+    options as opt,
+    process_end,
+    report_command,
+    run_commands,
+    schema_command,
+    usage_command,
+)
 from graph.terminal.exit_codes import ExitCode, exit_code_table
 from graph.terminal.plain_text import one_line
 from graph.terminal.run_words import KeptRun
@@ -34,7 +47,9 @@ Examples:
   mendgraph runs                  what was done in this folder
   mendgraph resume                go on where the last run was cut off
   mendgraph undo 3f2a9c01         restore the files as they were before a run
+  mendgraph report 3f2a9c01       what a run did, as one page for a browser
   mendgraph usage                 what model calls have used, day by day
+  mendgraph doctor                what this machine lacks, and what to do
   mendgraph cassette from-run 3f2a9c01   a test that replays a run, offline
 """
 EPILOG = f"\b\nExit codes:\n{exit_code_table()}"
@@ -48,7 +63,7 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-_FOR_EVERY_COMMAND = frozenset({"root", "as_json", "debug", "version"})
+_FOR_EVERY_COMMAND = frozenset({"root", "as_json", "json_lines", "debug", "version", "workspace_config"})
 """Options that are not those of a new run."""
 
 
@@ -85,47 +100,34 @@ def options(  # noqa: PLR0913, PLR0917 - typer reads the options from the signat
     allow_private_host: opt.AllowPrivateHost = None,
     check: opt.Check = None,
     evidence: opt.Evidence = None,
+    project_notes: opt.ProjectNotes = None,
+    workspace_config: opt.WorkspaceConfig = True,
     durability: opt.Durability = None,
     debug: opt.Debug = False,
     as_json: opt.AsJson = False,
-    version: Annotated[  # noqa: ARG001 - its callback answers
+    json_lines: opt.JsonLines = False,
+    version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
     """Keep the options for the command that follows."""
+    said = locals()
+    if as_json and json_lines:
+        context.fail("--json and --json-lines exclude each other: one object at the end, or a line for each event")
     _check_permissions(root, allow_program or (), allow_host or (), allow_private_host or ())
     _check_fallbacks(model, base_url, fallback or ())
-    settings = opt.settings_of(
-        max_calls,
-        mode=mode,
-        model=model,
-        base_url=base_url,
-        protocol=protocol,
-        max_steps=max_steps,
-        max_seconds=max_seconds,
-        max_cost_usd=max_cost_usd,
-        max_cost_usd_per_day=max_cost_usd_per_day,
-        max_tokens_per_day=max_tokens_per_day,
-        wrap_up=wrap_up,
-        fallback_models=tuple(fallback) if fallback else None,
-        window_tokens=window_tokens,
-        temperature=temperature,
-        seed=seed,
-        role=role,
-        allowed_programs=tuple(allow_program) if allow_program else None,
-        allowed_hosts=tuple(allow_host) if allow_host else None,
-        allowed_private_hosts=tuple(allow_private_host) if allow_private_host else None,
-        checks=tuple(check) if check else None,
-        evidence=evidence,
-    )
+    settings = opt.settings_of(max_calls, **opt.fields_in(said))
     given = [each.opts[0] for each in context.command.params if _is_of_new_runs(context, str(each.name))]
-    context.obj = opt.Options(root, as_json, debug, settings, durability or "sync", tuple(given))
+    as_json = as_json or json_lines
+    context.obj = opt.Options(root, as_json, debug, settings, durability or "sync", tuple(given), None, json_lines)
+    context.obj = replace(context.obj, workspace_file=workspace_config)
 
 
 @app.command()
 def run(context: typer.Context, task: opt.Task = None) -> int:
     """Work on one task. The word `run` may be left away."""
     request = _task_of(context, task or [])
+    config_commands.configure(context)
     _check_folder(context)
 
     def work(setup: "Setup") -> int:
@@ -140,14 +142,16 @@ def run(context: typer.Context, task: opt.Task = None) -> int:
 def chat(context: typer.Context, run: opt.RunToTalkOf = None) -> int:
     """Talk with the agent, turn by turn, until the input ends.
 
-    A line that is only /usage shows what the session has used.
+    A line that begins with / is a command of the chat: /help lists them.
     """
+    if run is None:
+        config_commands.configure(context)
     _check_folder(context)
 
     def work(setup: "Setup") -> int:
-        from graph.terminal.chat import chat as talk
+        from graph.terminal.chat import chat as talk, prompt_for
 
-        return talk(setup)
+        return talk(setup, prompt_for(setup, sys.stdin, sys.stdout))
 
     if run is None:
         return _start(context.obj, work, attended=True)
@@ -173,13 +177,20 @@ def resume(context: typer.Context, run: opt.RunToResume = "") -> int:
 app.add_typer(run_commands.app, name="runs")
 app.command()(run_commands.undo)
 app.command()(run_commands.fork)
+app.command()(report_command.report)
 app.command()(usage_command.usage)
+app.command()(doctor_command.doctor)
+app.command()(schema_command.schema)
+app.add_typer(config_commands.app, name="config")
+app.command()(completion_command.completion)
 app.add_typer(cassette_commands.app, name="cassette")
 app.add_typer(model_commands.app, name="model")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code. `arguments` default to those of the process."""
+    if arguments is None and completion_command.ASKED in os.environ:
+        return completion_command.answer(app, os.environ, _FOR_EVERY_COMMAND)
     given = sys.argv[1:] if arguments is None else list(arguments)
     process_end.make_streams_writable()
     try:
@@ -199,12 +210,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _start(chosen: opt.Options, work: "Callable[[Setup], int]", *, attended: bool) -> int:
+    from graph.telemetry.exporting import exporting, note
+
     try:
-        return work(_setup(chosen, attended=attended))
+        with exporting(os.environ, note):
+            return work(_setup(chosen, attended=attended))
     except KeyboardInterrupt as signal:  # while libraries are loaded, or for the second time
         terminated = type(signal) is not KeyboardInterrupt
-        sys.stderr.write(f"mendgraph: stopped by {'SIGTERM' if terminated else 'Ctrl-C'}\n")
-        return ExitCode.TERMINATED if terminated else ExitCode.INTERRUPTED
+        code = ExitCode.TERMINATED if terminated else ExitCode.INTERRUPTED
+        asked_for = ["--json-lines" if chosen.json_lines else "--json"] if chosen.as_json else []
+        return process_end.fail(asked_for, code, f"stopped by {'SIGTERM' if terminated else 'Ctrl-C'}")
 
 
 def _take_up(chosen: opt.Options, run: str, work: "Callable[[Setup], int]", *, even_finished: bool = True) -> int:
@@ -233,12 +248,17 @@ def _setup(chosen: opt.Options, *, attended: bool) -> "Setup":
     from rich.console import Console
 
     from graph.context import AgentContext
+    from graph.terminal.live_line import is_live, live_line
     from graph.terminal.screen import Display, Screen
     from graph.terminal.turns import Setup
+    from nodes.execute_tools.environment.deadline import monotonic_s
 
+    out, err = Console(), Console(stderr=True)
+    live = None if chosen.as_json else live_line(out, err, monotonic_s)
+    screens = Screen(out, live), Screen(err, live if is_live(err) else None)
     return Setup(
         context=AgentContext(**{"workspace": str(chosen.root), **chosen.settings}),
-        display=Display(Screen(Console()), Screen(Console(stderr=True)), chosen.as_json, chosen.debug),
+        display=Display(*screens, chosen.as_json, chosen.debug, chosen.json_lines, live),
         next_line=input,
         find_log=_find_log,
         find_run=partial(_find_run, chosen.root),
@@ -306,7 +326,7 @@ def _check_folder(context: typer.Context) -> None:
 def _check_permissions(root: Path, programs: Sequence[str], hosts: Sequence[str], private: Sequence[str]) -> None:
     """Refuse what could never be allowed. A path with spaces is a program where there is such a file."""
     for entry in programs:
-        problem = opt.program_problem(entry)
+        problem = program_problem(entry)
         if problem and not ("/" in entry and os.path.isfile(root / entry)):
             raise typer.BadParameter(problem, param_hint="'--allow-program'")
     unreachable = opt.unreachable_host(private, hosts) if private else None

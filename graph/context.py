@@ -18,6 +18,7 @@ from pydantic import (
     model_validator,
 )
 
+from graph.form_places import place_fields
 from nodes.call_model.budget import APILimits
 from nodes.call_model.fallbacks import FallbackProblem, models_in_order
 from nodes.call_model.ledger import RunLimits
@@ -43,10 +44,19 @@ class AgentContext(BaseModel):
     """One run's permissions, model and limits. Every field has a safe default."""
 
     # What was given may hold a password, such as an address with a login, which is refused and must not be repeated.
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        hide_input_in_errors=True,
+        json_schema_extra=place_fields,
+    )
 
     workspace: str = Field(
-        ".", min_length=1, description="Folder that the agent works in. Nothing outside it is touched."
+        ".",
+        min_length=1,
+        description="Folder that the agent works in; '.' is where the command or the server was started. "
+        "Nothing outside it is touched.",
     )
     mode: Literal["read-only", "ask", "auto"] = Field(
         "auto", description="read-only: no changes. ask: a person approves each change. auto: changes inside the rules."
@@ -161,6 +171,9 @@ class AgentContext(BaseModel):
         4, ge=1, le=100, description="Tries in a row whose edits or checks may fail before the run ends."
     )
     read_ahead: bool = Field(True, description="Read the files that the request names before the model is asked.")
+    project_notes: bool = Field(
+        True, description="Tell the model, where it is no small one, what the workspace's AGENTS.md or CLAUDE.md says."
+    )
     syntax_gate: Literal["off", "report", "refuse"] = Field(
         "report",
         description="An edit that breaks the syntax of a Python, JSON, TOML or YAML file. report: the model is told.",

@@ -261,6 +261,7 @@ class EventReader:
         elif node == "heal":
             yield from self._healing(update)
         elif node == "guard":
+            self._calls = tuple(update.get("items") or self._calls)  # a person may have changed one
             judged = list(zip(self._calls, update.get("verdicts") or (), strict=False))
             allowed = [call for call, verdict in judged if verdict.kind is VerdictKind.ALLOW]
             self._waiting = [call for call in allowed if isinstance(call, ToolCall)]

@@ -14,6 +14,7 @@ from typing import Any
 
 from langchain_core.messages import AnyMessage
 
+from graph.configuration.user_rule import user_settings_rule
 from graph.context import AgentContext
 from graph.current_redactor import CurrentRedactor
 from graph.record_rules import RecordRules
@@ -46,8 +47,9 @@ from nodes.execute_tools.tool_run import ToolRun
 from nodes.execute_tools.tools import default_tools
 from nodes.execute_tools.trace import TraceEvent, TraceSink
 from nodes.guard.file_rules import FileGuardrailRule
+from nodes.guard.own_settings import OWN_SETTINGS_RULE
 from nodes.guard.policy import judge_path
-from nodes.guard.verdicts import results_of_denied
+from nodes.guard.verdicts import results_of_denied, told_of_edit
 from nodes.language.closest import closest_names
 from nodes.language.history import is_request
 from nodes.records import (
@@ -223,6 +225,8 @@ class Gateway:
         tool_context = self._tool_context(state, folder, sink, lease)
         key_of = partial(_key_of, run_id, execution.step)
         update = execute_tools(state, step.run, tool_context, self._terminal, results_of_denied, key_of)
+        for place, verdict in enumerate(state["verdicts"]):
+            update["results"][place] = told_of_edit(state["items"][place], verdict, update["results"][place])
         step.note_the_rest(update["results"])
         seconds = spending.seconds + sum(result.ms for result in update["results"]) / 1_000
         return {**update, "tool_counts": used, "spending": spending.model_copy(update={"seconds": seconds})}
@@ -262,9 +266,9 @@ class Gateway:
         return ""
 
     def rules(self, context: AgentContext) -> tuple[FileGuardrailRule, ...]:
-        """The file rules of the run: where its own records lie inside the workspace, they are denied as well."""
-        records = self._record_rules.rule(context.workspace)
-        return self._rules if records is None else (*self._rules, records)
+        """The file rules of the run: the agent's settings stay as they are, its records in the workspace are denied."""
+        own = (self._record_rules.rule(context.workspace), user_settings_rule(context.workspace))
+        return (*self._rules, OWN_SETTINGS_RULE, *(rule for rule in own if rule is not None))
 
     def _tool_context(
         self, state: ExecuteToolsSlice, folder: str | ToolError, sink: TraceSink, lease: Lease | None
@@ -285,7 +289,7 @@ class Gateway:
             lease=lease,
             syntax_gate=context.syntax_gate,
             checks=self.checks(context),
-            task=_last_request(state.get("messages") or []),
+            task=last_request(state.get("messages") or []),
             gated=state["profile"].edit_form is EditForm.BLOCKS,
         )
 
@@ -313,7 +317,7 @@ def _log(folder: str | ToolError | None, redactor: Redactor, run_id: str) -> Run
     return RunLog(AuditLog(folder) if isinstance(folder, str) else None, redactor, run_id)
 
 
-def _last_request(messages: Sequence[AnyMessage]) -> str:
+def last_request(messages: Sequence[AnyMessage]) -> str:
     """What the person asked for last. A long turn has hundreds of messages after it, which their type tells apart."""
     return next((each.text for each in reversed(messages) if each.type not in _ANSWERS and is_request(each)), "")
 

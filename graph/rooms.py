@@ -17,6 +17,8 @@ from langgraph.types import Overwrite
 from graph.calling import Calling, Prepared
 from graph.context import AgentContext
 from graph.gateway import Gateway
+from graph.given_context import given_context
+from graph.judging import judge_calls, with_known_files
 from graph.reply_reader import reply_reader, rescue
 from graph.run_records import REQUEST_ID
 from graph.slices import (
@@ -36,6 +38,7 @@ from graph.workspace_records import WorkspaceRecords
 from nodes.begin_turn.cut_off_step import close_step, cut_off_items
 from nodes.begin_turn.named_files import Ahead
 from nodes.begin_turn.node import begin_turn
+from nodes.begin_turn.noted_files import MOST_READ, find_notes, most_bytes, note_text
 from nodes.begin_turn.scrubbed_messages import scrubbed
 from nodes.call_model import ledger
 from nodes.call_model.driver import Hands
@@ -43,15 +46,14 @@ from nodes.call_model.model import Model
 from nodes.call_model.node import acall_model, call_model
 from nodes.call_model.window import WHOLE
 from nodes.execute_tools.environment.deadline import await_call
-from nodes.execute_tools.environment.file_reads import OpenedFile
+from nodes.execute_tools.environment.file_reads import FileContent, OpenedFile
 from nodes.execute_tools.environment.lease import Lease
 from nodes.execute_tools.environment.sandbox import check_workspace
 from nodes.execute_tools.environment.url_rules import rule_problems
 from nodes.execute_tools.environment.workspace import Workspace
 from nodes.execute_tools.policy.alerts import Alert, Vitals, observe_cost, observe_reply, observe_tool
 from nodes.guard.file_rules import FileGuardrailRule
-from nodes.guard.node import judge_step
-from nodes.guard.policy import GuardConfig
+from nodes.guard.verdicts import told_of_edit
 from nodes.heal.node import heal
 from nodes.loop_check.node import check
 from nodes.loop_check.signature import signature_of
@@ -64,6 +66,7 @@ from nodes.records import (
     JsonMap,
     ModelReply,
     OutcomeKind,
+    Profile,
     StopCause,
     StopReason,
     ToolError,
@@ -80,9 +83,13 @@ class Rooms:
         rules: tuple[FileGuardrailRule, ...],
         gateway: Gateway,
         stop: StopRequest | None = None,
+        context: AgentContext | None = None,
     ) -> None:
-        """Bind the nodes; nothing is opened or connected yet. `stop` is how somebody lets a run end early."""
-        self._stop = stop
+        """Bind the nodes; nothing is opened or connected yet.
+
+        `stop` is how somebody lets a run end early, `context` that of runs that are given none.
+        """
+        self._stop, self._bound = stop, context
         self._gateway = gateway
         self._specs = gateway.specs
         self._writing = frozenset(spec.name for spec in self._specs.values() if spec.effect in CHANGING)
@@ -110,11 +117,18 @@ class Rooms:
         """A person's words without secrets."""
         return self._gateway.redactor().text(text)
 
+    def read_file(self, context: AgentContext, path: str) -> bytes | None:
+        """The bytes of a file of the run's workspace, None where a tool may not have them."""
+        content = self._gateway.workspace(context).read_file(path)
+        return content.data if isinstance(content, FileContent) else None
+
     def begin_turn(self, state: BeginTurnSlice, runtime: Runtime[AgentContext]) -> Update:
         """Store the turn's context, start its counters, and check what can be checked before anything is spent."""
-        context = runtime.context or state.get("context") or AgentContext()
+        given = given_context(runtime.context, self._bound, state.get("context"))
+        context = given if isinstance(given, AgentContext) else AgentContext()
         root = check_workspace(context.workspace)
         problem = root.message if isinstance(root, ToolError) else self._context_problem(context)
+        problem = problem if isinstance(given, AgentContext) else given
         context = context if isinstance(root, ToolError) else context.model_copy(update={"workspace": root})
         workspace = None if problem else self._gateway.workspace(context)
         exists = workspace.exists if workspace else lambda _: False
@@ -134,6 +148,8 @@ class Rooms:
             update.setdefault("messages", Overwrite(messages))
         if files_read:
             update["files_read"] = files_read
+        if workspace is not None:
+            update |= self._notes(seen, context, workspace, profile, run_id)
         if window.tokens is not None:  # the model may be another one now
             update["window"] = window.model_copy(update={"tokens": None})
         for name, reason in ({} if problem else self._gateway.lacks(context, run_id)).items():
@@ -154,7 +170,7 @@ class Rooms:
 
     def parse(self, state: ParseSlice) -> Update:
         """Read the reply."""
-        update = parse(state, reply_reader(self._gateway, state))
+        update = with_known_files(self._gateway, state["context"], parse(state, reply_reader(self._gateway, state)))
         if (state.get("reply") or ModelReply()).preloaded:
             return update
         if "reply" in update and was_cut(state.get("reply") or ModelReply(), update["reply"]):
@@ -168,6 +184,7 @@ class Rooms:
         reader = reply_reader(self._gateway, state, told=False)
         update = heal(state, state["context"].healing(state["profile"]), partial(rescue, reader))
         rescued = "reading" in update
+        update = with_known_files(self._gateway, state["context"], update)
         if rescued:
             found = foreign_calls((state.get("reply") or ModelReply()).text, reader)
             _tell(state["run_id"], "reply.rescued", {"dialect": found.dialect if found else ""})
@@ -176,20 +193,10 @@ class Rooms:
 
     def guard(self, state: GuardSlice) -> Update:
         """Judge the calls."""
-        context = state["context"]
-        allowed = self._gateway.allowed(context)
-        config = GuardConfig(
-            mode=context.mode,
-            root=context.workspace,
-            rules=self._gateway.rules(context),
-            allowed=frozenset() if isinstance(allowed, ToolError) else allowed,
-            paths_of=self._gateway.paths_of,
-        )
-        scrub = self._gateway.redactor().content
-        update = judge_step(state, config, self._specs, partial(signature_of, root=context.workspace), scrub)
+        update = judge_calls(self._gateway, state)
         if update["results"]:
-            log = self._gateway.log(context, state["run_id"])
-            for item, verdict, result in zip(state["items"], update["verdicts"], update["results"], strict=True):
+            log, items = self._gateway.log(state["context"], state["run_id"]), update.get("items", state["items"])
+            for item, verdict, result in zip(items, update["verdicts"], update["results"], strict=True):
                 log.call(state.get("step", 0), item, verdict, result)
         return {**update}
 
@@ -248,9 +255,37 @@ class Rooms:
             return clean, {}
         judged = bool(state.get("verdicts"))
         made = self._gateway.calls_made(context, run_id, state.get("step", 0), items) if judged else {}
-        results = {place: run.as_record() for place, run in made.items()}
+        told = state.get("verdicts") or []
+        results = {place: told_of_edit(items[place], told[place], run.as_record()) for place, run in made.items()}
         files_read = {path: sha256 for run in made.values() for path, sha256 in run.output.files_read.items()}
         return close_step(messages if clean is None else clean, state, results), files_read
+
+    def _notes(
+        self, state: BeginTurnSlice, context: AgentContext, workspace: Workspace, profile: Profile, run_id: str
+    ) -> Update:
+        """What the project's notes say as this turn begins; nothing where they say what the turn before knows."""
+        messages = state.get("messages") or []
+        wanted = context.project_notes and bool(messages)
+        most = most_bytes(profile, self._calling.window_tokens(context, profile)) if wanted else 0
+        found = find_notes(messages[-1].text if messages else "", partial(self._note, workspace), most)
+        for path, reason in found.unread:
+            _tell(run_id, "notes.unread", {"path": path, "reason": reason})
+        if found.notes == tuple(state.get("notes") or ()):
+            return {}
+        if found.notes:
+            files = [{"path": each.path, "lines": each.lines, "cut": each.cut} for each in found.notes]
+            _tell(run_id, "notes.read", {"files": files})
+        return {"notes": found.notes}
+
+    def _note(self, workspace: Workspace, path: str) -> str | ToolError | None:
+        if not workspace.exists(path):
+            return workspace.denied(path)
+        opened = workspace.open_file(path)
+        if isinstance(opened, ToolError):
+            return opened
+        with opened:
+            text = note_text(opened.path, opened.stream.read(MOST_READ + 1))
+        return text if isinstance(text, ToolError) else self.scrub(text)
 
     def _spent_before(self, state: BeginTurnSlice, context: AgentContext, run_id: str) -> ledger.Spending:
         messages = state.get("messages") or []
@@ -338,8 +373,12 @@ def _tell(run_id: str, name: str, payload: JsonMap, step: int = 0) -> None:
 
 
 def _thread(runtime: Runtime[AgentContext]) -> str:
+    """The thread; as a part of another graph, with the place there: its agents share a thread, and no records."""
     info = runtime.execution_info
-    return "" if info is None or info.thread_id is None else str(info.thread_id)
+    if info is None or info.thread_id is None:
+        return ""
+    place = info.checkpoint_ns.rpartition("|")[0]
+    return f"{info.thread_id}|{place}" if place else str(info.thread_id)
 
 
 def _task() -> str:

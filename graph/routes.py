@@ -149,10 +149,11 @@ def _call_again(state: Routed) -> Literal["call_model", "BUDGET_STOP"]:
 
 
 def mermaid() -> str:
-    """The machine as a Mermaid flowchart, for the README."""
+    """The machine as a Mermaid flowchart, for the README: words that lead the same way share an arrow."""
     shape = {"__start__": "__start__([START])", "__end__": "__end__([END])"}
     lines = ["flowchart TD"]
-    for source, label, target in TRANSITIONS:
+    for source, target in dict.fromkeys((each.source, each.target) for each in TRANSITIONS):
+        label = "<br>".join(each.label for each in TRANSITIONS if (each.source, each.target) == (source, target))
         arrow = f" -->|{label}| " if label else " --> "
         lines.append(f"    {shape.get(source, source)}{arrow}{shape.get(target, target)}")
     return "\n".join(lines)

@@ -90,7 +90,7 @@ def resume_run(run: str = "", workspace: str = ".", **options: Any) -> "RunResul
 
     A run that has finished gives its result once more; a busy workspace is the outcome of a run, as for any.
     `options` are those of `Session` without the context and the thread: a model, tools, rules. A call that needs a
-    person's approval is rejected: ask for approvals through `open_run`.
+    person's approval is refused (`approval_required`): ask for approvals through `open_run`.
     """
     session = open_run(run, workspace, **options)
     if isinstance(session, ToolError):
@@ -98,7 +98,7 @@ def resume_run(run: str = "", workspace: str = ".", **options: Any) -> "RunResul
     with session:
         events = list(session.resume())
         while isinstance(events[-1], Asked):
-            events = list(session.answer("reject"))
+            events = list(session.answer("nobody"))
         return session.result()
 
 
@@ -116,7 +116,7 @@ def open_run(run: str = "", workspace: str = ".", **options: Any) -> "Session | 
 def prune_runs(
     workspace: str = ".", *, keep: int | None = None, older_than_days: float | None = None, unfinished: bool = False
 ) -> Pruned | ToolError:
-    """Forget runs with all that is kept of them, but not the newest `keep` ones, nor those that are young enough.
+    """Forget runs with all that is kept of them, but not the newest `keep` ones, nor any that is not `older_than_days`.
 
     With neither limit nothing is forgotten. A run that can go on is kept, unless `unfinished` says otherwise. What was
     forgotten cannot be undone any more: its files stay as they are.

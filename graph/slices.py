@@ -17,6 +17,7 @@ from nodes.execute_tools.policy.alerts import Vitals
 from nodes.guard.node import GuardState
 from nodes.heal.corrective_prompt import HealingAttempt
 from nodes.heal.node import HealState
+from nodes.language.project_notes import ProjectNotes
 from nodes.loop_check.node import LoopState
 from nodes.parse.node import ParseState
 from nodes.records import FileChange, ModelReply, Profile
@@ -40,6 +41,7 @@ class BeginTurnSlice(BeginTurnState, CutOffState, total=False):
     step: int
     files_read: dict[str, str]
     window: Window
+    notes: tuple[ProjectNotes, ...]
 
 
 class CallModelSlice(CallModelState, Watched, total=False):
@@ -67,11 +69,13 @@ class HealSlice(HealState, total=False):
 
 
 class GuardSlice(GuardState, total=False):
-    """With the turn's context, and what the log says of a call."""
+    """With the turn's context, what the log says of a call, and what it is previewed by."""
 
     context: AgentContext
     run_id: str
     step: int
+    messages: list[AnyMessage]
+    files_read: dict[str, str]
 
 
 class ExecuteToolsSlice(ExecuteToolsState, Watched, total=False):

@@ -22,7 +22,9 @@ from nodes.call_model.ledger import Mending, RunLimits, Spending
 from nodes.call_model.window import Window
 from nodes.execute_tools.policy.alerts import Vitals
 from nodes.execute_tools.redact import Redactor, known_values
+from nodes.guard.grants import Grant
 from nodes.heal.corrective_prompt import HealingAttempt
+from nodes.language.project_notes import ProjectNotes
 
 
 class AgentInput(TypedDict):
@@ -49,15 +51,18 @@ class AgentState(AgentOutput, total=False):
     run_id: str
     vitals: Vitals
     window: Window
+    grants: list[Grant]
 
     context: AgentContext
     profile: records.Profile
+    notes: tuple[ProjectNotes, ...]
     preload: records.ModelReply | None
     reply: records.ModelReply | None
     reading: records.Reading | None
     items: list[records.ToolCall | records.CallError]
     errors: list[records.ExtractionError]
     answer: records.Answer | None
+    known_files: dict[str, str]
     verdicts: list[records.Verdict]
     results: list[records.CallResult]
     tool_counts: dict[str, int]
@@ -73,8 +78,10 @@ CHECKPOINT_TYPES: tuple[type, ...] = (
     APILimits,
     APIUsageStats,
     Gauge,
+    Grant,
     HealingAttempt,
     Mending,
+    ProjectNotes,
     RunLimits,
     Spending,
     Vitals,
@@ -88,13 +95,14 @@ CHECKPOINT_TYPES: tuple[type, ...] = (
 """Every type of ours that a checkpoint may hold; a saver refuses to build any other."""
 
 
-def serializer(secrets: Sequence[str] = (), dictionary: bytes = b"") -> JsonPlusSerializer:
+def serializer(secrets: Sequence[str] = (), dictionary: bytes = b"", types: Sequence[type] = ()) -> JsonPlusSerializer:
     """The only serializer that our savers use: strict msgpack, our types and LangChain's messages, nothing else.
 
     `secrets` and those of the environment are written nowhere. With a `dictionary` values are compressed, for a disk.
+    `types` are those of a graph around ours, whose checkpointer has to load both.
     """
     redactor = Redactor((*secrets, *known_values(os.environ)))
-    return ScrubbingSerializer(redactor, CHECKPOINT_TYPES, dictionary)
+    return ScrubbingSerializer(redactor, (*CHECKPOINT_TYPES, *types), dictionary)
 
 
 def allowed_msgpack_modules() -> list[list[str]]:

@@ -41,7 +41,7 @@ def undo_run(
     skip_changed: bool = False,
     rules: tuple[FileGuardrailRule, ...] = DEFAULT_GUARDRAIL_RULES,
 ) -> Restored | ToolError:
-    """Restore the files as they were before the run, or before one of its steps; nothing else is touched.
+    """Restore the files as they were before the run, or before its step `from_step`; nothing else is touched.
 
     Nothing at all is changed where somebody else has changed one of them since (CONFLICT), or where the `rules` deny
     one (PERMISSION_DENIED), unless `skip_changed` leaves those as they are.
@@ -71,7 +71,8 @@ def fork_run(
 ) -> Forked | ToolError:
     """Begin a new run with the conversation, the budget and the files of another one as they were after step `at`.
 
-    `resume_run` goes on with it. What the other run did after the step is taken back, and refused as in `undo_run`.
+    `resume_run` goes on with it. What the other run did after the step is taken back; `skip_changed` and `rules` say
+    what becomes of it where that cannot be, as in `undo_run`.
     NOT_FOUND names the steps after which a run can begin.
     """
     from graph.build import build_graph

@@ -11,8 +11,10 @@ from functools import partial
 
 from graph.run_log import RunLog
 from graph.slices import ExecuteToolsSlice
+from graph.telemetry.traced_call import told_call
 from nodes.execute_tools.cut_off_calls import resumed
 from nodes.execute_tools.engine import Engine
+from nodes.execute_tools.environment.approved_workspace import ApprovedWorkspace
 from nodes.execute_tools.environment.database import StoreError
 from nodes.execute_tools.environment.journal import Journal
 from nodes.execute_tools.environment.journal_records import CallKey
@@ -89,6 +91,7 @@ class ToolStep:
         self._execution, self._engine, self._registry = execution, engine, registry
         self._log, self._journal = log, journal
         self._noted: set[int] = set()
+        self._changed: dict[str, str] = {}
 
     def run(self, call: ToolCall, context: ToolContext) -> ToolRun:
         """Run the call, or give what it came to before the run was cut off."""
@@ -96,16 +99,24 @@ class ToolStep:
         self._note(self._settled[:place])
         self._noted.add(place)
         try:
-            ran = self._run(place, call, context)
+            ran = told_call(call, partial(self._run, place, call, self._bound(place, context)))
         except BaseException:
             self._log.cut_off(self._execution.step, call, self._judged[place][1])
             raise
+        self._changed.update({change.path: change.sha256_after for change in ran.output.changes})
         self._log.call(self._execution.step, call, self._judged[place][1], ran.as_record())
         return ran
 
     def note_the_rest(self, results: Sequence[CallResult]) -> None:
         """Write down the calls that did not run."""
         self._note(results)
+
+    def _bound(self, place: int, context: ToolContext) -> ToolContext:
+        """The context of a call that a person has allowed: with a workspace for what was shown, and nothing else."""
+        pins = self._judged[place][1].pins
+        if pins is None:
+            return context
+        return replace(context, workspace=ApprovedWorkspace.of(context.workspace, pins, self._changed))
 
     def _run(self, place: int, call: ToolCall, context: ToolContext) -> ToolRun:
         tool = self._registry.get(call.tool)

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from langchain_core.messages import HumanMessage
 from langchain_core.runnables import RunnableConfig
+from langgraph.types import Command
 
 from graph.events import EventReader
 from graph.run_keeper import Begun
@@ -32,6 +33,12 @@ class TurnStart:
     request: Any
     config: RunnableConfig | None = None
     ended: Outcome | None = None
+
+    @classmethod
+    def answering(cls, decisions: object) -> Self:
+        """A person's answer, as LangGraph takes it; what it would fail on, or take for none, is a rejection."""
+        unclear = decisions is None or (isinstance(decisions, Mapping) and "decisions" not in decisions)
+        return cls(Command(resume="reject" if unclear else decisions))
 
 
 def request_message(begun: Begun) -> dict[str, Any]:

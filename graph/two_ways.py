@@ -7,7 +7,7 @@ Source: measured on LangGraph 1.2, 0.2 ms a node.
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from langchain_core.runnables import Runnable, RunnableConfig
+from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 
 
 class TwoWays(Runnable[Any, Any]):
@@ -25,3 +25,24 @@ class TwoWays(Runnable[Any, Any]):
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:  # noqa: A002, ARG002
         """Run the node in the event loop."""
         return await self._in_loop(input)
+
+
+class Route(RunnableLambda[Any, str]):
+    """A router, called as it is: a pure function of the state has nothing to wait for, in an event loop either.
+
+    LangGraph would call it in a thread there. A run that is cancelled while it waits for that thread has stored what
+    the node said, and not where it goes on from there: nothing could resume it.
+    """
+
+    def __init__(self, router: Callable[[Any], str]) -> None:
+        """`router` says which node comes next; the names that it may say are in its signature."""
+        super().__init__(router)
+        self._router = router
+
+    def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> str:  # noqa: A002, ARG002 - Runnable's
+        """Where the run goes on."""
+        return self._router(input)
+
+    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> str:  # noqa: A002, ARG002
+        """The same in the event loop, without a pause."""
+        return self._router(input)

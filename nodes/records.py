@@ -1,8 +1,7 @@
 """The words that all rooms speak: frozen records and closed enums.
 
-Everything here may end up in a checkpoint, so each type is plain data: pydantic models that refuse unknown
-fields and cannot be changed, the named tuples that the users' own tests spell out, and enums. A module path or a
-field name in this file is a storage format; `graph.state.CHECKPOINT_TYPES` lists what a saver may load.
+Everything here may be in a checkpoint, so each type is plain data: frozen pydantic models, the named tuples that users'
+own tests spell out, enums. Modules and fields are a storage format; `graph.state.CHECKPOINT_TYPES` lists the types.
 """
 
 from enum import Enum, StrEnum, auto
@@ -56,9 +55,8 @@ class ModelReply(Record):
 class ProviderErrorKind(StrEnum):
     """What went wrong between us and the endpoint. The first five may pass."""
 
-    RATE_LIMITED, TIMEOUT, CONNECTION = "rate_limited", "timeout", "connection"
-    SERVER_ERROR, INCOMPLETE_STREAM = "server_error", "incomplete_stream"
-    AUTHENTICATION, BAD_REQUEST = "authentication", "bad_request"
+    RATE_LIMITED, TIMEOUT, CONNECTION, SERVER_ERROR = "rate_limited", "timeout", "connection", "server_error"
+    INCOMPLETE_STREAM, AUTHENTICATION, BAD_REQUEST = "incomplete_stream", "authentication", "bad_request"
     CONTEXT_OVERFLOW, MODEL_UNAVAILABLE = "context_overflow", "model_unavailable"
 
 
@@ -104,11 +102,9 @@ class Profile(Record):
 class ExtractionErrorType(Enum):
     """Each way in which a reply can fail to be a call. The first six are spec 1's, the rest are ours."""
 
-    MISSING_TOOL_PREFIX = auto()
-    MISSING_OPENING_PAREN, MISSING_CLOSING_PAREN = auto(), auto()
-    INVALID_JSON_SYNTAX = auto()
-    EMPTY_TOOL_NAME, UNKNOWN_TOOL_NAME, INVALID_ARGUMENTS, OVERSIZED_ARGUMENTS = auto(), auto(), auto(), auto()
-    INVALID_ANSWER, EMPTY_REPLY, TRUNCATED_REPLY = auto(), auto(), auto()
+    MISSING_TOOL_PREFIX, MISSING_OPENING_PAREN, MISSING_CLOSING_PAREN = auto(), auto(), auto()
+    INVALID_JSON_SYNTAX, EMPTY_TOOL_NAME, UNKNOWN_TOOL_NAME, INVALID_ARGUMENTS = auto(), auto(), auto(), auto()
+    OVERSIZED_ARGUMENTS, INVALID_ANSWER, EMPTY_REPLY, TRUNCATED_REPLY = auto(), auto(), auto(), auto()
     REFUSED_REPLY, FILTERED_REPLY, UNFOUNDED_CLAIM, THOUGHT_ONLY_REPLY = auto(), auto(), auto(), auto()
 
 
@@ -187,8 +183,9 @@ class ToolErrorCode(StrEnum):
 
     NOT_FOUND, INVALID_ARGUMENT, PERMISSION_DENIED = "not_found", "invalid_argument", "permission_denied"
     IO_ERROR, UNKNOWN_TOOL, UNAVAILABLE, RATE_LIMITED = "io_error", "unknown_tool", "unavailable", "rate_limited"
-    CONFLICT, UNCHANGED, OUTCOME_UNKNOWN = "conflict", "unchanged", "outcome_unknown"
-    TIMEOUT, CANCELLED, LOOP_OVERRIDE, CHECK_FAILED = "timeout", "cancelled", "loop_override", "check_failed"
+    CONFLICT, UNCHANGED, OUTCOME_UNKNOWN, TIMEOUT = "conflict", "unchanged", "outcome_unknown", "timeout"
+    CANCELLED, LOOP_OVERRIDE, CHECK_FAILED = "cancelled", "loop_override", "check_failed"
+    APPROVAL_REQUIRED = "approval_required"
 
 
 class ToolError(Record):
@@ -277,8 +274,7 @@ class Plan(Record):
 class Effect(StrEnum):
     """What a tool does to the world: nothing, looks at the workspace, changes files, runs programs, or goes out."""
 
-    NONE, READ, WRITE = "none", "read", "write"
-    EXECUTE, NETWORK = "execute", "network"
+    NONE, READ, WRITE, EXECUTE, NETWORK = "none", "read", "write", "execute", "network"
 
 
 CHANGING = frozenset({Effect.WRITE, Effect.EXECUTE})
@@ -310,12 +306,18 @@ class VerdictKind(StrEnum):
 
 
 class Verdict(Record):
-    """Guard's answer about one call. `rule` names what decided; `error` is what the model sees when denied."""
+    """Guard's answer about one call. `rule` names what decided; `error` is what the model sees when denied.
+
+    `pins` are the only changes that a person allowed, (path, hash of the file then, mark), and None allows any;
+    `edited` are the arguments that the person changed.
+    """
 
     kind: VerdictKind
     rule: str = ""
     error: ToolError | None = None
     path: str = ""
+    pins: tuple[tuple[str, str, str], ...] | None = None
+    edited: tuple[str, ...] = ()
 
 
 class OverrideConstraint(Record):
@@ -360,15 +362,14 @@ class StopReason(StrEnum):
     """Why a run ended; closed."""
 
     MAX_CALLS_PER_SESSION, MAX_CALLS_PER_TURN = "max_calls_per_session", "max_calls_per_turn"
-    MAX_INPUT_TOKENS, MAX_OUTPUT_TOKENS = "max_input_tokens", "max_output_tokens"
-    MAX_STEPS, WALL_CLOCK, MAX_COST, ANSWERED = "max_steps", "wall_clock", "max_cost", "answered"
+    MAX_INPUT_TOKENS, MAX_OUTPUT_TOKENS, MAX_STEPS = "max_input_tokens", "max_output_tokens", "max_steps"
+    WALL_CLOCK, MAX_COST, ANSWERED = "wall_clock", "max_cost", "answered"
     HEALING_EXHAUSTED, SCHEMA_REPAIR_EXHAUSTED = "healing_exhausted", "schema_repair_exhausted"
-    LOOP_PERSISTED, PROVIDER_FAILED = "loop_persisted", "provider_failed"
-    CONTEXT_OVERFLOW, EMPTY_REPLY = "context_overflow", "empty_reply"
-    REFUSED, CANCELLED, INVALID_REQUEST = "refused", "cancelled", "invalid_request"
+    LOOP_PERSISTED, PROVIDER_FAILED, CONTEXT_OVERFLOW = "loop_persisted", "provider_failed", "context_overflow"
+    EMPTY_REPLY, REFUSED, CANCELLED, INVALID_REQUEST = "empty_reply", "refused", "cancelled", "invalid_request"
     WORKSPACE_FAILED, WORKSPACE_CHANGED, WORKSPACE_BUSY = "workspace_failed", "workspace_changed", "workspace_busy"
-    CHECKS_FAILED, EDITS_FAILED, NOTHING_CHANGED = "checks_failed", "edits_failed", "nothing_changed"
-    STORE_FAILED, DAY_LIMIT = "store_failed", "day_limit"
+    CHECKS_FAILED, EDITS_FAILED = "checks_failed", "edits_failed"
+    NOTHING_CHANGED, STORE_FAILED, DAY_LIMIT = "nothing_changed", "store_failed", "day_limit"
 
 
 class StopCause(Record):
@@ -383,8 +384,7 @@ class StopCause(Record):
 class Outcome(Record):
     """How a run ended; set exactly once in a turn, by `stop/`. `answer` is "" and `value` None unless FINISHED.
 
-    `checks` are passed, failed, none (nothing could be run) or unavailable; "" where no file was changed. `account` is
-    the model's own report of a run that ended early, "" where none was made.
+    `checks`: passed, failed, none (nothing to run), unavailable, or "" without a change; `account`: the model's own.
     """
 
     kind: OutcomeKind

@@ -14,6 +14,9 @@ from tests import network, workspace_watch
 from tests.machine import tally
 from tests.memory_folder import memory_folder
 
+pytest_plugins = ["tests.runs.studio"]
+"""The server that `make studio` starts, for the tests that are its clients."""
+
 FOREIGN_SETTINGS = ("OPENAI_", "LANGCHAIN_", "LANGSMITH_", "LANGGRAPH_", "HF_", "MENDGRAPH_", "OTEL_")
 TERMINAL_SETTINGS = ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "PYTHONPATH", "CLICOLOR_FORCE")
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
@@ -116,7 +119,7 @@ def by_handle_only() -> Iterator[None]:
 
 def foreign(names: Iterable[str]) -> list[str]:
     """The environment variables among `names` that would steer a run or its output."""
-    kept = {"MENDGRAPH_RECORD", "MENDGRAPH_MODEL_DIR"} if network.is_recording() else {"MENDGRAPH_RECORD"}
+    kept = {"MENDGRAPH_RECORD", "MENDGRAPH_SCREENSHOTS", *(("MENDGRAPH_MODEL_DIR",) if network.is_recording() else ())}
     return [
         name
         for name in names

@@ -1,85 +1,187 @@
 """Asking a person at the terminal whether calls may run: what each would do, then one question for each. Pure.
 
-The lines are read by a function that is handed in; where there is nobody to ask, every call is rejected.
+Lines are read and arguments are edited by functions that are handed in; where there is nobody to ask, that is the
+answer. What a call says is shown behind a bar, in lines that fit: nothing of it can look like a question of ours.
 """
 
+import json
+import textwrap
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rich.cells import chop_cells
 
 from graph.terminal.call_words import target_of
 from graph.terminal.ending import Line, diff_lines
-from graph.terminal.plain_text import one_line
+from graph.terminal.plain_text import one_line, plain
 from graph.terminal.screen import Screen
-from nodes.execute_tools.tools.definitions import Merged, replace_definitions
-from nodes.execute_tools.tools.diffs import unified_diff
+from nodes.guard.approvals import ApprovalAnswer, AskedCall, CallDecision
 
 ReadLine = Callable[[str], str]
 """Asks with a prompt and returns the line; raises EOFError at the end of the input."""
 
-ReadFile = Callable[[str], bytes | None]
-"""The bytes that a path of the workspace has now, or None."""
+EditText = Callable[[str], str | None]
+"""Lets a person edit a text and returns it; None where they gave up, or there is no editor."""
 
-NOBODY = "nobody can be asked in this run, and only --mode auto would allow it"
-_YES, _STOP = frozenset({"y", "yes"}), frozenset({"s", "stop"})
-_NEW_TEXT = {"edit_file": "new_str", "write_file": "content", "edit_blocks": "content"}
-"""The argument of a writing tool that holds the new text."""
-
-_LONGEST_ARGUMENT = 2_000
+HELP: Final = (
+    "y  run this call",
+    "a  run it, and for the rest of this run do not ask about its like",
+    "e  change its arguments; the changed call is judged anew",
+    "n  do not run it; what follows the n is told to the model: n use the other file",
+    "s  stop the run; nothing of this reply runs",
+    "v  show all of its arguments",
+)
+_CHOICES: Final = "[y]es, [a]ll like this in this run, [e]dit, [n]o, [s]top, [v]iew, [?]"
+_CHOICES_WITHOUT_ALL: Final = "[y]es, [e]dit, [n]o, [s]top, [v]iew, [?]"
+_BAR: Final = "│ "
+_NARROWEST: Final = 20
+_MOST_TRIES: Final = 50
+"""Answers to one question that nobody can make sense of, before it is rejected: no person answers so."""
 
 
 def ask_person(
     request: Mapping[str, Any],
     screen: Screen,
     read_line: ReadLine | None,
-    read_file: ReadFile,
-    scrub: Callable[[str], str] = str,
-) -> Mapping[str, Any]:
+    edit_text: EditText | None = None,
+    *,
+    width: int = 80,
+) -> ApprovalAnswer:
     """The decisions on an approval request, call by call, for `Session.answer`.
 
-    "y" approves and "s" stops the run; anything else and the end of the input reject, and so does a missing
-    `read_line`: there is nobody to ask.
+    The end of the input rejects; without `read_line` there is nobody to ask. Without `edit_text`, or where it gives
+    None, arguments are edited in one line. Lines are cut to `width` columns.
     """
-    decisions: dict[str, Mapping[str, str]] = {}
-    for call in request["calls"]:
-        what = one_line(f"{call['tool']} {call['path'] or target_of(call['arguments'])}")
-        if read_line is None:
-            decisions[str(call["index"])] = {"action": "reject", "reason": NOBODY}
-            continue
-        for line in preview(call, read_file, scrub):
+    calls: list[AskedCall] = request["calls"]
+    if read_line is None:
+        return ApprovalAnswer(decisions={str(call["index"]): CallDecision(action="nobody") for call in calls})
+    decisions: dict[str, CallDecision] = {}
+    granted: set[tuple[str, str, str]] = set()
+    for number, call in enumerate(calls, start=1):
+        place = f" ({number} of {len(calls)})" if len(calls) > 1 else ""
+        question = _Question(call, screen, read_line, edit_text, max(width, _NARROWEST))
+        for line in question.preview(place):
             screen.line(*line)
-        decisions[str(call["index"])] = {"action": _answer(f"Allow {what}? [y/N, s to stop] ", read_line)}
-    return {"decisions": decisions}
+        kind = (call["tool"], call["rule"], call["grant"])
+        if call["grant"] and kind in granted:
+            screen.line("  allowed: like the one before", "green")
+            decision = CallDecision(action="approve_for_run")
+        else:
+            decision = question.ask()
+        if decision["action"] == "approve_for_run":
+            granted.add(kind)
+        decisions[str(call["index"])] = CallDecision(**{**decision, "digest": call["digest"]})
+        if decision["action"] == "stop":
+            break  # what is not decided does not run either
+    return ApprovalAnswer(decisions=decisions)
 
 
-def preview(call: Mapping[str, Any], read_file: ReadFile, scrub: Callable[[str], str] = str) -> Iterator[Line]:
-    """What a call would do: the diff of an edit, the arguments of any other call; `scrub` takes secrets out."""
-    tool, path, arguments = call["tool"], str(call["path"]), call["arguments"]
-    yield Line(one_line(f"? {tool} {path}"), "bold yellow")
-    if tool in _NEW_TEXT:
-        after = str(arguments.get(_NEW_TEXT[tool], ""))
-        before = arguments.get("old_str") if tool == "edit_file" else _text(read_file(path))
-        if tool == "edit_blocks" and before is not None and path.endswith((".py", ".pyi")):
-            merged = replace_definitions(before, after, path)
-            after = merged.text if isinstance(merged, Merged) else after
-        diff = unified_diff(path, _ended(before) if before else None, _ended(after))
-        yield from diff_lines([scrub(diff)])
-        return
-    for name, value in arguments.items():
-        yield Line(f"  {name}: {one_line(str(value), _LONGEST_ARGUMENT)}")
+@dataclass(frozen=True)
+class _Question:
+    """One call that waits."""
 
+    call: AskedCall
+    screen: Screen
+    read_line: ReadLine
+    edit_text: EditText | None
+    width: int
 
-def _ended(text: str) -> str:
-    """With a line end, without which a diff would speak of that alone: what is replaced is often a part of a line."""
-    return text if text.endswith("\n") else f"{text}\n"
+    @property
+    def what(self) -> str:
+        """The call in a few words."""
+        return one_line(f"{self.call['tool']} {self.call['path'] or target_of(self.call['arguments'])}")
 
+    def preview(self, place: str) -> Iterator[Line]:
+        """What the call would do, which rule asks, and what was wrong with the answer before."""
+        yield from self._fitted(Line(f"? {self.what}{place}: {one_line(self.call['rule'])}", "bold yellow"), "")
+        shown = self.call["preview"]
+        text = plain(shown["text"])
+        style = "red" if shown["kind"] == "problem" else ""
+        lines = diff_lines([text]) if shown["kind"] == "diff" else (Line(each, style) for each in text.split("\n"))
+        for line in lines:
+            yield from self._fitted(line)
+        if shown["truncated"]:
+            yield from self._fitted(Line("not all of it is shown here: v shows all arguments", "bold yellow"), "")
+        if problem := self.call.get("problem"):
+            yield from self._fitted(Line(f"Not taken: {one_line(problem, 500)}", "red"), "")
 
-def _text(data: bytes | None) -> str | None:
-    return None if data is None else data.decode(errors="replace")
+    def ask(self) -> CallDecision:
+        """The person's decision; a word that means nothing is asked again."""
+        for _ in range(_MOST_TRIES):
+            self._say(_CHOICES if self.call["grant"] else _CHOICES_WITHOUT_ALL, "dim")
+            try:
+                said = self.read_line(f"Allow {one_line(self.what, self.width - 9)}? ").strip()
+            except EOFError:
+                break
+            decision = self._decided(said)
+            if decision is not None:
+                return decision
+        return CallDecision(action="reject")
 
+    def _decided(self, said: str) -> CallDecision | None:
+        word, _, rest = said.partition(" ")
+        match word.lower():
+            case "y" | "yes" if not rest:
+                return CallDecision(action="approve")
+            case "a" | "all" if not rest and self.call["grant"]:
+                return CallDecision(action="approve_for_run")
+            case "a" | "all" if not rest:
+                self._say("A call like this is asked about each time: answer y or n.")
+            case "e" | "edit" if not rest:
+                return self._edited()
+            case "n" | "no":
+                return CallDecision(action="reject", reason=rest.strip() or self._reason())
+            case "s" | "stop" if not rest:
+                return CallDecision(action="stop")
+            case "v" | "view" if not rest:
+                for line in json.dumps(self.call["arguments"], indent=2, ensure_ascii=False).split("\n"):
+                    self._say(line, bar=_BAR)
+            case "?" | "h" | "help":
+                for line in HELP:
+                    self._say(line)
+                if self.call["grant"]:
+                    self._say(f"a would allow: {one_line(self.call['grant'])}")
+            case _:
+                self._say("Please answer with one of the letters; nothing has run.")
+        return None
 
-def _answer(prompt: str, read_line: ReadLine) -> str:
-    try:
-        answer = read_line(prompt).strip().lower()
-    except EOFError:
-        return "reject"
-    return "approve" if answer in _YES else "stop" if answer in _STOP else "reject"
+    def _reason(self) -> str:
+        try:
+            return self.read_line("Why not (Enter: no reason)? ").strip()
+        except EOFError:
+            return ""
+
+    def _edited(self) -> CallDecision | None:
+        """The call with other arguments; None where the person gave up, so that the question is asked again."""
+        before = self.call["arguments"]
+        text = self.edit_text(json.dumps(before, indent=2, ensure_ascii=False)) if self.edit_text else None
+        if text is None:
+            self._say("The arguments as JSON, in one line; an empty line leaves them:")
+            self._say(json.dumps(before, ensure_ascii=False), bar=_BAR)
+            try:
+                text = self.read_line("Arguments: ")
+            except EOFError:
+                return None
+        if not text.strip():
+            return None
+        try:
+            arguments = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            self._say(f"That is no JSON: {one_line(str(error))}")
+            return None
+        if not isinstance(arguments, dict):
+            self._say('That is no JSON object, such as {"path": "a.py"}.')
+            return None
+        return CallDecision(action="edit", arguments=arguments)
+
+    def _say(self, text: str, style: str = "", bar: str = "") -> None:
+        for line in self._fitted(Line(text, style), bar):
+            self.screen.line(*line)
+
+    def _fitted(self, line: Line, bar: str = _BAR) -> Iterator[Line]:
+        """The line in pieces that fit the screen: what a terminal wraps by itself begins where questions begin."""
+        text, room = plain(line.text).expandtabs(4), self.width - len(bar) - 1
+        for part in [text] if bar else textwrap.wrap(text, room):
+            for piece in chop_cells(part, room) or [""]:
+                yield Line(bar + piece, line.style)

@@ -118,7 +118,18 @@ def _done(data: Mapping[str, Any]) -> str:
     return str(data["action"])
 
 
+def _checked(data: Mapping[str, Any]) -> str:
+    ran = len(data.get("ran", ()))
+    words = {
+        "passed": f"{count_of(ran, 'check')} passed",
+        "none": "nothing to run",
+        "unavailable": f"cannot run: {data.get('reason', '')}",
+    }
+    return words.get(data["checks"], str(data["checks"]))
+
+
 _WORDS: Mapping[str, Any] = {
+    "checks": _checked,
     "exit_code": _ended,
     "status": _fetched,
     "lines_shown": _page,

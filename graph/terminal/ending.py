@@ -4,11 +4,15 @@ Pure.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from graph.terminal.call_words import count_of
-from nodes.records import FileChange, JsonMap, Outcome, OutcomeKind, Plan
+from nodes.records import FileChange, JsonMap, Outcome, OutcomeKind, Plan, ToolError
+
+SCHEMA: Final = 1
+"""The form of what programs are given. Within it keys are added, and none is taken away or given another meaning."""
 
 
 class Line(NamedTuple):
@@ -53,6 +57,34 @@ def outcome_lines(outcome: Outcome) -> Iterator[Line]:
     yield Line(f"How to go on: {outcome.how_to_go_on}")
 
 
+def result_object(
+    outcome: Outcome,
+    changes: Sequence[FileChange],
+    plan: Plan,
+    thread_id: str,
+    account: JsonMap,
+    log: str | None,
+    resume: str | None = None,
+) -> JsonMap:
+    """The one object of `--json`; its JSON Schema is in `output_schema`.
+
+    `account` are the turn's model calls, compactions (`usage_words.Account`) and refused calls. `log` is the path of
+    the run's log, None where it has none; `resume` is the command that goes on with a run that can go on, and left out
+    for others.
+    """
+    return {
+        "schema": SCHEMA,
+        "outcome": outcome.model_dump(mode="json"),
+        "changes": [change.model_dump(mode="json") for change in changes],
+        "plan": plan.model_dump(mode="json"),
+        "usage": outcome.usage,
+        **account,
+        "thread_id": thread_id,
+        "log": log,
+        **({"resume": resume} if resume else {}),
+    }
+
+
 def result_as_json(
     outcome: Outcome,
     changes: Sequence[FileChange],
@@ -62,23 +94,13 @@ def result_as_json(
     log: str | None,
     resume: str | None = None,
 ) -> str:
-    """The one object of `--json`, in ASCII on one line.
+    """The same in ASCII, on one line."""
+    return as_json(result_object(outcome, changes, plan, thread_id, account, log, resume))
 
-    `account` are the turn's model calls and compactions (`usage_words.Account`). `log` is the path of the run's log,
-    None where it has none; `resume` is the command that goes on with a run that can go on, and left out for others.
-    """
-    return as_json(
-        {
-            "outcome": outcome.model_dump(mode="json"),
-            "changes": [change.model_dump(mode="json") for change in changes],
-            "plan": plan.model_dump(mode="json"),
-            "usage": outcome.usage,
-            **account,
-            "thread_id": thread_id,
-            "log": log,
-            **({"resume": resume} if resume else {}),
-        }
-    )
+
+def refused_call(tool: str, target: str, error: ToolError) -> JsonMap:
+    """A call that was not allowed, for programs: what it was about, and the code and words of the refusal."""
+    return {"tool": tool, "target": target, "code": error.code.value, "message": error.message}
 
 
 def interruption(by: str, changed: Iterable[str], resume: str | None) -> str:
@@ -88,14 +110,37 @@ def interruption(by: str, changed: Iterable[str], resume: str | None) -> str:
     return f"stopped by {by}{done}" + (f"; go on with: {resume}" if resume else "")
 
 
-def error_as_json(code: str, message: str) -> str:
+def error_object(code: str, message: str) -> JsonMap:
     """The object of `--json` where there is no result."""
-    return as_json({"error": {"code": code, "message": message}})
+    return {"error": {"code": code, "message": message}}
+
+
+def error_as_json(code: str, message: str) -> str:
+    """The same on one line."""
+    return as_json(error_object(code, message))
 
 
 def as_json(value: Any) -> str:
-    """ASCII on one line: nothing in it can steer a terminal, and every encoding can write it."""
-    return json.dumps(value, ensure_ascii=True, default=str)
+    """ASCII on one line: nothing in it can steer a terminal, and every encoding can write it.
+
+    It is JSON as RFC 8259 has it: no number is infinite or none at all (null stands for them), and half a surrogate
+    pair, which no text in UTF-8 has, is U+FFFD.
+    """
+    try:
+        written = json.dumps(value, ensure_ascii=True, default=str, allow_nan=False)
+    except ValueError:
+        written = ""
+    return written if written and "\\ud" not in written else json.dumps(_strict(value), ensure_ascii=True, default=str)
+
+
+def _strict(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {_strict(str(key)): _strict(each) for key, each in value.items()}
+    return [_strict(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _changed(paths: Sequence[str]) -> str:

@@ -26,7 +26,7 @@ class ExitCode(IntEnum):
 
 MEANINGS: dict[ExitCode, str] = {
     ExitCode.FINISHED: "FINISHED: the run gave its answer",
-    ExitCode.FINDINGS: "`cassette lint` or `serve` found something, or nobody reads the output any more",
+    ExitCode.FINDINGS: "`doctor`, `cassette lint` or `serve` found something, or nobody reads the output any more",
     ExitCode.USAGE_ERROR: "the command line is wrong, and nothing was run",
     ExitCode.BUDGET_STOP: "BUDGET_STOP: a limit ended the run, or a person did (Ctrl-C, too), or SIGTERM",
     ExitCode.SYSTEM_ERROR: "SYSTEM_ERROR: the run failed or the command was refused, or the model is not in place",

@@ -1,14 +1,11 @@
 """The options of the command line: their names, bounds and help, and what they mean to a run. Pure."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 import typer
-
-from graph.terminal.plain_text import one_line
 
 MIN_CALLS_PER_SESSION = 100
 """A higher --max-calls raises the session's limit as well. Source: spec 1 section 4."""
@@ -18,20 +15,6 @@ KEPT_DAYS = 62
 
 LEAST_COST_USD = 0.0001
 """No model answers for less."""
-
-_ONE_PROGRAM = re.compile(r"(?!-)[^\s*?\"'`$&;|<>()~]*[^\s*?\"'`$&;|<>()~/]")
-"""A name or a path alone: without arguments, and without what only a shell understands."""
-
-
-def program_problem(entry: str) -> str | None:
-    """What is wrong with this as the name or the path of one program, None where nothing is."""
-    if _ONE_PROGRAM.fullmatch(entry):
-        return None
-    words = entry.split()
-    remedy = "give a name such as make, or a path such as .venv/bin/pytest"
-    if words and _ONE_PROGRAM.fullmatch(words[0]):
-        remedy = f"give the program alone, {words[0]!r}"
-    return f"{one_line(repr(entry), 80)} is not one program: {remedy}"
 
 
 def unreachable_host(private: Sequence[str], hosts: Sequence[str]) -> str | None:
@@ -169,6 +152,18 @@ Evidence: TypeAlias = Annotated[
         "--evidence/--no-evidence", help="Run the examples of code and task, sandboxed, to judge edits (default: do)."
     ),
 ]
+ProjectNotes: TypeAlias = Annotated[
+    bool | None,
+    typer.Option(
+        "--project-notes/--no-project-notes", help="Tell a large model what AGENTS.md or CLAUDE.md says (default: do)."
+    ),
+]
+WorkspaceConfig: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--workspace-config/--no-workspace-config", help="Heed the folder's own .mendgraph.toml (default: do)."
+    ),
+]
 Durability: TypeAlias = Annotated[
     Literal["sync", "async", "exit"] | None,
     typer.Option(
@@ -183,6 +178,10 @@ Debug: TypeAlias = Annotated[
 ]
 AsJson: TypeAlias = Annotated[
     bool, typer.Option("--json", help="One JSON object on standard output, and nothing else there.")
+]
+JsonLines: TypeAlias = Annotated[
+    bool,
+    typer.Option("--json-lines", help="Each event as a JSON object on a line, as it happens; the last has the result."),
 ]
 Task: TypeAlias = Annotated[
     list[str] | None, typer.Argument(metavar="TASK", help="What to do; `-` reads it from the input.")
@@ -217,6 +216,10 @@ Unfinished: TypeAlias = Annotated[
 Days: TypeAlias = Annotated[
     int, typer.Option(min=1, max=KEPT_DAYS, metavar="N", help="How many days back, today included.")
 ]
+Forget: TypeAlias = Annotated[bool, typer.Option("--forget", help="Trust it no more.")]
+SettingsFile: TypeAlias = Annotated[
+    str | None, typer.Argument(metavar="FILE", help="The file (default: yours and the folder's).", show_default=False)
+]
 Port: TypeAlias = Annotated[
     int, typer.Option(min=0, max=65_535, metavar="N", help="Port on 127.0.0.1; 0 takes a free one.")
 ]
@@ -236,6 +239,10 @@ CassettePath: TypeAlias = Annotated[Path, typer.Argument(metavar="FILE", help="T
 class Options:
     """The options of a run. `settings` are the fields of `AgentContext` that were given.
 
+    `as_json` is an object for programs in place of words; with `json_lines` it is the last of many lines.
+
+    `workspace_file` says whether the folder's own settings are read.
+
     `given` are the names of those options that a new run is begun with. `run_id` is a run to take up, None for a new
     one.
     """
@@ -247,6 +254,32 @@ class Options:
     durability: Literal["sync", "async", "exit"] = "sync"
     given: tuple[str, ...] = ()
     run_id: str | None = None
+    json_lines: bool = False
+    workspace_file: bool = True
+
+
+_OTHER_NAMES = {
+    "fallback": "fallback_models",
+    "allow_program": "allowed_programs",
+    "allow_host": "allowed_hosts",
+    "allow_private_host": "allowed_private_hosts",
+    "check": "checks",
+}
+"""Options that have another name than their field of `AgentContext`."""
+
+_NO_FIELDS = frozenset(
+    {"context", "root", "max_calls", "workspace_config", "durability", "debug", "as_json", "json_lines", "version"}
+)
+"""Parameters of the command line that are no such field."""
+
+
+def fields_in(said: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of `AgentContext` by name, of the command line's parameters; an option without values is not given."""
+    return {
+        _OTHER_NAMES.get(name, name): (tuple(value) or None) if isinstance(value, list) else value
+        for name, value in said.items()
+        if name not in _NO_FIELDS
+    }
 
 
 def settings_of(max_calls: int | None, **settings: Any) -> Mapping[str, Any]:

@@ -19,10 +19,11 @@ def fail(arguments: Sequence[str], code: ExitCode, message: str) -> int:
     `arguments` are those of the process: the command line may be what is wrong.
     """
     sys.stderr.write(f"mendgraph: {message}\n")
-    if "--json" in arguments:
-        from graph.terminal.ending import error_as_json
+    if "--json" in arguments or "--json-lines" in arguments:
+        from graph.terminal.ending import as_json, error_object
 
-        sys.stdout.write(error_as_json(code.name.lower(), message) + "\n")
+        told = error_object(code.name.lower(), message)
+        sys.stdout.write(as_json({"event": "error", **told} if "--json-lines" in arguments else told) + "\n")
     return code
 
 

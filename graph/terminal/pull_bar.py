@@ -16,7 +16,7 @@ class PullBar:
     """Takes the reports of a pull or of a check (`nodes.call_model.weights.Progress`). Use it as a context manager."""
 
     def __init__(self, console: Console) -> None:
-        self._console = console
+        self._console, self._live = console, console.is_terminal and not console.is_dumb_terminal
         self._phase: PullPhase | None = None
         self._bar = Progress(
             TextColumn("{task.description}"),
@@ -26,7 +26,7 @@ class PullBar:
             TimeRemainingColumn(),
             console=console,
             transient=True,
-            disable=not console.is_terminal,
+            disable=not self._live,
         )
 
     def __enter__(self) -> Self:
@@ -48,7 +48,7 @@ class PullBar:
 
     def _begin(self, report: PullProgress) -> None:
         self._phase = report.phase
-        if not self._console.is_terminal:
+        if not self._live:
             self._console.file.write(f"{report.phase.value}\n")
             self._console.file.flush()
             return

@@ -23,6 +23,8 @@ _WRONG_WORD = frozenset({ToolErrorCode.NOT_FOUND, ToolErrorCode.INVALID_ARGUMENT
 _MOST_NAMED = 50
 """Files that a refusal lists."""
 
+NOTHING_TO_UNDO = "nothing to undo: it changed no file, or all of that has been taken back"
+
 
 @app.callback(invoke_without_command=True)
 def runs(context: typer.Context) -> int:
@@ -39,7 +41,11 @@ def runs(context: typer.Context) -> int:
         return refused(chosen, found)
     if chosen.as_json:
         return tell_object([run_object(each) for each in found])
-    lines = run_lines(found, _width(), datetime.now(UTC)) if found else [Line("There are no runs of this folder yet.")]
+    lines = (
+        run_lines(found, terminal_width(), datetime.now(UTC))
+        if found
+        else [Line("There are no runs of this folder yet.")]
+    )
     return tell(lines)
 
 
@@ -104,9 +110,8 @@ def undo(
     if isinstance(done, ToolError):
         return refused(chosen, done)
     if chosen.as_json:
-        return tell_object(_restored_object(done))
-    lines = _restored_lines(done)
-    return tell(lines or [Line("nothing to undo: it changed no file, or all of that has been taken back")])
+        return tell_object(restored_object(done))
+    return tell(restored_lines(done) or [Line(NOTHING_TO_UNDO)])
 
 
 def fork(context: typer.Context, run: opt.Run, at: opt.AtStep, skip_changed: opt.SkipChanged = False) -> int:
@@ -124,9 +129,9 @@ def fork(context: typer.Context, run: opt.Run, at: opt.AtStep, skip_changed: opt
     new = KeptRun(done.run_id, can_go_on=True, root=str(chosen.root))
     if chosen.as_json:
         words = {"run_id": done.run_id, "parent": done.parent, "at": at, "resume": new.resume}
-        return tell_object({**words, **_restored_object(done.restored)})
+        return tell_object({**words, **restored_object(done.restored)})
     begun = f"run {short_id(done.run_id)} begins where run {short_id(done.parent)} was after step {at}"
-    return tell([*_restored_lines(done.restored), Line(f"{begun}; go on with: {new.resume}")])
+    return tell([*restored_lines(done.restored), Line(f"{begun}; go on with: {new.resume}")])
 
 
 # --- What the commands for runs have in common
@@ -135,6 +140,8 @@ def fork(context: typer.Context, run: opt.Run, at: opt.AtStep, skip_changed: opt
 def options_without_a_task(context: typer.Context) -> opt.Options:
     """The options of a command that begins no run: those of a run would have no effect, so they are refused."""
     chosen: opt.Options = context.obj
+    if chosen.json_lines and context.info_name != "resume":
+        context.fail("--json-lines is for what works on a task (run, chat, resume); use --json here")
     if chosen.given:
         context.fail(
             f"{chosen.given[0]} is for new runs: a run goes on with the options that it was begun with;"
@@ -147,21 +154,27 @@ def refused(chosen: opt.Options, error: ToolError) -> int:
     """Say what the error says, and what it names, on standard error; with `--json` as an object as well."""
     from graph.terminal.ending import as_json
 
-    message = one_line(error.message.replace("skip_changed", "--skip-changed"), 2_000)
-    named = [one_line(each) for each in error.suggestions]
-    if error.code in _WRONG_WORD:
-        meant, named = [each for each in named if each not in message], []
-        message += f" Did you mean {' or '.join(meant)}?" if meant else ""
-    lines = [f"mendgraph: {message}", *(f"  {each}" for each in named[:_MOST_NAMED])]
-    if named[_MOST_NAMED:]:
-        lines.append(f"  and {len(named) - _MOST_NAMED} more")
-    typer.echo("\n".join(lines), err=True)
+    message, named = refusal_words(error)
+    typer.echo("\n".join([f"mendgraph: {message}", *named]), err=True)
     if chosen.as_json:
-        typer.echo(as_json({"error": {**error.as_map(), "message": message}}))
+        told = {"error": {**error.as_map(), "message": message}}
+        typer.echo(as_json({"event": "error", **told} if chosen.json_lines else told))
     return ExitCode.USAGE_ERROR if error.code in _WRONG_WORD else ExitCode.SYSTEM_ERROR
 
 
-def _restored_lines(restored: "Restored") -> "list[Line]":
+def refusal_words(error: ToolError) -> tuple[str, list[str]]:
+    """What an error says, with what it may have meant, and the lines that name what stands in the way."""
+    message = one_line(error.message.replace("skip_changed", "--skip-changed"), 2_000)
+    named = [one_line(each) for each in error.suggestions]
+    if error.code in _WRONG_WORD:
+        meant = [each for each in named if each not in message]
+        return message + (f" Did you mean {' or '.join(meant)}?" if meant else ""), []
+    more = [f"  and {len(named) - _MOST_NAMED} more"] if named[_MOST_NAMED:] else []
+    return message, [*(f"  {each}" for each in named[:_MOST_NAMED]), *more]
+
+
+def restored_lines(restored: "Restored") -> "list[Line]":
+    """What was restored and what was left, file by file; none where nothing was."""
     from graph.terminal.ending import Line
 
     words = {"edited": "restored", "deleted": "removed", "created": "brought back"}
@@ -176,7 +189,8 @@ def _restored_lines(restored: "Restored") -> "list[Line]":
     ]
 
 
-def _restored_object(restored: "Restored") -> dict[str, Any]:
+def restored_object(restored: "Restored") -> dict[str, Any]:
+    """The same for a program."""
     return {
         "restored": [{"path": file.path, "kind": str(file.kind)} for file in restored.files],
         "left": [{"path": file.path, "why": file.why} for file in restored.left],
@@ -206,7 +220,7 @@ def tell_object(value: Any) -> int:
     return ExitCode.FINISHED
 
 
-def _width() -> int | None:
+def terminal_width() -> int | None:
     """How many cells a line of the terminal has; None where the output is no terminal."""
     from rich.console import Console
 

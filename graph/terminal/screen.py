@@ -1,7 +1,8 @@
 """A run on a terminal: the model's words as they come, a line for each tool, and the end of it all.
 
 Pure but for the streams that it is given. The answer (text, diff, outcome) goes to standard output. What happens
-meanwhile goes there as well, so that it stands between the words, but to standard error with `--json` and `--debug`.
+meanwhile goes there as well, so that it stands between the words, but to standard error with `--json`, `--json-lines`
+and `--debug`. Below all that is the status line, where there is one; see `live_line`.
 """
 
 from dataclasses import dataclass
@@ -28,7 +29,9 @@ from graph.events import (
     Waiting,
 )
 from graph.terminal.call_words import error_words, result_words, target_of
-from graph.terminal.ending import Line, as_json
+from graph.terminal.ending import Line, as_json, refused_call
+from graph.terminal.live_line import LiveLine
+from graph.terminal.notes_words import notes_lines
 from graph.terminal.plain_text import one_line, plain
 from graph.terminal.usage_words import Account, compaction_words
 from graph.terminal.visible_text import VisibleText
@@ -41,34 +44,48 @@ _LONGEST_WARNING = 500
 PREFIX = "mendgraph: "
 """Stands before the first words of a turn. Source: spec 2, "Terminal output rules"."""
 
-_REFUSALS = frozenset({ToolErrorCode.PERMISSION_DENIED, ToolErrorCode.LOOP_OVERRIDE})
+_REFUSALS = frozenset({ToolErrorCode.PERMISSION_DENIED, ToolErrorCode.LOOP_OVERRIDE, ToolErrorCode.APPROVAL_REQUIRED})
 
 
 class Screen:
-    """One stream of the terminal. Whatever is written, no control character of it reaches the screen."""
+    """One stream of the terminal. Whatever is written, no control character of it reaches the screen.
 
-    def __init__(self, console: Console) -> None:
-        self._file = console.file
+    The line ends of Windows are line ends. A carriage return alone is shown as its escape: none overwrites a line.
+    `live` is the terminal's status line, where it has one.
+    """
+
+    def __init__(self, console: Console, live: LiveLine | None = None) -> None:
+        self._file, self._live = console.file, live
         self._colours = ColorSystem.STANDARD if console.color_system and not console.no_color else None
         self._in_line = False
+        self._return = ""  # a carriage return, of which the next piece says whether it ends a line
 
     def write(self, text: str) -> None:
         """Write at once, without ending the line."""
-        self._file.write(plain(text))
-        self._file.flush()
+        text = self._return + text
+        self._return = "\r" if text.endswith("\r") else ""
+        text = text.removesuffix("\r").replace("\r\n", "\n")
+        self._put(plain(text))
         self._in_line = not text.endswith("\n") if text else self._in_line
 
     def line(self, text: str, style: str = "") -> None:
         """Write a line of its own."""
         self.end_line()
-        shown = plain(text)
-        self._file.write(f"{Style.parse(style).render(shown, color_system=self._colours) if style else shown}\n")
-        self._file.flush()
+        shown = plain(text.replace("\r\n", "\n").removesuffix("\r"))
+        coloured = Style.parse(style).render(shown, color_system=self._colours) if style else shown
+        self._put(f"{shown}\n", f"{coloured}\n")
 
     def end_line(self) -> None:
         """End the line that was begun, if there is one."""
-        if self._in_line:
+        if self._in_line or self._return:
             self.write("\n")
+
+    def _put(self, text: str, coloured: str = "") -> None:
+        if self._live is not None:
+            self._live.write(self._file, text, coloured)
+        else:
+            self._file.write(coloured or text)
+            self._file.flush()
 
 
 _UNAVAILABLE = {
@@ -81,12 +98,22 @@ _UNAVAILABLE = {
 
 @dataclass(frozen=True)
 class Display:
-    """Where things are shown: answers on `out`, everything else on `err`. With `as_json` one object is the answer."""
+    """Where things are shown: answers on `out`, everything else on `err`.
+
+    With `as_json` one object is the answer; with `json_lines` as well, each event is a line before it. `live` is the
+    status line of a terminal that has one.
+    """
 
     out: Screen
     err: Screen
     as_json: bool = False
     debug: bool = False
+    json_lines: bool = False
+    live: LiveLine | None = None
+
+    def tell_object(self, event: str, value: JsonMap) -> None:
+        """An object for programs, on a line; among JSON lines it carries the name of its event."""
+        self.out.line(as_json({"event": event, **value} if self.json_lines else value))
 
     @property
     def notes(self) -> Screen:
@@ -108,6 +135,7 @@ class RunView:
     def begin(self) -> None:
         """Begin a turn."""
         self.changes: tuple[FileChange, ...] = ()
+        self.refused: list[JsonMap] = []
         self.account.begin()
         self._calls: dict[str, ToolCall | CallError] = {}
         self._said = ""  # all that was seen of the model's text in this turn
@@ -124,6 +152,8 @@ class RunView:
                 self._debug(event.name, dict(event.payload))
             elif event.name in _UNAVAILABLE:
                 self._warn(f"{_UNAVAILABLE[event.name]}: {event.payload.get('reason', '')}")
+            for line in notes_lines(event.name, event.payload):
+                self._note(line, "dim")
         elif not isinstance(event, ToolStarted | Paid):
             self.end_reply()
             self._tell(event)
@@ -155,7 +185,7 @@ class RunView:
 
     def _say(self, text: str) -> None:
         text = self._gap + text if self._reply_begun else text.lstrip()
-        body = text.rstrip("\n")
+        body = text.rstrip("\r\n")
         self._gap = text[len(body) :]
         if not body:
             return
@@ -209,8 +239,10 @@ class RunView:
         call, error = self._calls.get(result.call_id), result.result.error
         if isinstance(call, ToolCall) and call.implied:
             return
-        what = one_line(f"{result.tool} {target_of(call.arguments) if isinstance(call, ToolCall) else ''}")
+        target = target_of(call.arguments) if isinstance(call, ToolCall) else ""
+        what = one_line(f"{result.tool} {target}")
         if error is not None and error.code in _REFUSALS:
+            self.refused.append(refused_call(result.tool, target, error))
             self._note(f"⛔ {what}: {one_line(error.message, 300)}", "red")
         elif error is not None or result.tool != "final_answer":
             self._note(f"→ {what}  {result_words(result.result)}", "yellow" if error else "cyan")

@@ -1,4 +1,4 @@
-"""What the terminal does with a session: one task, or a chat of many turns. Imported when a run starts.
+"""What the terminal does with a session: its turns, one task or many. Imported when a run starts.
 
 The session runs in an event loop, because only there a model call ends at once when somebody wants the run to stop: a
 thread that waits for an endpoint cannot be interrupted.
@@ -8,33 +8,38 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
 
+from graph.combined_diff import combined_diffs
 from graph.context import AgentContext
-from graph.events import Asked, Event
+from graph.events import Asked, Ended, Event
 from graph.run import RunResult, Session
 from graph.terminal.approval import ReadLine, ask_person
-from graph.terminal.combined_diff import combined_diffs
+from graph.terminal.editor import columns, in_editor
 from graph.terminal.ending import (
     Line,
     as_json,
     diff_lines,
-    error_as_json,
+    error_object,
     interruption,
     outcome_lines,
-    result_as_json,
+    result_object,
 )
 from graph.terminal.exit_codes import ExitCode, exit_code_of
+from graph.terminal.json_lines import event_as_map
+from graph.terminal.live_status import LiveStatus
 from graph.terminal.run_words import KeptRun
 from graph.terminal.screen import Display, RunView
 from graph.terminal.signals import Signals
 from graph.terminal.usage_words import session_line, usage_block, usage_lines
 from graph.terminal.visible_text import VisibleText
 from nodes.call_model.endpoint import Endpoint, find_endpoint
+from nodes.call_model.local_model import local_server_is_starting
 from nodes.call_model.weights import embedded_weights
+from nodes.execute_tools.environment.database import StoreError
 from nodes.execute_tools.environment.workspace import FileContent, Workspace
 from nodes.execute_tools.tools import default_tools
 from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
@@ -43,8 +48,6 @@ from nodes.records import EditForm
 
 TOOL_THREAD: Final = "tool"
 """What the threads of calls are called (`environment.worker`)."""
-
-USAGE_COMMAND: Final = "/usage"
 
 TIDY_UP_S: Final = 0.5
 """How long a call may take to notice that it is over, and to end. Commands look every 50 ms."""
@@ -81,42 +84,18 @@ def resume_once(setup: Setup) -> ExitCode:
         return turns.show_run(turns.take_up())
 
 
-def chat(setup: Setup) -> ExitCode:
-    """Take requests until the input ends, Ctrl-C at the prompt, or SIGTERM; then show the usage.
-
-    The request `/usage` is none: it shows the usage at once. Source: spec 1 section 6.
-    """
-    prompt = "" if setup.display.as_json else "You: "
-    with Turns(setup) as turns:
-        while True:
-            try:
-                request = setup.next_line(prompt)
-            except (EOFError, KeyboardInterrupt):
-                break
-            if request.strip() == USAGE_COMMAND:
-                turns.show_usage()
-            elif request.strip():
-                turns.take(request)
-            if turns.terminated:
-                break
-        turns.show_usage(at_end=True)
-        turns.show_chat()
-        return ExitCode.TERMINATED if turns.terminated else ExitCode.FINISHED
-
-
 class Turns:
     """The turns of one session, shown as they go. Use it as a context manager: it closes what the session opened."""
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
         self._display, self._api = setup.display, setup.context.limits().api
-        tools = frozenset(tool.name for tool in default_tools())
-        visible = VisibleText(tools, blocks=edits_in_blocks(setup))
-        self._view = RunView(setup.display, visible, setup.context.workspace)
+        self._view = _view(setup)
+        self._status = _status(setup)
         self._read_file = partial(_read, setup.context.workspace)
         self._session = Session(setup.context, **setup.session_options)
         self._runner = asyncio.Runner()
-        self._signals = Signals(self._session.stop, self._show_stopping)
+        self._signals = Signals(self._stop, self._show_stopping)
 
     def __enter__(self) -> Self:
         """Hear signals, and return the turns."""
@@ -137,6 +116,34 @@ class Turns:
         """Whether the process was told to end, by SIGTERM."""
         return self._signals.terminated
 
+    @property
+    def context(self) -> AgentContext:
+        """What the turns may do, on which model, and where."""
+        return self._session.context
+
+    @property
+    def run_id(self) -> str:
+        """The thread that the turns belong to."""
+        return self._session.thread_id
+
+    def scrub(self, text: str) -> str:
+        """The text without the secrets that the session knows of."""
+        return self._session.scrub(text)
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The environment variables that say where models are."""
+        return self._setup.environment
+
+    def use(self, context: AgentContext) -> None:
+        """Go on in the same thread under this context. What the session holds is let go: the workspace's lock too."""
+        options = {**self._setup.session_options, "thread_id": self.run_id}
+        self._setup = replace(self._setup, context=context, session_options=options)
+        self._runner.run(self._session.aclose())
+        self._session, self._api = Session(context, **options), context.limits().api
+        account, self._view = self._view.account, _view(self._setup)
+        self._view.account, self._status = account, _status(self._setup)
+
     def take(self, request: str) -> ExitCode:
         """Work on one request and show its end.
 
@@ -147,14 +154,16 @@ class Turns:
 
     def take_up(self) -> ExitCode:
         """Go on with the turn that was cut off or stopped; otherwise as `take`."""
-        return self._take(self._session.aresume())
+        return self._take(self._session.aresume(), same_turn=True)
 
-    def _take(self, events: AsyncIterator[Event]) -> ExitCode:
+    def _take(self, events: AsyncIterator[Event], *, same_turn: bool = False) -> ExitCode:
         self._view.begin()
         self._signals.begin()
+        self._status.begin(self._used_before, same_turn=same_turn)
         try:
             result = self._work_on(events)
         except KeyboardInterrupt:
+            self._status.end()
             code = ExitCode.TERMINATED if self.terminated else ExitCode.INTERRUPTED
             self._show_interruption(code)
             self._show_log()
@@ -170,7 +179,7 @@ class Turns:
         if not self._display.as_json:
             self._view.lines(Line(""), *usage_block(used, self._api), session_line(used, self._api, self._view.account))
         elif not at_end:
-            self._view.lines(Line(as_json({"usage": used})))
+            self._display.tell_object("usage", {"usage": used})
 
     def show_run(self, code: ExitCode) -> ExitCode:
         """What it has used, which run it was, and how it goes on; a task that was ended at once has said so already."""
@@ -190,6 +199,15 @@ class Turns:
         if kept is not None and not self._display.as_json:
             self._display.err.line(f"mendgraph: {kept.after_a_chat()}")
 
+    def _used_before(self) -> Mapping[str, Any]:
+        """What the session has used; nothing where that cannot be read, which the turn itself will say."""
+        with suppress(StoreError):
+            return self._session.usage()
+        return {}
+
+    def _stop(self, by: str) -> None:
+        self._session.stop(by)  # of the session that there is by then: see `use`
+
     def _kept(self) -> KeptRun | None:
         return self._setup.find_run(self._session.thread_id)
 
@@ -202,8 +220,8 @@ class Turns:
     def _answer(self, asked: Asked) -> Mapping[str, Any] | str:
         if self._signals.stopping:
             return "stop"
-        scrub = self._session.scrub
-        return ask_person(asked.request, self._display.err, self._setup.ask, self._read_file, scrub)
+        edit = partial(in_editor, self._setup.environment)
+        return ask_person(asked.request, self._display.err, self._setup.ask, edit, width=columns())
 
     def _run(self, events: AsyncIterator[Event]) -> Asked | None:
         try:
@@ -214,8 +232,11 @@ class Turns:
     async def _show(self, events: AsyncIterator[Event]) -> Asked | None:
         """Show all events; the question, if they end in one."""
         last: Event | None = None
-        with self._signals.draining():
+        with self._signals.draining(), self._status.shown():
             async for event in events:
+                self._status.note(event)
+                if self._display.json_lines and not isinstance(event, Ended):  # which is told with the result
+                    self._display.out.line(as_json(event_as_map(event, self._session.scrub)))
                 self._view.show(event)
                 last = event
         return last if isinstance(last, Asked) else None
@@ -226,8 +247,9 @@ class Turns:
             kept = self._kept()
             resume = kept.resume if kept else None
             used = self._view.account.as_map()
-            shown = result_as_json(outcome, result.changes, result.plan, result.thread_id, used, self._log(), resume)
-            self._view.lines(Line(shown))
+            used["refused"] = self._view.refused
+            shown = result_object(outcome, result.changes, result.plan, result.thread_id, used, self._log(), resume)
+            self._display.tell_object("ended", {"result": shown} if self._display.json_lines else shown)
             return
         self._view.answer(outcome.answer)
         diffs = [self._session.scrub(diff) for diff in combined_diffs(result.changes, self._read_file)]
@@ -244,6 +266,7 @@ class Turns:
 
     def _show_stopping(self) -> None:
         with suppress(OSError):  # where nobody reads any more, the next event finds that out
+            self._status.stopping()
             self._view.end_reply()
             again = f"{self._signals.last} again to stop at once"
             self._display.err.line(f"mendgraph: stopping after the running step; {again}")
@@ -255,7 +278,18 @@ class Turns:
         message = interruption(self._signals.last, changed, kept.resume)
         self._display.err.line(f"mendgraph: {message}")
         if self._display.as_json:
-            self._view.lines(Line(error_as_json(code.name.lower(), message)))
+            self._display.tell_object("error", error_object(code.name.lower(), message))
+
+
+def _status(setup: Setup) -> LiveStatus:
+    """The status line of the turns of this setup."""
+    return LiveStatus(setup.display.live, setup.context.limits(), local_server_is_starting)
+
+
+def _view(setup: Setup) -> RunView:
+    """How the turns of this setup are shown."""
+    tools = frozenset(tool.name for tool in default_tools())
+    return RunView(setup.display, VisibleText(tools, blocks=edits_in_blocks(setup)), setup.context.workspace)
 
 
 def _let_tools_tidy_up() -> None:

@@ -20,6 +20,7 @@ from nodes.call_model.prompt import Prompt
 from nodes.call_model.window import StandIns, Window
 from nodes.call_model.wire_cache import WireCache
 from nodes.call_model.wrap_up import WRAPPED_UP, account_of, wrap_up_messages
+from nodes.language.project_notes import ProjectNotes
 from nodes.language.thoughts import without_thoughts
 from nodes.records import Correction, FileChange, ModelReply, Plan, Profile, StopCause, StopReason, ToolSpec
 
@@ -36,6 +37,7 @@ class CallModelState(TypedDict, total=False):
     window: Window
     plan: Plan
     changes: list[FileChange]
+    notes: tuple[ProjectNotes, ...]
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,7 @@ def exchange(
         changed=tuple(dict.fromkeys(change.path for change in state.get("changes") or ())),
         wire=settings.wire,
         stand_ins=settings.stand_ins,
+        notes=state.get("notes") or (),
     )
     shown, paid = yield from _reply(talk, window, spending, settings)
     kept = {} if shown == window else {"window": shown}

@@ -15,11 +15,13 @@ from nodes.call_model.compaction import RULES, Budget, Compacted, NeedsSummary, 
 from nodes.call_model.effects import Answer, Effect, Tell
 from nodes.call_model.estimates import Gauge, estimate_input
 from nodes.call_model.ledger import MIN_OUTPUT_TOKENS, Spending
+from nodes.call_model.noted_view import noted_request, notes_tokens, with_notes
 from nodes.call_model.overflow import overflow_window
 from nodes.call_model.paid_call import Purse, Request, paid_call
 from nodes.call_model.prompt import Prompt, build_prompt
 from nodes.call_model.window import StandIns, Window, shown
 from nodes.call_model.wire_cache import WireCache
+from nodes.language.project_notes import ProjectNotes
 from nodes.language.thoughts import without_thoughts
 from nodes.records import Correction, EditForm, Plan, Profile, Protocol, StopCause, StopReason, ToolSpec
 
@@ -38,6 +40,7 @@ class Talk:
     changed: tuple[str, ...] = ()
     wire: WireCache = field(default_factory=WireCache)
     stand_ins: StandIns = field(default_factory=dict)
+    notes: tuple[ProjectNotes, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,9 @@ def fit(
             if paid.stop is not None and paid.stop.reason is StopReason.CANCELLED:
                 return Fitted(window, spending, stop=paid.stop)
             found = found.conclude(without_thoughts(paid.reply).text) if paid.reply else found.fallback
+        if isinstance(found, StopCause) and talk.notes:  # the request itself comes first
+            talk = replace(talk, notes=())
+            continue
         if isinstance(found, StopCause):
             return Fitted(window, spending, stop=found)
         if found is None:
@@ -131,16 +137,20 @@ def _estimate(prompt: Prompt, spending: Spending) -> int:
 
 
 def _prompt(talk: Talk, view: Sequence[AnyMessage], most_tokens: int | None = None) -> Prompt:
-    return build_prompt(
+    blocks = talk.profile.edit_form is EditForm.BLOCKS
+    if most_tokens is not None:
+        most_tokens = max(1, most_tokens - notes_tokens(talk.notes))
+    prompt = build_prompt(
         talk.profile,
         talk.specs,
-        view,
+        view if blocks else with_notes(view, talk.notes, talk.stand_ins),
         talk.corrections,
         talk.temperature,
         talk.asked_again,
         talk.wire,
         most_tokens,
     )
+    return replace(prompt, messages=noted_request(prompt.messages, talk.notes)) if blocks and talk.notes else prompt
 
 
 def _left(estimated: int, known: int | None) -> int | None:

@@ -129,12 +129,16 @@ def why_unavailable(path: str | None = None, *, spec: WeightsSpec | None = None)
 
 
 class ServerSlot:
-    """At most one server for all threads: started by the first that asks, and again where it has died since."""
+    """At most one server for all threads: started by the first that asks, and again where it has died since.
+
+    `starting` says whether it is being started just now.
+    """
 
     def __init__(self, start: Callable[[], LocalServer | ProviderFailure]) -> None:
         self._start = start
         self._lock = threading.Lock()
         self._server: LocalServer | None = None
+        self.starting = False
 
     def get(self) -> LocalServer | ProviderFailure:
         """The running server; blocks while it starts. A failure is not remembered: the next call tries again."""
@@ -144,7 +148,11 @@ class ServerSlot:
             if self._server is not None:
                 self._server.stop()
                 self._server = None
-            server = self._start()
+            self.starting = True
+            try:
+                server = self._start()
+            finally:
+                self.starting = False
             if isinstance(server, LocalServer):
                 self._server = server
             return server
@@ -153,6 +161,11 @@ class ServerSlot:
 def shared_local_server() -> LocalServer | ProviderFailure:
     """The embedded model's server of this process, started on first use (about 4 s). Safe in threads."""
     return _SHARED.get()
+
+
+def local_server_is_starting() -> bool:
+    """Whether somebody waits for the embedded model's server just now. Takes no lock."""
+    return _SHARED.starting
 
 
 def _start_embedded() -> LocalServer | ProviderFailure:

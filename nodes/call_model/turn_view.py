@@ -17,6 +17,9 @@ from nodes.records import JsonMap, Record, ToolErrorCode
 FOUND_LIMIT = 2_000
 """Characters of one result that is not a file (a listing, search hits) in a rebuilt request."""
 
+_REFUSALS = frozenset({ToolErrorCode.PERMISSION_DENIED, ToolErrorCode.APPROVAL_REQUIRED})
+"""Codes of what was not allowed: by a rule, by a person, or because there was nobody to ask."""
+
 
 class TurnView(Record):
     """What this turn has brought to light.
@@ -49,7 +52,7 @@ def view_turn(history: Sequence[AnyMessage]) -> TurnView:
         results = [result for result in every if result not in first]
         evidence += map(_failure, first)
         done = [data for result in results if (data := _data(result))]
-        refused = refused or any(_code(result) == ToolErrorCode.PERMISSION_DENIED for result in results)
+        refused = refused or any(_code(result) in _REFUSALS for result in results)
         step_failures = [message for result in results if (message := _failure(result))]
         step_failures += [f"{data['path']} is shown above, as it is now." for data in done if _is_known(data, files)]
         step_failures += [f"{data['path']} is shown above: make the edit again." for data in done if _is_shown(data)]

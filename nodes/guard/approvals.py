@@ -1,93 +1,181 @@
-"""Asking a person: one request for all calls of a reply that need approval, and what the answer makes of them."""
+"""What a person is asked, and how an answer is read: typed on both sides, and closed where something is missing. Pure.
 
-from collections.abc import Mapping, Sequence
-from typing import Literal
+One request holds all calls of a reply that wait. An answer counts only where it says something: what is missing or
+cannot be read is a rejection.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal, NamedTuple, NotRequired, cast, get_args
 
 from typing_extensions import TypedDict
 
-from nodes.guard.paths import shown
-from nodes.guard.verdicts import Item, denied
-from nodes.records import JsonMap, StopCause, StopReason, ToolCall, ToolErrorCode, Verdict, VerdictKind
+from nodes.records import JsonMap, ToolCall, Verdict
+
+Action = Literal["approve", "approve_for_run", "edit", "reject", "stop", "nobody"]
+"""What may be said of a call. "nobody" is a program's word: there is no person who could be asked."""
+
+ACTIONS: Final[frozenset[str]] = frozenset(get_args(Action))
+
+
+class ShownPreview(TypedDict):
+    """What a call would do. Its text is bounded, free of secrets, and without control characters.
+
+    "diff" is unified; "argv" a command as a shell would quote it; "arguments" a line for each; "problem" says why the
+    call would do nothing.
+    """
+
+    kind: Literal["diff", "argv", "arguments", "problem"]
+    text: str
+    truncated: bool
 
 
 class AskedCall(TypedDict):
-    """One call that waits: its place in the reply, what it would do, and the rule that asks."""
+    """One call that waits. `path` is where it really leads, seen from the workspace; "" where it names none.
+
+    `grant` says what "approve_for_run" would allow, "" where that is no more than "approve". An answer that repeats the
+    `digest` is taken only for what was shown here. `problem` says what was wrong with the answer before.
+    """
 
     index: int
     tool: str
     path: str
     rule: str
     arguments: JsonMap
+    preview: ShownPreview
+    grant: str
+    digest: str
+    problem: NotRequired[str]
 
 
 class ApprovalRequest(TypedDict):
-    """What an interrupted run shows. It is answered in one of the ways that `read_decisions` describes."""
+    """What an interrupted run shows. It is answered by an `ApprovalAnswer`."""
 
     kind: Literal["approval"]
     calls: list[AskedCall]
 
 
-def waiting(verdicts: Sequence[Verdict]) -> dict[int, Verdict]:
-    """The verdicts that ask a person, by the index of their call."""
-    return {index: verdict for index, verdict in enumerate(verdicts) if verdict.kind is VerdictKind.ASK}
+class CallDecision(TypedDict, total=False):
+    """The answer about one call. `arguments` are those of "edit", all of them; `reason` is told to the model."""
+
+    action: Action
+    arguments: JsonMap
+    reason: str
+    digest: str
 
 
-def approval_request(items: Sequence[Item], asked: Mapping[int, Verdict]) -> ApprovalRequest:
-    """The request for these calls, as JSON values."""
-    calls = [_asked_call(index, items[index], verdict) for index, verdict in asked.items()]
-    return ApprovalRequest(kind="approval", calls=calls)
+class ApprovalAnswer(TypedDict):
+    """The answers by the index of the call, as digits. A bare action, such as "approve", answers for all calls."""
+
+    decisions: dict[str, CallDecision]
 
 
-def read_decisions(answer: object, asked: Mapping[int, Verdict]) -> dict[int, Verdict]:
-    """The person's verdict for each asked index.
+RESPONSE_SCHEMA: Final[JsonMap] = {
+    "title": "ApprovalAnswer",
+    "description": "One word for all calls, or a decision for each call by its index. What is missing is rejected.",
+    "anyOf": [
+        {"type": "string", "enum": ["approve", "approve_for_run", "reject", "stop"]},
+        {
+            "type": "object",
+            "required": ["decisions"],
+            "additionalProperties": False,
+            "properties": {
+                "decisions": {
+                    "type": "object",
+                    "propertyNames": {"pattern": "^[0-9]+$"},
+                    "additionalProperties": {
+                        "type": "object",
+                        "required": ["action"],
+                        "additionalProperties": False,
+                        "properties": {
+                            "action": {"type": "string", "enum": sorted(ACTIONS)},
+                            "arguments": {"type": "object", "description": "With edit: all arguments of the call."},
+                            "reason": {"type": "string", "description": "With reject: why, for the model."},
+                            "digest": {"type": "string", "description": "The call's digest: take it as it was shown."},
+                        },
+                    },
+                }
+            },
+        },
+    ],
+}
+"""What clients may send. It is shown to them; an answer that does not fit is read all the same, and rejects."""
 
-    `answer` is "approve", "reject" or "stop" for all calls, or `{"decisions": {index: {"action": ..., "reason": ...}}}`
-    where an index may be a number or its digits. What is missing or cannot be read is a rejection.
+
+class Preview(NamedTuple):
+    """What a call would do. `names` are the real names of the files that it names or changes, `pins` as in `Verdict`.
+
+    `shown` is for a person.
     """
-    return {index: _decided(*_action_and_reason(answer, index), verdict) for index, verdict in asked.items()}
+
+    shown: ShownPreview
+    names: tuple[str, ...] = ()
+    pins: tuple[tuple[str, str, str], ...] | None = None
 
 
-def settle(verdicts: Sequence[Verdict], decisions: Mapping[int, Verdict]) -> list[Verdict]:
-    """All verdicts with the decisions in their places. Where one says stop, nothing of the reply may run."""
-    settled = [decisions.get(index, verdict) for index, verdict in enumerate(verdicts)]
-    if stop_asked_for(settled) is None:
-        return settled
-    return [verdict if verdict.kind is VerdictKind.DENY else _cancelled(verdict) for verdict in settled]
+NO_PREVIEW: Final = Preview(ShownPreview(kind="arguments", text="", truncated=False))
+
+PreviewOf = Callable[[Mapping[int, ToolCall]], Mapping[int, Preview]]
+"""Calls by their index, in order -> what they would do, one after the other, without doing it."""
 
 
-def stop_asked_for(verdicts: Sequence[Verdict]) -> StopCause | None:
-    """Why the run ends here, if a person said so."""
-    if any(verdict.error and verdict.error.code is ToolErrorCode.CANCELLED for verdict in verdicts):
-        message = "A person stopped the run instead of approving a call; nothing of this reply was run."
-        return StopCause(reason=StopReason.CANCELLED, message=message)
-    return None
+class Decision(NamedTuple):
+    """An answer about one call, as it was read: `arguments` are None unless they were edited."""
+
+    action: Action
+    reason: str = ""
+    arguments: JsonMap | None = None
+    digest: str = ""
 
 
-def _asked_call(index: int, item: Item, verdict: Verdict) -> AskedCall:
-    arguments = item.arguments if isinstance(item, ToolCall) else {}
-    return AskedCall(index=index, tool=item.tool, path=verdict.path, rule=verdict.rule, arguments=arguments)
+UNREADABLE: Final = "the answer could not be read"
+UNANSWERED: Final = "there was no answer for this call"
 
 
-def _action_and_reason(answer: object, index: int) -> tuple[object, object]:
-    if not isinstance(answer, Mapping):
-        return answer, ""
-    decisions = answer.get("decisions")
-    decision = decisions.get(index, decisions.get(str(index))) if isinstance(decisions, Mapping) else None
-    return (decision.get("action"), decision.get("reason")) if isinstance(decision, Mapping) else (decision, "")
+def asked_call(index: int, call: ToolCall, verdict: Verdict, preview: Preview, grant: str) -> AskedCall:
+    """The call as it is shown."""
+    return AskedCall(
+        index=index,
+        tool=call.tool,
+        path=verdict.path,
+        rule=verdict.rule,
+        arguments=call.arguments,
+        preview=preview.shown,
+        grant=grant,
+        digest=digest_of(call, preview),
+    )
 
 
-def _decided(action: object, reason: object, asked: Verdict) -> Verdict:
-    if action == "approve":
-        return asked.model_copy(update={"kind": VerdictKind.ALLOW})
-    if action == "stop":
-        return _cancelled(asked)
-    if action != "reject":
-        reason = "the answer was neither approve, reject nor stop"
-    why = f": {shown(reason, 500)}" if isinstance(reason, str) and reason.strip() else ""
-    message = f"A person did not approve this call{why}. Do something else, or explain in your answer what is needed."
-    return denied(asked.rule, ToolErrorCode.PERMISSION_DENIED, message, path=asked.path)
+def digest_of(call: ToolCall, preview: Preview) -> str:
+    """A short name of what a person is shown of a call: another one if its files or its arguments are others."""
+    seen = [call.tool, call.arguments, preview.shown, preview.pins]
+    return hashlib.sha256(json.dumps(seen, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
-def _cancelled(verdict: Verdict) -> Verdict:
-    message = "This call did not run: a person stopped the run."
-    return denied(verdict.rule, ToolErrorCode.CANCELLED, message, path=verdict.path)
+def read_decision(answer: object, index: int) -> Decision:
+    """What the answer says of this call."""
+    if isinstance(answer, str):
+        return _decision({"action": answer}, all_calls=True)
+    decisions = answer.get("decisions") if isinstance(answer, Mapping) else None
+    if not isinstance(decisions, Mapping):
+        return Decision("reject", UNREADABLE)
+    said = decisions.get(str(index), decisions.get(index))
+    if said is None:
+        return Decision("reject", UNANSWERED)
+    return _decision({"action": said} if isinstance(said, str) else said)
+
+
+def _decision(said: object, *, all_calls: bool = False) -> Decision:
+    if not isinstance(said, Mapping):
+        return Decision("reject", UNREADABLE)
+    action, reason, digest = said.get("action"), said.get("reason"), said.get("digest")
+    if not isinstance(action, str) or action not in ACTIONS or (all_calls and action == "edit"):
+        return Decision("reject", UNREADABLE)
+    if digest is not None and not isinstance(digest, str):
+        return Decision("reject", UNREADABLE)
+    arguments: Any = said.get("arguments")
+    if action == "edit" and not isinstance(arguments, Mapping):
+        return Decision("reject", UNREADABLE)
+    edited = {str(name): value for name, value in arguments.items()} if action == "edit" else None
+    return Decision(cast("Action", action), reason if isinstance(reason, str) else "", edited, digest or "")

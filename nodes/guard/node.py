@@ -4,54 +4,52 @@ Nothing may happen before the question: LangGraph runs the node again from its s
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from typing_extensions import TypedDict
 
-from nodes.guard.approvals import approval_request, read_decisions, settle, stop_asked_for, waiting
-from nodes.guard.policy import GuardConfig, SignatureOf, judge_reply
+from nodes.guard.approvals import RESPONSE_SCHEMA, ApprovalRequest
+from nodes.guard.asking import GuardUpdate, Hands, Settled, settle_with_person, stop_asked_for
+from nodes.guard.chat_pages import page_answer, page_fields
+from nodes.guard.grants import Grant
 from nodes.guard.verdicts import Item, results_of_denied
-from nodes.records import CallResult, LoopRecord, StopCause, ToolSpec, Verdict, VerdictKind
+from nodes.records import LoopRecord, ToolSpec, Verdict, VerdictKind
 
 
 class GuardState(TypedDict, total=False):
-    """What guard reads."""
+    """What guard reads: `grants` are what a person allowed in this thread, `known_files` what files held before."""
 
     items: list[Item]
     loop: LoopRecord
-
-
-class GuardUpdate(TypedDict, total=False):
-    """What guard writes: verdicts aligned with the items; results only where no call may run; a person's stop."""
-
-    verdicts: list[Verdict]
-    results: list[CallResult]
-    stop: StopCause
+    grants: list[Grant]
+    known_files: dict[str, str]
 
 
 def judge_step(
     state: GuardState,
-    config: GuardConfig,
+    judge: Callable[[list[Item]], list[Verdict]],
     specs: Mapping[str, ToolSpec],
-    signature_of: SignatureOf,
-    scrub: Callable[[Any], Any] = lambda answer: answer,
+    hands: Callable[[Callable[[ApprovalRequest], object]], Hands],
 ) -> GuardUpdate:
-    """Judge every call of the reply, and ask one question for all that need a person.
-
-    `signature_of` names an action for loop control, `scrub` takes secrets out of what a person answers. The update
-    carries `stop` when the person ends the run.
-    """
-    items = state.get("items", [])
-    overrides = state.get("loop", LoopRecord()).overrides
-    verdicts = judge_reply(items, config, specs, overrides, signature_of)
-    if asked := waiting(verdicts):
-        from langgraph.types import interrupt
-
-        answer = interrupt(approval_request(items, asked))
-        verdicts = settle(verdicts, read_decisions(scrub(answer), asked))
-    may_run = any(verdict.kind is VerdictKind.ALLOW for verdict in verdicts)
-    settled = [] if may_run else results_of_denied(items, verdicts)
-    update = GuardUpdate(verdicts=verdicts, results=[result for result in settled if result])
-    if cause := stop_asked_for(verdicts):
+    """Judge every call of the reply, and ask one question for all that need a person; `hands` get the way to ask."""
+    items, grants, update = state.get("items", []), state.get("grants", []), GuardUpdate()
+    settled = Settled(items, judge(items))
+    if any(verdict.kind is VerdictKind.ASK for verdict in settled.verdicts):
+        settled = settle_with_person(items, settled.verdicts, specs, hands(_ask))
+        if settled.items != items:
+            update["items"] = settled.items
+        if settled.granted:
+            update["grants"] = list(dict.fromkeys([*grants, *settled.granted]))
+    may_run = any(verdict.kind is VerdictKind.ALLOW for verdict in settled.verdicts)
+    results = [] if may_run else results_of_denied(settled.items, settled.verdicts)
+    update |= GuardUpdate(verdicts=settled.verdicts, results=[result for result in results if result])
+    if cause := stop_asked_for(settled.verdicts):
         update["stop"] = cause
     return update
+
+
+def _ask(request: ApprovalRequest) -> object:
+    from langgraph.types import interrupt
+
+    calls = request["calls"]
+    answer: object = interrupt({**request, **page_fields(calls)}, response_schema=RESPONSE_SCHEMA)
+    return page_answer(answer, {call["index"]: call["arguments"] for call in calls})

@@ -20,6 +20,7 @@ from nodes.guard.file_rules import (
     is_env_file,
     is_readable_template,
 )
+from nodes.guard.own_settings import OWN_SETTINGS_RULE
 from nodes.guard.paths import path_problem, shown, workspace_relative
 from nodes.guard.verdicts import Item, denied, verdict_on_malformed
 from nodes.language.kept_reference import is_reference
@@ -205,6 +206,8 @@ def _violated(target: str, rules: Rules, *, for_write: bool) -> tuple[GuardrailV
     if not rules:
         return ()
     path = Path(target)
+    if not for_write:
+        rules = tuple(rule for rule in rules if rule is not OWN_SETTINGS_RULE)
     if not for_write and is_readable_template(path):
         rules = tuple(rule for rule in rules if rule.check is not is_env_file)
     return check_file_guardrails(path, rules).violations

@@ -1,7 +1,9 @@
 """Verdicts as values: how a denial is written down, and what the model gets in place of a denied call's result."""
 
+import json
 from collections.abc import Sequence
 
+from nodes.guard.paths import shown
 from nodes.records import (
     CallError,
     CallResult,
@@ -16,6 +18,9 @@ from nodes.records import (
 
 Item = ToolCall | CallError
 """One call of a reply, in its place: it fits its schema, or it is malformed."""
+
+_LONGEST_TOLD = 2_000
+"""Characters of an argument that are told."""
 
 _NOT_JUDGED = ToolError(
     code=ToolErrorCode.PERMISSION_DENIED,
@@ -47,6 +52,27 @@ def results_of_denied(items: Sequence[Item], verdicts: Sequence[Verdict]) -> lis
     missing = [Verdict(kind=VerdictKind.DENY)] * (len(items) - len(verdicts))
     judged = zip(items, [*verdicts, *missing], strict=False)
     return [None if verdict.kind is VerdictKind.ALLOW else _denial(item, verdict) for item, verdict in judged]
+
+
+def told_of_edit(item: Item, verdict: Verdict, result: CallResult) -> CallResult:
+    """The result of a call that a person changed, with what ran in place of what the model's reply says."""
+    if not verdict.edited or not isinstance(item, ToolCall):
+        return result
+    arguments = {name: _short(item.arguments.get(name)) for name in verdict.edited}
+    notice = f"A person changed {', '.join(map(shown, verdict.edited))} of this call before it ran."
+    error = result.result.error
+    if error is None:
+        data = {**result.result.data, "changed_by_person": {"notice": notice, "ran_with": arguments}}
+        return result.model_copy(update={"result": ToolResult(ok=True, data=data)})
+    ran = json.dumps(arguments, ensure_ascii=False)
+    told = error.model_copy(update={"message": f"{notice} It ran with {ran}. {error.message}"})
+    return result.model_copy(update={"result": ToolResult(ok=False, error=told)})
+
+
+def _short(value: object) -> object:
+    if not isinstance(value, str) or len(value) <= _LONGEST_TOLD:
+        return value
+    return f"{value[:_LONGEST_TOLD]}... {len(value) - _LONGEST_TOLD} more characters"
 
 
 def _denial(item: Item, verdict: Verdict) -> CallResult:

@@ -12,8 +12,14 @@ EFFECT_FILES = frozenset(
         "graph/agent.py",
         "graph/cassettes/library.py",
         "graph/cli.py",
-        "graph/run.py",
+        "graph/session.py",
+        "graph/terminal/editor.py",
         "graph/terminal/process_end.py",
+        "graph/doctor/bundle_file.py",
+        "graph/doctor/machine.py",
+        "graph/doctor/model.py",
+        "graph/doctor/store.py",
+        "graph/telemetry/exporting.py",
         "nodes/call_model/client.py",
         "nodes/call_model/driver.py",
         "nodes/call_model/local_model.py",
@@ -29,10 +35,14 @@ EFFECT_FILES = frozenset(
 EFFECT_ROOM = "nodes/execute_tools/environment/"
 
 
+NOT_OURS = frozenset({"__pycache__", "node_modules"})
+"""Folders of what was made or fetched."""
+
+
 def sources(*folders: str) -> list[str]:
     """Every Python file under these top-level folders, as a path from the root."""
     found = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
-    return sorted(path.relative_to(ROOT).as_posix() for path in found if "__pycache__" not in path.parts)
+    return sorted(path.relative_to(ROOT).as_posix() for path in found if not NOT_OURS & {*path.parts})
 
 
 def is_pure(path: str) -> bool:

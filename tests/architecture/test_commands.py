@@ -16,6 +16,7 @@ TARGETS = [
     "help",
     "setup",
     "sandbox",
+    "browser",
     "demo",
     "test",
     "sweep",
@@ -43,6 +44,11 @@ def run(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 def test_make_prints_its_targets() -> None:
     printed = run("make", cwd=ROOT).stdout
     assert re.findall(r"^  make (\w+) +\S", printed, re.MULTILINE) == TARGETS
+
+
+def test_studio_is_not_started_anew_when_a_run_edits_a_file() -> None:
+    """`langgraph dev` watches its folder, which may be the workspace: a run that edits it would end itself."""
+    assert "langgraph dev --no-reload " in run("make", "-n", "studio", cwd=ROOT).stdout
 
 
 def test_every_target_is_phony() -> None:
@@ -81,20 +87,59 @@ def test_a_missing_sandbox_is_told_in_one_line_and_fails_nothing(tmp_path: Path,
     assert done.stdout.count("\n") == bool(said)
 
 
+def shell_with(folder: Path, **scripts: str) -> list[str]:
+    """A command line without any programs but the shell's and these, which are made of their text."""
+    folder.mkdir()
+    for name in ("make", "sh", "id", "grep", "mkdir", "touch", "cat"):
+        (folder / name).symlink_to(shutil.which(name) or "/bin/true")
+    for name, text in scripts.items():
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+        (folder / name).chmod(0o755)
+    return ["env", f"PATH={folder}", "make", "-s", "SHELL=/bin/sh", "browser"]
+
+
+def test_what_pages_and_terminals_need_is_told_in_one_line_and_fails_nothing(tmp_path: Path) -> None:
+    done = run(*shell_with(tmp_path / "bin", tmux=""), cwd=ROOT)
+    said = "missing for the tests of pages and terminals, which are skipped; all else works"
+    remedy = "(Debian, Ubuntu: sudo apt install chromium chromium-driver nodejs npm)"
+    assert (done.returncode, done.stderr, done.stdout.splitlines()) == (0, "", [f"{said} {remedy}"])
+
+
+def test_npm_packages_are_installed_once_and_the_chat_page_is_built(tmp_path: Path) -> None:
+    browser = tmp_path / "tests" / "browser"
+    browser.mkdir(parents=True)
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    for name in ("package-lock.json", "agent_chat.config.mjs"):
+        (browser / name).write_text("", encoding="utf-8")
+    (browser / "node_modules" / ".bin").mkdir(parents=True)
+    (browser / "node_modules" / ".bin" / "vite").symlink_to(tmp_path / "bin" / "vite")
+    npm = f'echo "npm $*" >> {tmp_path}/log; exit $(cat {tmp_path}/code)'
+    vite = f'echo "vite $*" >> {tmp_path}/log; mkdir -p build'
+    command = shell_with(tmp_path / "bin", npm=npm, vite=vite, node="", chromium="", chromedriver="", tmux="")
+    for code in ("1", "0", "1"):
+        (tmp_path / "code").write_text(code, encoding="utf-8")
+        done = run(*command, cwd=tmp_path)
+        refused = "not there" in done.stdout
+        assert (done.returncode, done.stderr, refused) == (0, "", (code, (browser / "build").exists()) == ("1", False))
+    installed = "npm ci --ignore-scripts --no-audit --no-fund --loglevel=error"
+    built = "vite build --config agent_chat.config.mjs"
+    assert (tmp_path / "log").read_text(encoding="utf-8").splitlines() == [installed, installed, built]
+
+
 @pytest.mark.parametrize(
     ("broken", "stages", "code"),
     [
-        ("nothing", ["setup", "sandbox", "lint", "test", "sweep", "demo"], 0),
-        ("demo", ["setup", "sandbox", "lint", "test", "sweep", "demo"], 2),
-        ("test", ["setup", "sandbox", "lint", "test"], 2),
-        ("sweep", ["setup", "sandbox", "lint", "test", "sweep"], 2),
+        ("nothing", ["setup", "sandbox", "browser", "lint", "test", "sweep", "demo"], 0),
+        ("demo", ["setup", "sandbox", "browser", "lint", "test", "sweep", "demo"], 2),
+        ("test", ["setup", "sandbox", "browser", "lint", "test"], 2),
+        ("sweep", ["setup", "sandbox", "browser", "lint", "test", "sweep"], 2),
     ],
 )
 def test_ci_ends_with_the_summary_of_the_tests(tmp_path: Path, broken: str, stages: list[str], code: int) -> None:
     (tmp_path / ".ci").mkdir()
     shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci")
     rules = [
-        "setup sandbox lint test sweep demo:\n\t@echo doing $@\n",
+        "setup sandbox browser lint test sweep demo:\n\t@echo doing $@\n",
         f"\t@test $@ != test || echo '{CHECKED}'\n\t@test $@ != test || echo '{SUMMARY}'\n\t@test $@ != {broken}\n",
     ]
     (tmp_path / "Makefile").write_text("".join(rules), encoding="utf-8")
@@ -108,7 +153,10 @@ def test_ci_wants_a_hundred_thousand_transitions(tmp_path: Path) -> None:
     (tmp_path / ".ci").mkdir()
     shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci")
     few = CHECKED.replace("100,000", "99,999")
-    rules = ["setup sandbox lint test sweep demo:\n", f"\t@test $@ != test || echo '{few}'\n\t@echo '{SUMMARY}'\n"]
+    rules = [
+        "setup sandbox browser lint test sweep demo:\n",
+        f"\t@test $@ != test || echo '{few}'\n\t@echo '{SUMMARY}'\n",
+    ]
     (tmp_path / "Makefile").write_text("".join(rules), encoding="utf-8")
     done = run(str(tmp_path / ".ci" / "run"), cwd=tmp_path)
     assert (done.returncode, done.stdout.splitlines()[-2:]) == (
@@ -120,7 +168,7 @@ def test_ci_wants_a_hundred_thousand_transitions(tmp_path: Path) -> None:
 def test_ci_stops_at_the_first_failure_without_a_summary_of_its_own(tmp_path: Path) -> None:
     (tmp_path / ".ci").mkdir()
     shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci")
-    (tmp_path / "Makefile").write_text("setup sandbox lint:\n\t@test $@ != lint\n", encoding="utf-8")
+    (tmp_path / "Makefile").write_text("setup sandbox browser lint:\n\t@test $@ != lint\n", encoding="utf-8")
     done = run(str(tmp_path / ".ci" / "run"), cwd=tmp_path)
     assert (done.returncode, done.stdout.splitlines()[-1]) == (2, "--- make lint")
 

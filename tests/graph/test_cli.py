@@ -160,7 +160,7 @@ def test_a_person_is_asked_on_standard_error(run: Run, folder: Path, monkeypatch
     monkeypatch.setattr(sys, "stdin", Person("y\n"))
     code, out, err = run("--mode", "ask", "Fix it")
     assert (code, code_of(folder)) == (0, FIXED)
-    assert "Allow edit_file calc.py? [y/N, s to stop] " in err
+    assert "Allow edit_file calc.py? " in err
     assert "Allow" not in out
 
 
@@ -347,6 +347,9 @@ import asyncio, os, signal, sys
 from graph import cli
 
 class Slow:
+    def complete(self, call, on_text):
+        raise NotImplementedError
+
     async def acomplete(self, call, on_text):
         on_text("I think hard")
         await asyncio.sleep(0.05)

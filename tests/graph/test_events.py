@@ -195,3 +195,13 @@ def test_a_tool_that_was_not_allowed_never_starts() -> None:
         trace("tool.invoke.start", tool_name="read_file"),
     ]
     assert not [event for event in read(parts) if isinstance(event, ToolStarted)]
+
+
+def test_a_call_that_a_person_changed_is_told_as_it_runs() -> None:
+    edited = call(1).model_copy(update={"arguments": {"path": "other.py"}})
+    started = {"type": "trace", "name": "tool.invoke.start", "payload": {"tool_name": edited.tool}}
+    reader = EventReader()
+    list(reader.read("updates", {"parse": {"items": [call(1)]}}))
+    list(reader.read("updates", {"guard": {"items": [edited], "verdicts": [ALLOW]}}))
+    events = list(reader.read("custom", {**started, "run_id": "r", "step_id": "1", "ms": 0}))
+    assert events[0] == ToolStarted(edited)

@@ -1,5 +1,6 @@
 """`from graph import ...` gives the public names, and loads nothing before they are used."""
 
+import inspect
 import subprocess
 import sys
 from importlib import import_module
@@ -20,19 +21,40 @@ def test_the_public_names() -> None:
     of_tools = ["Effect", "ToolContext", "ToolError", "ToolOutput", "default_tools", "tool"]
     of_runs = ["list_runs", "get_run", "steps_of", "open_run", "resume_run", "prune_runs", "undo_run", "fork_run"]
     of_runs += ["Session", "RunResult", "ListedRun", "RunState", "RunStep", "Pruned", "Forked", "Restored"]
-    assert sorted(graph.__all__) == sorted(
-        [
-            "AgentContext",
-            "Outcome",
-            "arun_task",
-            "build_graph",
-            "run_task",
-            *of_tools,
-            *of_runs,
-            "load_mcp_tools",
-            "load_mcp_tools_sync",
-        ]
-    )
+    of_events = ["Alerted", "Asked", "CallsRead", "Compacted", "Denied", "Ended", "Event", "FellBack", "HealingBegan"]
+    of_events += ["LoopOverridden", "Paid", "Rescued", "StepDone", "Text", "ToolStarted", "Traced", "Waiting"]
+    of_parts = ["Model", "Call", "ModelReply", "ProviderFailure", "FileGuardrailRule", "DEFAULT_GUARDRAIL_RULES"]
+    of_parts += ["Approve", "ApprovalRequest", "ApprovalAnswer", "serializer", "load_mcp_tools", "load_mcp_tools_sync"]
+    of_tasks = ["AgentContext", "Outcome", "build_graph", "run_task", "arun_task", "stream_task", "astream_task"]
+    of_settings = ["load_context", "report_html"]
+    names = [*of_tasks, *of_tools, *of_runs, *of_events, *of_parts, *of_settings]
+    assert sorted(graph.__all__) == sorted(names)
+
+
+DESCRIBED_WHERE_IT_STANDS = {"Event", "Approve", "DEFAULT_GUARDRAIL_RULES"}
+"""Names of values, which have no docstring of their own."""
+
+
+@pytest.mark.parametrize("name", sorted(set(graph.__all__) - DESCRIBED_WHERE_IT_STANDS))
+def test_a_public_name_says_what_it_is(name: str) -> None:
+    """And a function says what each of its arguments is."""
+    public = getattr(graph, name)
+    told = inspect.getdoc(public) or ""
+    first = told.partition("\n")[0]
+    assert first.endswith((".", ":")), first
+    assert not told.startswith(f"{name}(")  # what `dataclass` writes where nobody wrote anything
+    if (
+        inspect.isfunction(public)
+        and "as `load_mcp_tools`" not in told
+        and "otherwise as" not in told
+        and "are those of" not in told
+    ):
+        unsaid = [each for each in inspect.signature(public).parameters if each not in told and each not in OF_ALL]
+        assert unsaid == []
+
+
+OF_ALL = {"workspace", "run", "options", "function", "step"}
+"""Arguments that the module says of all its functions."""
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

@@ -1,30 +1,25 @@
-"""Runs from Python: one task, a session of turns, and what both give back."""
+"""Runs from Python: one task to its outcome, event by event, and with somebody who approves its calls."""
 
 import asyncio
-from itertools import groupby
+from contextlib import aclosing, closing, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
-from langgraph.checkpoint.memory import InMemorySaver
+from langchain_core.messages import AnyMessage
 
 from graph.context import AgentContext
-from graph.events import Asked, CallsRead, Ended, Event, HealingBegan, StepDone, Text, ToolStarted
-from graph.run import RunResult, Session, arun_task, run_task
-from graph.scrubbing_serializer import ScrubbingSerializer
-from graph.state import serializer
-from graph.workspace_saver import WorkspaceSaver
-from nodes.execute_tools.environment.database import StoreError
+from graph.events import Asked, CallsRead, Ended, Event, StepDone, Text, ToolStarted
+from graph.run import Approve, RunResult, Session, arun_task, astream_task, run_task, stream_task
+from graph.runs import RunState, list_runs, open_run, resume_run
+from nodes.guard.approvals import ApprovalAnswer, ApprovalRequest, CallDecision
 from nodes.records import OutcomeKind, PlanStatus, PlanStep, Protocol, StopReason
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
-from tests.doubles.scripted_server import Chunked, ScriptedServer
+from tests.doubles.scripted_server import Chunked, ScriptedServer, Stall
 from tests.runs.playing import changed_files, write_files
 from tests.runs.scenario import Use, message_of, spoken, use
 from tests.runs.scenarios_of_work import CALC, DONE, EDIT, MENDED, READ, TASK, plan
-
-BAD = use(("read_file", '{"path": calc.py}'))
 
 
 @pytest.fixture
@@ -75,188 +70,165 @@ def test_an_async_task_gives_back_the_same(tmp_path: Path) -> None:
     assert first.thread_id != second.thread_id
 
 
-def test_what_came_of_a_task_is_not_read_back_from_the_disk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To read a long history takes longer than to write its last step. What the disk has is the same."""
-    read: list[str] = []
-    loads = ScrubbingSerializer.loads_typed
-
-    def watched(self: ScrubbingSerializer, data: tuple[str, bytes]) -> Any:
-        read.append(data[0])
-        return loads(self, data)
-
-    monkeypatch.setattr(ScrubbingSerializer, "loads_typed", watched)
-    with Session(context(folder), model=told(use(READ), use(EDIT), DONE)) as session:
-        list(session.stream(TASK))
-        first = session.result()
-        assert read == []
-    with Session(context(folder), thread_id=session.thread_id) as again:
-        list(again.resume())
-        assert (again.result(), bool(read)) == (first, True)
-
-
-def test_each_result_is_that_of_its_own_turn(folder: Path) -> None:
-    with Session(context(folder), model=told(Say("Hello."), Say("Again."))) as session:
-        list(session.stream("Hi."))
-        first = session.result()
-        list(session.stream("Hi again."))
-        second = session.result()
-        list(session.resume())
-        assert session.result() == second
-    assert (first.outcome.answer, len(first.messages)) == ("Hello.", 2)
-    assert (second.outcome.answer, len(second.messages)) == ("Again.", 4)
-
-
-def test_a_task_that_needs_a_person_is_rejected(folder: Path) -> None:
-    results = [
-        run_task(TASK, context(folder, mode="ask"), model=told(use(EDIT), Say("I may not."))),
-        asyncio.run(arun_task(TASK, context(folder, mode="ask"), model=told(use(EDIT), Say("I may not.")))),
-    ]
-    assert [result.outcome.answer for result in results] == ["I may not."] * 2
-    assert changed_files(folder, CALC) == {}
-
-
-def full(*_: object) -> None:
-    raise StoreError("the disk is full")
-
-
-def test_a_store_that_fails_in_the_middle_ends_the_turn(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def turn(session: Session) -> Event:
-        return [event async for event in session.astream(TASK)][-1]
-
-    failed = (OutcomeKind.SYSTEM_ERROR, StopReason.STORE_FAILED, "the disk is full")
-    with Session(context(folder), model=told(DONE)) as session, monkeypatch.context() as patch:
-        patch.setattr(WorkspaceSaver, "put", full)
-        for last in ([*session.stream(TASK)][-1], asyncio.run(turn(session))):
-            assert isinstance(last, Ended)
-            assert (last.outcome.kind, last.outcome.reason, last.outcome.message) == failed
-
-
-def test_a_store_that_fails_where_a_turn_is_taken_up_ends_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Session(context(folder, mode="read-only"), model=told(DONE)) as session:
-        first = [*session.stream(TASK)][-1]
-        with monkeypatch.context() as patch:
-            patch.setattr(WorkspaceSaver, "get_tuple", full)
-            (failed,) = session.resume()
-        assert isinstance(failed, Ended)
-        assert (failed.outcome.reason, failed.outcome.message) == (StopReason.STORE_FAILED, "the disk is full")
-        assert [*session.resume()] == [first]
-
-
 def test_a_task_without_text_is_an_invalid_request(folder: Path) -> None:
     model = told(DONE)
     outcome = run_task("  ", context(folder), model=model).outcome
     assert (outcome.kind, outcome.reason, model.calls) == (OutcomeKind.SYSTEM_ERROR, StopReason.INVALID_REQUEST, [])
 
 
-# --- Sessions
+# --- Approvals
 
 
-def test_history_grows_by_two_in_a_plain_turn_and_by_four_in_a_tool_turn(folder: Path) -> None:
-    """Source: spec 2, "Streaming Responses", acceptance criteria."""
-    with Session(context(folder), model=told(Say("Hello."), use(READ), Say("It subtracts."))) as session:
-        list(session.stream("Hello."))
-        plain = session.result().messages
-        list(session.stream("What does calc.py do?"))
-        both = session.result().messages
-    assert shape(plain) == ["human", "ai"]
-    assert shape(both[len(plain) :]) == ["human", "ai", "tool", "ai"]
-    assert both[: len(plain)] == plain
+def decided(request: ApprovalRequest) -> ApprovalAnswer:
+    """Approves the first call and rejects what else was asked, with a reason."""
+    first, *others = (str(call["index"]) for call in request["calls"])
+    approved = CallDecision(action="approve")
+    rejected = CallDecision(action="reject", reason="one is enough")
+    return ApprovalAnswer(decisions={first: approved, **dict.fromkeys(others, rejected)})
 
 
-def test_what_was_healed_is_not_in_the_history(folder: Path) -> None:
-    """The failed replies and their corrections leave; the attempts stay in the state. Source: DESIGN decision 13."""
-    model = told(BAD, BAD, use(READ), Say("It subtracts."))
-    with Session(context(folder), model=model) as session:
-        events = list(session.stream("What does calc.py do?"))
-        messages = session.result().messages
-    assert shape(messages) == ["human", "ai", "tool", "ai"]
-    assert [event.attempt for event in events if isinstance(event, HealingBegan)] == [1, 2]
-    assert [len(call.prompt.messages) for call in model.calls] == [2, 4, 6, 4]
-    assert not any("Please retry" in str(message.content) for message in messages)
+async def decided_later(request: ApprovalRequest) -> ApprovalAnswer:
+    await asyncio.sleep(0)
+    return decided(request)
 
 
-def test_a_session_tells_its_turn_event_by_event(folder: Path) -> None:
-    with Session(context(folder), model=told(use(EDIT), DONE)) as session:
-        events: list[Event] = list(session.stream(TASK))
-    told_of = [event for event in events if isinstance(event, CallsRead | ToolStarted | StepDone | Text | Ended)]
-    kinds = [kind for kind, _ in groupby(map(type, told_of))]
-    assert kinds == [CallsRead, ToolStarted, StepDone, Text, Ended]
-    assert events[-1] == Ended(session.result().outcome)
+NEW = ("write_file", {"path": "new.py", "content": "new = 1\n"})
 
 
-def test_a_session_asks_and_goes_on(folder: Path) -> None:
-    with Session(context(folder, mode="ask"), model=told(use(EDIT), DONE)) as session:
-        *_, asked = session.stream(TASK)
-        assert isinstance(asked, Asked)
-        assert [call["tool"] for call in asked.request["calls"]] == ["edit_file"]
-        answered = list(session.answer("approve"))
-    assert isinstance(answered[-1], Ended)
-    assert [type(event) for event in answered if isinstance(event, ToolStarted)] == [ToolStarted]
+@pytest.mark.parametrize("approve", [decided, decided_later])
+@pytest.mark.parametrize("way", ["run", "arun", "stream", "astream"])
+def test_calls_are_approved_one_by_one(folder: Path, approve: Approve, way: str) -> None:
+    model = told(use(READ), use(EDIT, NEW), DONE)
+    settings: Any = {"context": context(folder, mode="ask"), "approve": approve, "model": model}
+
+    async def events() -> list[Event]:
+        return [event async for event in astream_task(TASK, **settings)]
+
+    if way == "run":
+        outcome = run_task(TASK, **settings).outcome
+    elif way == "arun":
+        outcome = asyncio.run(arun_task(TASK, **settings)).outcome
+    else:
+        told_of = list(stream_task(TASK, **settings)) if way == "stream" else asyncio.run(events())
+        assert [type(event) for event in told_of if isinstance(event, Asked | Ended)] == [Asked, Ended]
+        assert isinstance(told_of[-1], Ended)
+        outcome = told_of[-1].outcome
+    assert (outcome.kind, outcome.changed_files) == (OutcomeKind.FINISHED, ("calc.py",))
+    assert changed_files(folder, CALC) == {"calc.py": MENDED}
+    assert "one is enough" in str(model.calls[-1].prompt.messages)
+
+
+@pytest.mark.parametrize("way", ["run", "arun"])
+def test_what_nobody_can_approve_is_refused_with_a_code(folder: Path, way: str) -> None:
+    model = told(use(READ), use(EDIT), Say("I may not."))
+    settings: Any = {"context": context(folder, mode="ask"), "model": model}
+    result = run_task(TASK, **settings) if way == "run" else asyncio.run(arun_task(TASK, **settings))
+    assert (result.answer, result.changes, changed_files(folder, CALC)) == ("I may not.", (), {})
+    assert "approval_required" in str(model.calls[-1].prompt.messages)
+
+
+def test_a_run_whose_approval_raises_waits_for_another_answer(folder: Path) -> None:
+    def gone(_: ApprovalRequest) -> ApprovalAnswer:
+        raise LookupError("nobody at the door")
+
+    with pytest.raises(LookupError, match="nobody at the door"):
+        run_task(TASK, context(folder, mode="ask"), approve=gone, model=told(use(READ), use(EDIT)))
+    session = open_run(workspace=str(folder), model=told(DONE))
+    assert isinstance(session, Session)
+    with session:
+        assert isinstance(session.work_on("approve"), Ended)
     assert changed_files(folder, CALC) == {"calc.py": MENDED}
 
 
-def test_an_async_session_asks_and_goes_on(folder: Path) -> None:
-    async def talk() -> list[Event]:
-        session = Session(context(folder, mode="ask"), model=told(use(EDIT), DONE))
-        try:
-            first = [event async for event in session.astream(TASK)]
-            return [first[-1], *[event async for event in session.aanswer("approve")]]
-        finally:
-            await session.aclose()
+# --- Event by event
 
-    events = asyncio.run(talk())
-    assert (type(events[0]), type(events[-1])) == (Asked, Ended)
+
+def test_a_task_is_told_event_by_event(folder: Path) -> None:
+    first = list(stream_task(TASK, context(folder), model=told(use(READ), use(EDIT), DONE)))
+    kinds = [type(event) for event in first if isinstance(event, CallsRead | ToolStarted | StepDone | Text | Ended)]
+    step = [CallsRead, ToolStarted, StepDone]
+    assert kinds == [*step, *step, Text, Text, Ended]
+
+
+def left_early(folder: Path, after: int, way: str, model: ScriptedModel) -> bool:
+    """Whether the run was left after so many events, by a `break`, by an error or in an event loop."""
+
+    async def left() -> bool:
+        async with aclosing(astream_task(TASK, context(folder), model=model)) as events:
+            seen = 0
+            async for _ in events:
+                seen += 1
+                if seen == after:
+                    return True
+        return False
+
+    if way == "async":
+        return asyncio.run(left())
+    with suppress(LookupError), closing(stream_task(TASK, context(folder), model=model)) as events:
+        for seen, _ in enumerate(events, start=1):
+            if seen == after and way == "raise":
+                raise LookupError
+            if seen == after:
+                return True
+        return False
+    return True
+
+
+@pytest.mark.parametrize("way", ["break", "raise", "async"])
+def test_a_run_that_is_left_after_any_event_goes_on_from_there(tmp_path: Path, way: str) -> None:
+    """Every third event, each way from another one on: together they are left after each."""
+    for after in range(1 + ["break", "raise", "async"].index(way), 100, 3):
+        folder = tmp_path / str(after)
+        write_files(folder, CALC)
+        if not left_early(folder, after, way, told(use(READ), use(EDIT), DONE)):
+            break
+        listed = list_runs(str(folder))
+        assert isinstance(listed, tuple)
+        assert changed_files(folder, CALC) in ({}, {"calc.py": MENDED})
+        if listed[0].standing is RunState.FINISHED:
+            continue
+        edited = bool(changed_files(folder, CALC))
+        result = resume_run(workspace=str(folder), model=told(*(() if edited else (use(READ), use(EDIT))), DONE))
+        assert isinstance(result, RunResult)
+        assert (result.ok, changed_files(folder, CALC)) == (True, {"calc.py": MENDED})
+        assert [change.path for change in result.changes] == ["calc.py"]
+    assert after > 30
+
+
+@pytest.mark.parametrize("way", ["break", "async"])
+def test_who_leaves_does_not_wait_for_the_model(folder: Path, way: str) -> None:
+    """The endpoint stalls for ever in the middle of its reply."""
+
+    def settings() -> AgentContext:
+        return context(folder, base_url=server.base_url, model="m")
+
+    async def left() -> None:
+        async with aclosing(astream_task(TASK, settings())) as events:
+            async for event in events:
+                if isinstance(event, Text):
+                    return
+
+    stalled = Stall(3, Chunked(Say("I will look at it. " * 5), 10))
+    with ScriptedServer([stalled, *(spoken(each, Protocol.NATIVE) for each in (use(READ), use(EDIT), DONE))]) as server:
+        if way == "async":
+            asyncio.run(left())
+        else:
+            for event in stream_task(TASK, settings()):
+                if isinstance(event, Text):
+                    break
+        result = resume_run(workspace=str(folder))
+    assert isinstance(result, RunResult)
+    assert (result.ok, result.usage["total_calls"]) == (True, 4)
     assert changed_files(folder, CALC) == {"calc.py": MENDED}
 
 
-def test_a_thread_is_taken_up_again(folder: Path) -> None:
-    saver = InMemorySaver(serde=serializer())
-    with Session(context(folder), model=told(use(READ), DONE), checkpointer=saver, thread_id="t") as session:
-        list(session.stream("Read calc.py."))
-    model = told(Say("You asked for calc.py."))
-    with Session(context(folder), model=model, checkpointer=saver, thread_id="t") as session:
-        list(session.stream("What did I ask?"))
-        result = session.result()
-    assert (result.thread_id, result.outcome.usage["total_calls"]) == ("t", 3)
-    assert "Read calc.py." in [message["content"] for message in model.calls[0].prompt.messages]
+def test_a_stream_works_where_a_loop_is_running(folder: Path) -> None:
+    async def cell() -> Event:
+        return list(stream_task(TASK, context(folder), model=told(use(READ), use(EDIT), DONE)))[-1]
+
+    assert isinstance(asyncio.run(cell()), Ended)
 
 
-def test_each_turn_has_changes_of_its_own(folder: Path) -> None:
-    with Session(context(folder), model=told(use(EDIT), DONE, Say("Nothing to do."))) as session:
-        list(session.stream(TASK))
-        first = session.result().changes
-        list(session.stream("And now?"))
-        second = session.result()
-    assert ([change.path for change in first], second.changes, second.outcome.changed_files) == (["calc.py"], (), ())
-
-
-def test_a_plan_is_kept_from_turn_to_turn(folder: Path) -> None:
-    with Session(context(folder), model=told(use(plan("in_progress", "pending")), DONE, DONE)) as session:
-        list(session.stream(TASK))
-        first = session.result().plan
-        list(session.stream("Go on."))
-        assert session.result().plan == first
-    assert [step.title for step in first.steps] == ["find the bug", "mend it"]
-
-
-def test_a_reply_is_one_message_however_it_was_streamed(folder: Path) -> None:
-    """Source: spec 2, "clean history": one assistant message for each reply."""
-    with (
-        ScriptedServer([Chunked(Say("It adds two numbers."), 4)]) as server,
-        Session(context(folder, base_url=server.base_url, model="m")) as session,
-    ):
-        texts = [event.text for event in session.stream("What is add?") if isinstance(event, Text)]
-        result = session.result()
-    assert texts == ["It ", "adds ", "two ", "numbers."]  # by the word: a secret may span pieces
-    assert [(type(message), message.content) for message in result.messages] == [
-        (HumanMessage, "What is add?"),
-        (AIMessage, "It adds two numbers."),
-    ]
-
-
-def test_every_call_has_one_tool_message_right_after_its_reply(folder: Path) -> None:
-    with Session(context(folder), model=told(use(READ, ("list_files", {"path": "."}), READ), DONE)) as session:
-        list(session.stream("Look around."))
-        _, reply, *results, _ = session.result().messages
-    assert isinstance(reply, AIMessage)
-    assert [m.tool_call_id for m in results if isinstance(m, ToolMessage)] == [c["id"] for c in reply.tool_calls]
+def test_a_stream_that_nobody_begins_opens_nothing(folder: Path) -> None:
+    stream_task(TASK, context(folder), model=told(DONE)).close()
+    assert list_runs(str(folder)) == ()

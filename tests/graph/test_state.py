@@ -26,7 +26,9 @@ from nodes.execute_tools import recorded_runs
 from nodes.execute_tools.environment.database import FINGERPRINT
 from nodes.execute_tools.environment.database_schema import SCHEMA
 from nodes.execute_tools.policy.alerts import Vitals
+from nodes.guard.grants import Grant
 from nodes.heal.corrective_prompt import HealingAttempt
+from nodes.language.project_notes import ProjectNotes
 from nodes.records import (
     Answer,
     CallError,
@@ -93,6 +95,7 @@ EXAMPLES: tuple[Any, ...] = (
         booked=7,
     ),
     Window(first="a", head="What was before.", cleared=("b",), compactions=1, tokens=8_192),
+    ProjectNotes(path="AGENTS.md", text="Use tabs.", cut=True),
     Vitals(tools=(True, False), replies=(False,), costs=(3.0,), cost_unit="tokens", replies_alerted=True),
     RAW,
     ModelReply(text="x", calls=(RAW, RAW), finish_reason=FinishReason.LENGTH, input_tokens=7, seconds=0.5),
@@ -112,6 +115,8 @@ EXAMPLES: tuple[Any, ...] = (
     Plan(steps=(PlanStep(title="look"), PlanStep(title="mend", status=PlanStatus.IN_PROGRESS))),
     ToolSpec(name="t", description="d", parameters=JSON, effect=Effect.WRITE, path_fields=("path",), terminal=True),
     Verdict(kind=VerdictKind.DENY, rule="env_file", error=TOOL_ERROR, path=".env"),
+    Verdict(kind=VerdictKind.ALLOW, rule="ask_before_write", pins=(("a.py", "", "mark"),), edited=("path",)),
+    Grant(thread="t", rule="ask_before_run", tool="run_command", subject="make"),
     OVERRIDE,
     LoopRecord(recent=(("a", "b"), ("a",)), overrides=(OVERRIDE,), verdict=LoopVerdict.OVERRIDE, missed=("a.py",)),
     StopCause(reason=StopReason.WALL_CLOCK, message="late", diagnostics=("a", "b")),

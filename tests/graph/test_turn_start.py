@@ -2,11 +2,13 @@
 
 from typing import Any
 
+import pytest
 from langchain_core.messages import AIMessage, HumanMessage
+from langgraph.types import Command
 
 from graph.events import StepDone, ToolStarted
 from graph.run_keeper import Begun
-from graph.turn_start import last_request, reader_from, request_message
+from graph.turn_start import TurnStart, last_request, reader_from, request_message
 from nodes.language.history import RESULT_MESSAGE_NAME
 from nodes.records import ChangeKind, FileChange, ToolCall, Verdict, VerdictKind
 
@@ -45,3 +47,13 @@ def test_a_reader_goes_on_where_the_turn_was_left() -> None:
 
 def test_a_reader_of_nothing_knows_nothing() -> None:
     assert reader_from({}).changes == ()
+
+
+@pytest.mark.parametrize("answer", ["approve", {"decisions": {}}, ["page"], False])
+def test_an_answer_is_given_as_it_is(answer: object) -> None:
+    assert TurnStart.answering(answer).request == Command(resume=answer)
+
+
+@pytest.mark.parametrize("answer", [None, {}, {"0": "approve"}])
+def test_what_would_be_taken_for_no_answer_is_a_rejection(answer: object) -> None:
+    assert TurnStart.answering(answer).request == Command(resume="reject")

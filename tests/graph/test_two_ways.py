@@ -1,11 +1,12 @@
 import asyncio
-from typing import Any
+import threading
+from typing import Any, Literal
 
 from langgraph.config import get_stream_writer
 from langgraph.graph import END, START, StateGraph
 from typing_extensions import TypedDict
 
-from graph.two_ways import TwoWays
+from graph.two_ways import Route, TwoWays
 
 
 class State(TypedDict, total=False):
@@ -53,3 +54,45 @@ def test_a_sync_run_calls_the_one_and_an_async_run_awaits_the_other() -> None:
 def test_it_is_shown_by_its_name() -> None:
     assert TwoWays("speak", here, in_the_loop).get_name() == "speak"
     assert "speak" in machine().get_graph().nodes
+
+
+class Routed(TypedDict, total=False):
+    said: str
+
+
+def after(state: Routed) -> Literal["speak", "__end__"]:
+    assert set(state) == {"said"}
+    return "speak" if len(state["said"]) < 3 else "__end__"
+
+
+def routed(seen: list[str]) -> Any:
+    """A machine that goes round until three words are said; `seen` are the threads that asked where it goes."""
+
+    def more(state: Slice) -> dict[str, Any]:
+        return {"said": state["said"] + "x", "unseen": 1}
+
+    def watched(state: Routed) -> Literal["speak", "__end__"]:
+        seen.append(threading.current_thread().name)
+        return after(state)
+
+    builder = StateGraph(State)
+    builder.add_node("speak", more)
+    builder.add_edge(START, "speak")
+    builder.add_conditional_edges("speak", Route(watched))
+    return builder.compile()
+
+
+def test_a_router_sees_its_slice_and_is_drawn_with_its_ends() -> None:
+    machine = routed([])
+    assert machine.invoke({"said": "", "unseen": 0})["said"] == "xxx"
+    assert {(edge.source, edge.target) for edge in machine.get_graph().edges if edge.conditional} == {
+        ("speak", "speak"),
+        ("speak", "__end__"),
+    }
+
+
+def test_a_router_is_called_in_the_event_loop() -> None:
+    """In a thread it would be waited for, and a run that is cancelled meanwhile could not be resumed."""
+    seen: list[str] = []
+    assert asyncio.run(routed(seen).ainvoke({"said": "", "unseen": 0}))["said"] == "xxx"
+    assert seen == [threading.current_thread().name] * 3

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from graph import build, rooms, routes
+from graph import build, judging, routes
 from nodes.call_model import ledger
 from nodes.execute_tools.environment.journal import Journal
 from nodes.guard.node import judge_step
@@ -51,7 +51,7 @@ def guard_allows_everything(patch: pytest.MonkeyPatch) -> None:
         allowed = Verdict(kind=VerdictKind.ALLOW)
         return update | {"verdicts": [v if v.rule == "malformed" else allowed for v in update["verdicts"]]}
 
-    patch.setattr(rooms, "judge_step", judged)
+    patch.setattr(judging, "judge_step", judged)
 
 
 def no_way_through_guard(patch: pytest.MonkeyPatch) -> None:

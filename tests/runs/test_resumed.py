@@ -91,7 +91,7 @@ def cut_off(root: Path, lines: Sequence[Use | Say], after: int, **more: Any) -> 
     with session(root, model_of(lines), **more) as opened:
         stream = opened.stream("Do it.")
         assert len(list(islice(stream, after))) == after
-        stream.close()  # type: ignore[attr-defined]  # it is a generator
+        stream.close()
     taken_up = open_run("", str(root), model=model_of(lines))
     assert isinstance(taken_up, Session), taken_up
     with taken_up:

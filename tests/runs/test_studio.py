@@ -1,125 +1,21 @@
 """What LangGraph Studio sees: the server that `make studio` starts, without a key, a browser or the network."""
 
 import json
-import os
-import shutil
-import signal
-import socket
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from langgraph_sdk import get_sync_client
-from langgraph_sdk.client import SyncLangGraphClient
 
 from graph.context import AgentContext
 from graph.routes import NODES, TRANSITIONS
-from nodes.records import JsonMap, Protocol
-from tests.architecture.house import ROOT
+from nodes.records import JsonMap
 from tests.doubles.replies import Say
-from tests.doubles.scripted_server import ScriptedServer
 from tests.runs.playing import changed_files, write_files
-from tests.runs.scenario import Use, spoken, use
+from tests.runs.scenario import use
 from tests.runs.scenarios_of_work import CALC, DONE, EDIT, MENDED, READ, TASK
+from tests.runs.studio import Studio, told
 
 pytestmark = pytest.mark.studio
-
-START_S = 60.0
-
-
-@dataclass(frozen=True)
-class Studio:
-    """The running server, as its clients see it; `seen` is how much of its log was written before this test."""
-
-    client: SyncLangGraphClient
-    log: Path
-    seen: int
-
-    def run(self, thread: JsonMap, folder: Path, model: ScriptedServer, **more: Any) -> JsonMap:
-        """One run on this model, without any calls but the model's; what it returns."""
-        settings = {"base_url": model.base_url, "model": "m", "evidence": False, "read_ahead": False}
-        context = {"workspace": str(folder), **settings, **more.pop("context", {})}
-        ended: Any = self.client.runs.wait(thread["thread_id"], "mendgraph", context=context, **more)
-        return dict(ended)
-
-    def request(self, text: str) -> JsonMap:
-        """The input of a turn, as a browser sends it."""
-        return {"messages": [{"role": "user", "content": text}]}
-
-
-Server = tuple[SyncLangGraphClient, Path]
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """`langgraph dev` in a folder of its own, where it may leave its `.langgraph_api`: a client of it, and its log."""
-    folder = tmp_path_factory.mktemp("studio")
-    shutil.copy(ROOT / "langgraph.json", folder)
-    with started(folder) as url, get_sync_client(url=url) as client:
-        yield client, folder / "log.txt"
-
-
-@pytest.fixture
-def studio(server: Server) -> Studio:
-    client, log = server
-    return Studio(client, log, seen=log.stat().st_size)
-
-
-@contextmanager
-def started(folder: Path) -> Iterator[str]:
-    """The server's address; it is ended by its process id."""
-    port = free_port()
-    command = [str(Path(sys.executable).parent / "langgraph"), "dev", "--no-browser", "--no-reload"]
-    with (folder / "log.txt").open("wb") as log:
-        process = subprocess.Popen(
-            [*command, "--host", "127.0.0.1", "--port", str(port), "--n-jobs-per-worker", "2"],
-            cwd=folder,
-            env=dict(os.environ),
-            stdout=log,
-            stderr=log,
-        )
-    try:
-        wait_until_ready(f"http://127.0.0.1:{port}/ok", process, folder / "log.txt")
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def free_port() -> int:
-    """A port that nobody listens at now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    """Return when the server answers; fail with its log when it ends or takes too long."""
-    deadline = time.monotonic() + START_S
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            with urllib.request.urlopen(url) as answer:  # noqa: S310 - loopback
-                if answer.status == 200:
-                    return
-        except (urllib.error.URLError, ConnectionError):
-            time.sleep(0.1)
-    raise AssertionError(f"langgraph dev did not start:\n{log.read_text(encoding='utf-8')}")
-
-
-def told(*replies: Use | Say) -> ScriptedServer:
-    return ScriptedServer([spoken(reply, Protocol.NATIVE) for reply in replies])
 
 
 def test_the_graph_is_drawn_whole(studio: Studio) -> None:
@@ -161,7 +57,7 @@ def test_a_thread_is_run_and_goes_on(studio: Studio, tmp_path: Path) -> None:
         *("human", "ai", "tool", "ai", "tool", "ai"),
         *("human", "ai"),
     ]
-    assert_no_complaints(studio)
+    assert studio.complaints() == []
 
 
 def test_a_person_is_asked_and_answers(studio: Studio, tmp_path: Path) -> None:
@@ -179,7 +75,7 @@ def test_a_person_is_asked_and_answers(studio: Studio, tmp_path: Path) -> None:
         )
         resumed: Any = studio.client.runs.wait(thread["thread_id"], "mendgraph", command={"resume": "approve"})
     assert (resumed["outcome"]["kind"], changed_files(tmp_path, CALC)) == ("FINISHED", {"calc.py": MENDED})
-    assert_no_complaints(studio)
+    assert studio.complaints() == []
 
 
 def test_a_run_is_watched_step_by_step(studio: Studio, tmp_path: Path) -> None:
@@ -206,7 +102,7 @@ def test_a_run_is_watched_step_by_step(studio: Studio, tmp_path: Path) -> None:
     assert path == ["begin_turn", "call_model", "parse", *step, "call_model", "parse", "FINISHED"]
     assert "".join(part["text"] for part in custom if part["type"] == "text") == "It subtracts."
     assert "tool.invoke.ok" in [part["name"] for part in custom if part["type"] == "trace"]
-    assert_no_complaints(studio)
+    assert studio.complaints() == []
 
 
 def test_a_context_that_does_not_fit_is_refused_by_name(studio: Studio, tmp_path: Path) -> None:
@@ -216,10 +112,3 @@ def test_a_context_that_does_not_fit_is_refused_by_name(studio: Studio, tmp_path
         thread["thread_id"], "mendgraph", input=studio.request("Hi."), context=context, raise_error=False
     )
     assert "max_calls_per_turn" in json.dumps(ended)
-
-
-def assert_no_complaints(studio: Studio) -> None:
-    """Nothing blocked the event loop, and nothing was raised, since the test began."""
-    log = studio.log.read_bytes()[studio.seen :].decode()
-    words = ("BlockingError", "Traceback", "[error", "Blocked deserialization")
-    assert [line for line in log.splitlines() if any(word in line for word in words)] == []

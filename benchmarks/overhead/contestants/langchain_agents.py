@@ -7,8 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-# They are in an environment of their own.
-from langchain.agents import create_agent  # type: ignore[import-not-found]
+from langchain.agents import create_agent
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.sqlite import SqliteSaver
@@ -52,8 +51,8 @@ def load_create_agent() -> LangchainAgent:
 
 def load_deepagents() -> LangchainAgent:
     """`create_deep_agent` with the tools that it brings."""
-    from deepagents import create_deep_agent  # type: ignore[import-not-found]
-    from deepagents.backends import FilesystemBackend  # type: ignore[import-not-found]
+    from deepagents import create_deep_agent
+    from deepagents.backends import FilesystemBackend
 
     def build(job: Job, saver: Any) -> Any:
         backend = FilesystemBackend(root_dir=job.folder, virtual_mode=True)

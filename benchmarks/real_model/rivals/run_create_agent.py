@@ -8,7 +8,7 @@ from benchmarks.real_model.rivals import adapter
 
 def load() -> adapter.Rival:
     """Import LangChain and give the function that works on a request."""
-    from langchain.agents import create_agent  # type: ignore[import-not-found]  # is in an environment of its own
+    from langchain.agents import create_agent
     from langchain_core.tools import tool
     from langchain_openai import ChatOpenAI
 
@@ -22,7 +22,7 @@ def load() -> adapter.Rival:
         )
         tools = [tool(each) for each in adapter.workspace_tools(Path(asked["workspace"]))]
         agent = create_agent(model, tools=tools, system_prompt=adapter.INSTRUCTIONS)
-        messages = {"messages": [{"role": "user", "content": asked["request"]}]}
+        messages: Any = {"messages": [{"role": "user", "content": asked["request"]}]}
         state = agent.invoke(messages, {"recursion_limit": 4 * adapter.MODEL_CALLS})
         return str(state["messages"][-1].text)
 

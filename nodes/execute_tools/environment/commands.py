@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Self
@@ -26,6 +26,7 @@ from nodes.execute_tools.environment.judged_paths import JudgedPaths
 from nodes.execute_tools.environment.lease import Lease, LeaseOverError
 from nodes.execute_tools.environment.processes import Ends, EndsOfOutput, read_until
 from nodes.execute_tools.environment.protected_git import linked_repository, protected_git
+from nodes.execute_tools.environment.protected_settings import kept_settings
 from nodes.execute_tools.environment.sandbox import PathAccess
 from nodes.execute_tools.environment.workspace_cover import Cover, Denied, find_cover, find_ways_out
 from nodes.execute_tools.environment.workspace_root import check_workspace
@@ -83,12 +84,12 @@ def open_commands(root: str, rules: CommandRules, denied: Denied) -> "Commands |
 class Commands:
     """Starts programs in one workspace, one at a time, each inside a sandbox of its own (see `bubblewrap`).
 
-    Made by `open_commands`. A program sees the workspace under its real name and may change it, but for `.git` and
-    denied files, which it cannot even open, under none of their names. There is no network, no other process, no home
-    and no secret of ours. Sockets, pipes and devices that are there when it starts are hidden, in the workspace and in
-    what else it is shown beside installed programs; one that somebody outside makes meanwhile is not. A file with
-    another name outside of the workspace (a hard link, as uv and pnpm make them to their caches) is changed there as
-    well.
+    Made by `open_commands`. A program sees the workspace under its real name and may change it, but for `.git`, the
+    settings of mendgraph, and denied files, which it cannot even open, under none of their names. There is no network,
+    no other process, no home and no secret of ours. Sockets, pipes and devices that are there when it starts are
+    hidden, in the workspace and in what else it is shown beside installed programs; one that somebody outside makes
+    meanwhile is not. A file with another name outside of the workspace (a hard link, as uv and pnpm make them to their
+    caches) is changed there as well.
     """
 
     def __init__(self, root: str, rules: CommandRules, denied: Denied, readable: tuple[str, ...]) -> None:
@@ -154,7 +155,11 @@ class Commands:
         if isinstance(folder, ToolError):
             return folder
         started, limit = times
-        with nullcontext() if self._read_only else protected_git(root, started + limit) as problem:
+        with ExitStack() as protection:
+            problem = None
+            if not self._read_only:
+                problem = protection.enter_context(protected_git(root, started + limit))
+                protection.enter_context(kept_settings(root))
             before = problem or find_cover(root, self._denied, started + limit)
             if isinstance(before, ToolError):
                 return before
@@ -215,7 +220,7 @@ class Commands:
         elsewhere = linked_repository(self.root)
         read_only = [
             (handles.enter_context(closing(open_beneath(root, name.split("/"), os.O_PATH))), self._absolute(name))
-            for name in (() if self._read_only else cover.repositories)
+            for name in (() if self._read_only else (*cover.repositories, *cover.settings))
         ]
         given = [(handles.enter_context(bubblewrap.text_handle(text)), name) for name, text in self._given.items()]
         return bubblewrap.View(

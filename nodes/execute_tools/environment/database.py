@@ -19,7 +19,7 @@ APPLICATION_ID: Final = int.from_bytes(b"mend")
 FORMAT: Final = 1
 """Which tables there are and what a stored value means; raised with every change of either."""
 
-FINGERPRINT: Final = "ca1c71b727c1b5d2"
+FINGERPRINT: Final = "2f3f084031ef1529"
 """What of the tables and of all stored types belongs to this format; `tests/graph/test_state.py` compares it."""
 
 PAGE_BYTES: Final = 8_192

@@ -72,7 +72,7 @@ def load_mcp_tools_sync(
     effects: Mapping[str, Effect] | None = None,
     timeout_s: float = 30.0,
 ) -> tuple[Tool, ...] | ToolError:
-    """The same for callers without an event loop; inside a running one it is an error that says what to await."""
+    """As `load_mcp_tools`, for callers without an event loop; inside one it is an error that says what to await."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

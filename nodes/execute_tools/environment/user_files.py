@@ -43,6 +43,11 @@ def configuration_file(name: str) -> str | ToolError:
         return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
 
 
+def absolute_name(path: str) -> str:
+    """The absolute name of what the user named, `~` included."""
+    return os.path.abspath(os.path.expanduser(path))
+
+
 def read_user_file(path: str) -> str | ToolError:
     """The text of a small file that the user wrote: UTF-8, `MOST_BYTES` at most."""
     try:

@@ -21,6 +21,7 @@ from typing import Final
 from nodes.execute_tools.environment.failures import os_failure
 from nodes.execute_tools.environment.handles import closing, open_beneath, open_root
 from nodes.execute_tools.environment.listing import GIT_DIRECTORY
+from nodes.execute_tools.environment.settings_files import SETTINGS_FILE
 from nodes.records import ToolError, ToolErrorCode
 
 Denied = Callable[[str], bool]
@@ -43,7 +44,7 @@ _Look = Callable[[int, str, int], bool]
 
 @dataclass
 class Cover:
-    """Names below the workspace: `repositories` to be read-only; denied `files` and `folders` to be hidden.
+    """Names below the workspace: `repositories` and `settings` to be read-only; denied `files` and `folders` hidden.
 
     `inodes` has the number of each denied file or folder and of each repository, by name, to tell later whether a name
     means something else. Names beside the workspace are absolute.
@@ -53,6 +54,7 @@ class Cover:
     files: list[str] = field(default_factory=list)
     folders: list[str] = field(default_factory=list)
     inodes: dict[str, int] = field(default_factory=dict, compare=False)
+    settings: list[str] = field(default_factory=list)
 
     def made_since(self, before: "Cover") -> tuple[str, ...]:
         """The denied names and repositories that are new, or mean something else than before."""
@@ -191,9 +193,13 @@ class _Search:
             return True
         is_git = entry.name == GIT_DIRECTORY
         if not is_git and not self._is_denied(name):
+            is_settings = entry.name == SETTINGS_FILE
+            if is_settings:
+                self._keep_settings(entry, name)
             if is_folder:
                 return self._enter(folder_fd, entry, name, depth, self.look)
-            self._seen.append(name)
+            if not is_settings:
+                self._seen.append(name)
             return False
         self.cover.inodes[name] = entry.inode()
         if is_git:
@@ -249,6 +255,14 @@ class _Search:
                 status = entry.stat(follow_symlinks=False)
                 if status.st_nlink > 1:
                     self._linked.add(_identity(status))
+
+    def _keep_settings(self, entry: "os.DirEntry[str]", name: str) -> None:
+        """Let what the agent itself is set by stay as it is, under all of its names."""
+        self.cover.settings.append(name)
+        self.cover.inodes[name] = entry.inode()
+        if len(self.cover.settings) > MOST_REPOSITORIES:
+            raise _too_much()
+        self._note(entry)
 
     def _hide_closed(self, entry: "os.DirEntry[str]", name: str) -> None:
         if self._denied is None:

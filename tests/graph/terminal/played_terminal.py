@@ -16,6 +16,7 @@ from tests.doubles.scripted_model import ScriptedModel
 
 BUG = "def add(a, b):\n    return a - b\n"
 READ = 'tool: read_file({"path": "calc.py"})'
+FIX = 'tool: edit_file({"path": "calc.py", "old_str": "a - b", "new_str": "a + b"})'
 
 
 class Terminal:

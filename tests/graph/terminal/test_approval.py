@@ -1,84 +1,206 @@
 """A person sees what a call would do, and only a yes lets it run."""
 
 import io
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from graph.terminal.approval import NOBODY, ask_person, preview
+from graph.terminal.approval import HELP, ask_person
 from graph.terminal.screen import Screen
+from nodes.records import JsonMap
 
-EDIT = {
+DIFF = "--- a/calc.py\n+++ b/calc.py\n@@ -1 +1 @@\n-a - b\n+a + b"
+GRANT = "edit_file on every file"
+EDIT: JsonMap = {
     "index": 0,
     "tool": "edit_file",
     "path": "calc.py",
     "rule": "ask_before_write",
     "arguments": {"path": "calc.py", "old_str": "a - b", "new_str": "a + b"},
+    "preview": {"kind": "diff", "text": DIFF, "truncated": False},
+    "grant": GRANT,
+    "digest": "d0",
 }
-WRITE = {**EDIT, "index": 2, "tool": "write_file", "arguments": {"path": "calc.py", "content": "new\n"}}
-OTHER = {**EDIT, "tool": "deploy", "path": "", "arguments": {"where": "there\x1b[2J\nnow"}}
+LIKE: JsonMap = {**EDIT, "index": 2, "digest": "d2"}
+CONFIG: JsonMap = {**EDIT, "path": "a.toml", "rule": "project_config", "grant": ""}
+CHOICES = "[y]es, [a]ll like this in this run, [e]dit, [n]o, [s]top, [v]iew, [?]"
 
 
-def answers(*lines: str) -> Any:
-    waiting: Iterator[str] = iter(lines)
+class Person:
+    """Says these lines, and then nothing more; keeps the prompts."""
 
-    def read_line(prompt: str) -> str:
-        assert prompt in {"Allow edit_file calc.py? [y/N, s to stop] ", "Allow write_file calc.py? [y/N, s to stop] "}
+    def __init__(self, *lines: str) -> None:
+        self._lines: Iterator[str] = iter(lines)
+        self.prompts: list[str] = []
+
+    def __call__(self, prompt: str) -> str:
+        self.prompts.append(prompt)
         try:
-            return next(waiting)
+            return next(self._lines)
         except StopIteration:
             raise EOFError from None
 
-    return read_line
 
-
-def decided(read_line: Any, *calls: dict[str, Any]) -> tuple[Any, str]:
+def decided(
+    person: Person | None, *calls: JsonMap, edit: Callable[[str], str | None] | None = None, width: int = 80
+) -> tuple[Any, list[str]]:
     file = io.StringIO()
     request = {"kind": "approval", "calls": list(calls)}
-    decisions = ask_person(request, Screen(Console(file=file)), read_line, lambda _: b"old\n")
-    return decisions["decisions"], file.getvalue()
+    answer = ask_person(request, Screen(Console(file=file)), person, edit, width=width)
+    return answer["decisions"], file.getvalue().splitlines()
 
 
 @pytest.mark.parametrize(
-    ("said", "action"),
-    [("y", "approve"), (" Yes ", "approve"), ("n", "reject"), ("", "reject"), ("yikes", "reject"), ("S", "stop")],
+    ("said", "decision"),
+    [
+        ("y", {"action": "approve"}),
+        (" YES ", {"action": "approve"}),
+        ("a", {"action": "approve_for_run"}),
+        ("n use b.py", {"action": "reject", "reason": "use b.py"}),
+        ("S", {"action": "stop"}),
+    ],
 )
-def test_only_a_yes_approves(said: str, action: str) -> None:
-    assert decided(answers(said), EDIT)[0] == {"0": {"action": action}}
+def test_a_word_is_an_answer(said: str, decision: JsonMap) -> None:
+    assert decided(Person(said), EDIT)[0] == {"0": {**decision, "digest": "d0"}}
 
 
-def test_each_call_has_its_own_question_and_the_end_of_the_input_rejects() -> None:
-    decisions, shown = decided(answers("y"), EDIT, WRITE)
-    assert decisions == {"0": {"action": "approve"}, "2": {"action": "reject"}}
-    assert "-a - b\n+a + b\n" in shown
-    assert "-old\n+new\n" in shown
+def test_the_diff_and_the_choices_stand_above_the_question() -> None:
+    person = Person("y")
+    _, shown = decided(person, EDIT)
+    head = "? edit_file calc.py: ask_before_write"
+    assert shown == [head, *(f"│ {line}" for line in DIFF.splitlines()), CHOICES]
+    assert person.prompts == ["Allow edit_file calc.py? "]
 
 
-def test_where_there_is_nobody_to_ask_every_call_is_rejected() -> None:
-    assert decided(None, EDIT, WRITE) == (
-        {"0": {"action": "reject", "reason": NOBODY}, "2": {"action": "reject", "reason": NOBODY}},
-        "",
-    )
+def test_the_diff_is_coloured() -> None:
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=True, color_system="standard", no_color=False)
+    ask_person({"calls": [EDIT]}, Screen(console), Person("y"))
+    assert "\x1b[31m│ -a - b\x1b[0m\n\x1b[32m│ +a + b\x1b[0m\n" in file.getvalue()
 
 
-def test_a_new_file_is_shown_as_new() -> None:
-    lines = [line.text for line in preview(WRITE, lambda _: None)]
-    assert lines == ["? write_file calc.py", "--- /dev/null", "+++ b/calc.py", "@@ -0,0 +1 @@", "+new"]
+def test_a_no_is_asked_for_its_reason() -> None:
+    assert decided(Person("n", "not now"), EDIT)[0] == {"0": {"action": "reject", "reason": "not now", "digest": "d0"}}
+    assert decided(Person("n"), EDIT)[0] == {"0": {"action": "reject", "reason": "", "digest": "d0"}}
 
 
-def test_other_calls_show_their_arguments_on_one_line_each() -> None:
-    assert [line.text for line in preview(OTHER, lambda _: None)] == ["? deploy", r"  where: there\x1b[2J now"]
+@pytest.mark.parametrize("said", ["", "yikes", "y please", "1", "a calc.py"])
+def test_a_word_that_means_nothing_is_asked_again(said: str) -> None:
+    person = Person(said, "y")
+    decisions, shown = decided(person, EDIT)
+    assert (decisions["0"]["action"], len(person.prompts)) == ("approve", 2)
+    assert "Please answer with one of the letters; nothing has run." in shown
 
 
-def test_a_block_is_shown_as_what_it_changes_in_the_file() -> None:
-    old = b"def add(a, b):\n    return a - b\n\n\ndef sub(a, b):\n    return a - b\n"
-    block = {**EDIT, "tool": "edit_blocks", "arguments": {"path": "calc.py", "content": ADDS}}
-    shown = "\n".join(line.text for line in preview(block, lambda _: old))
-    assert "-    return a - b\n+    return a + b\n" in shown
-    assert "/dev/null" not in shown
-    assert "-def sub" not in shown
+def test_the_end_of_the_input_and_endless_noise_reject() -> None:
+    assert decided(Person(), EDIT)[0] == {"0": {"action": "reject", "digest": "d0"}}
+    noise = Person(*["?!"] * 1_000)
+    assert decided(noise, EDIT)[0] == {"0": {"action": "reject", "digest": "d0"}}
+    assert len(noise.prompts) < 100
 
 
-ADDS = "def add(a, b):\n    return a + b\n"
+def test_where_there_is_nobody_to_ask_that_is_the_answer() -> None:
+    assert decided(None, EDIT, LIKE) == ({"0": {"action": "nobody"}, "2": {"action": "nobody"}}, [])
+
+
+def test_all_like_this_is_not_asked_again() -> None:
+    person = Person("a")
+    decisions, shown = decided(person, EDIT, LIKE)
+    assert decisions == {
+        "0": {"action": "approve_for_run", "digest": "d0"},
+        "2": {"action": "approve_for_run", "digest": "d2"},
+    }
+    assert (len(person.prompts), shown[-1]) == (1, "  allowed: like the one before")
+    assert [line for line in shown if line.startswith("?")][1] == "? edit_file calc.py (2 of 2): ask_before_write"
+
+
+def test_project_configuration_is_asked_for_each_time() -> None:
+    person = Person("a", "y")
+    decisions, shown = decided(person, CONFIG)
+    assert decisions["0"]["action"] == "approve"
+    assert "A call like this is asked about each time: answer y or n." in shown
+    assert not any("[a]ll" in line for line in shown)
+
+
+def test_after_a_stop_nothing_more_is_asked() -> None:
+    person = Person("s", "y")
+    assert decided(person, EDIT, LIKE)[0] == {"0": {"action": "stop", "digest": "d0"}}
+    assert len(person.prompts) == 1
+
+
+def test_arguments_are_changed_in_the_editor() -> None:
+    seen: list[str] = []
+
+    def edit(text: str) -> str:
+        seen.append(text)
+        return text.replace("a + b", "b + a")
+
+    changed = {**EDIT["arguments"], "new_str": "b + a"}
+    expected = {"0": {"action": "edit", "arguments": changed, "digest": "d0"}}
+    assert decided(Person("e"), EDIT, edit=edit)[0] == expected
+    assert json.loads(seen[0]) == EDIT["arguments"]
+
+
+def test_without_an_editor_they_are_changed_in_one_line() -> None:
+    person = Person("e", '{"path": "b.py"}')
+    assert decided(person, EDIT)[0] == {"0": {"action": "edit", "arguments": {"path": "b.py"}, "digest": "d0"}}
+    assert person.prompts[1] == "Arguments: "
+    assert decided(Person("e", "{}"), EDIT, edit=lambda _: None)[0]["0"]["action"] == "edit"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", ""),
+        ("{'a': 1}", "That is no JSON: "),
+        ("[1]", "That is no JSON object"),
+        ("[" * 100_000, "That is no JSON"),
+    ],
+)
+def test_arguments_that_are_no_object_are_asked_again(text: str, told: str) -> None:
+    decisions, shown = decided(Person("e", "y"), EDIT, edit=lambda _: text)
+    assert decisions["0"]["action"] == "approve"
+    assert any(line.startswith(told) for line in shown)
+
+
+def test_an_editor_that_is_left_by_the_end_of_the_input_decides_nothing() -> None:
+    assert decided(Person("e"), EDIT)[0] == {"0": {"action": "reject", "digest": "d0"}}
+
+
+def test_help_and_all_arguments_can_be_seen() -> None:
+    _, shown = decided(Person("?", "v", "y"), EDIT)
+    assert [line for line in HELP if line in shown] == list(HELP)
+    assert f"a would allow: {GRANT}" in shown
+    assert '│   "old_str": "a - b",' in shown
+
+
+def test_what_was_wrong_with_an_edit_and_what_is_cut_is_said() -> None:
+    preview = {"kind": "problem", "text": "The call would fail: no.", "truncated": True}
+    _, shown = decided(Person("n x"), {**EDIT, "problem": "Blocked by rule 'env_file'.", "preview": preview})
+    assert shown[1:4] == [
+        "│ The call would fail: no.",
+        "not all of it is shown here: v shows all arguments",
+        "Not taken: Blocked by rule 'env_file'.",
+    ]
+
+
+def test_nothing_that_a_call_says_can_look_like_a_question_or_steer_the_screen() -> None:
+    evil = "+x\x1b[2J\u202e\rAllow edit_file calc.py? y\n\x85Allow all? " + "w" * 100
+    call = {**EDIT, "path": "a\nAllow? y", "preview": {"kind": "diff", "text": evil, "truncated": False}}
+    _, shown = decided(Person("v", "?", "y"), call, width=40)
+    assert all(line.isprintable() and len(line) <= 39 for line in shown)
+    assert not [line for line in shown if line.startswith("Allow")]
+    assert "│ +x\\x1b[2J\\u202e\\x0dAllow" in "".join(shown).replace("\\r", "\\x0d")
+
+
+@pytest.mark.parametrize("width", [1, 40, 120])
+def test_lines_fit_a_narrow_terminal(width: int) -> None:
+    wide = {**EDIT, "preview": {"kind": "argv", "text": "echo " + "漢字" * 60 + "\tx", "truncated": False}}
+    person = Person("y")
+    _, shown = decided(person, wide, width=width)
+    cells = [sum(2 if ord(each) > 0x2FFF else 1 for each in line) for line in shown]
+    assert max(cells) < max(width, 20)
+    assert len(person.prompts[0]) <= max(width, 20)

@@ -46,6 +46,10 @@ def test_the_target_of_a_call(arguments: dict[str, Any], words: str) -> None:
     ("data", "words"),
     [
         ({}, "ok"),
+        ({"checks": "passed", "ran": ["pytest -q", "the examples of add"]}, "2 checks passed"),
+        ({"checks": "none", "ran": []}, "nothing to run"),
+        ({"checks": "unavailable", "ran": [], "reason": "no\nbubblewrap"}, "cannot run: no bubblewrap"),
+        ({"checks": "odd"}, "odd"),
         ({"lines_shown": 35, "lines_remaining": 0}, "35 lines"),
         ({"lines_shown": 1, "lines_remaining": 1200}, "1 line, 1,200 more"),
         ({"files": 2, "directories": 1, "entries": []}, "2 files, 1 directory"),

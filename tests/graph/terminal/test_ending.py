@@ -11,9 +11,20 @@ from graph.terminal.ending import (
     error_as_json,
     interruption,
     outcome_lines,
+    refused_call,
     result_as_json,
 )
-from nodes.records import ChangeKind, FileChange, Outcome, OutcomeKind, Plan, PlanStep, StopReason
+from nodes.records import (
+    ChangeKind,
+    FileChange,
+    Outcome,
+    OutcomeKind,
+    Plan,
+    PlanStep,
+    StopReason,
+    ToolError,
+    ToolErrorCode,
+)
 
 DIFF = "--- a/a.py\n+++ b/a.py\n@@ -1,3 +1,3 @@\n same\n--- old\n+++ new\n\\ No newline at end of file\n"
 CHANGE = FileChange(path="a.py", kind=ChangeKind.EDITED, sha256_before="0", sha256_after="1", diff=DIFF)
@@ -100,6 +111,7 @@ def test_a_result_is_one_object_on_one_line_of_ascii() -> None:
     assert text.isascii()
     assert text.isprintable()
     assert json.loads(text) == {
+        "schema": 1,
         "outcome": outcome.model_dump(mode="json"),
         "changes": [CHANGE.model_dump(mode="json")],
         "plan": {"steps": [{"title": "x", "status": "pending"}]},
@@ -128,6 +140,23 @@ def test_a_result_names_the_command_that_goes_on_where_there_is_one() -> None:
 def test_a_run_that_was_ended_at_once_says_how_to_go_on(changed: list[str], said: str) -> None:
     assert interruption("SIGTERM", changed, "resume it") == f"stopped by SIGTERM{said}; go on with: resume it"
     assert interruption("Ctrl-C", changed, None) == f"stopped by Ctrl-C{said}"
+
+
+def test_what_programs_are_given_is_strict_json() -> None:
+    odd = {"a\ud83d": [float("nan"), float("-inf"), 1.5, "x\udc00y"], "pair": "\U0001f600", "b": (True, None)}
+    shown = as_json(odd)
+    assert json.loads(shown, parse_constant=str) == {
+        "a\ufffd": [None, None, 1.5, "x\ufffdy"],
+        "pair": "\U0001f600",
+        "b": [True, None],
+    }
+    assert json.loads(shown).keys() == json.loads(shown.encode("ascii")).keys()
+
+
+def test_a_refused_call_says_which_and_why() -> None:
+    error = ToolError(code=ToolErrorCode.PERMISSION_DENIED, message="No.")
+    told = {"tool": "read_file", "target": ".env", "code": "permission_denied", "message": "No."}
+    assert refused_call("read_file", ".env", error) == told
 
 
 def test_an_error_is_an_object_too() -> None:

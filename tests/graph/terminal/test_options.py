@@ -6,13 +6,14 @@ from typing import Any, get_args
 import pytest
 
 from graph import cli
+from graph.configuration.program_names import program_problem
 from graph.context import MAX_CALLS_PER_TURN_LIMIT, AgentContext
 from graph.terminal.options import (
     MIN_CALLS_PER_SESSION,
     Options,
     Role,
     fallback_problem,
-    program_problem,
+    fields_in,
     settings_of,
     unreachable_host,
 )
@@ -169,3 +170,16 @@ def test_fallbacks_that_can_be_asked_are_no_problem() -> None:
 def test_the_second_name_of_a_switch_may_stand_after_a_command(chosen: list[Options], word: str, kept: bool) -> None:
     assert cli.main(["chat", word]) == 0
     assert chosen[0].settings == {"wrap_up": kept}
+
+
+def test_the_command_lines_parameters_are_fields_by_name() -> None:
+    said = {"context": object(), "root": ".", "mode": "ask", "check": ["make"], "fallback": [], "allow_host": None}
+    fields = {"mode": "ask", "checks": ("make",), "fallback_models": None, "allowed_hosts": None}
+    assert fields_in(said) == fields
+
+
+def test_every_parameter_of_the_command_line_is_a_field_or_none_by_intention() -> None:
+    from graph.cli import options
+
+    names = options.__code__.co_varnames[: options.__code__.co_argcount]
+    assert set(fields_in(dict.fromkeys(names))) <= AgentContext.model_fields.keys()

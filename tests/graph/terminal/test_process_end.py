@@ -12,7 +12,7 @@ from graph.terminal import process_end
 from graph.terminal.exit_codes import ExitCode
 
 
-@pytest.mark.parametrize("arguments", [[], ["--json"]])
+@pytest.mark.parametrize("arguments", [[], ["--json"], ["--json-lines"]])
 def test_a_failure_is_one_line_and_an_object_where_one_is_wanted(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -20,7 +20,8 @@ def test_a_failure_is_one_line_and_an_object_where_one_is_wanted(
     said = capsys.readouterr()
     assert said.err == "mendgraph: no such thing\n"
     error = {"code": "usage_error", "message": "no such thing"}
-    assert (json.loads(said.out)["error"] if said.out else None) == (error if arguments else None)
+    event = {"event": "error"} if "--json-lines" in arguments else {}
+    assert (json.loads(said.out) if said.out else None) == ({**event, "error": error} if arguments else None)
 
 
 def test_typers_words_are_one_line_without_its_trimmings() -> None:
@@ -33,7 +34,7 @@ def test_a_bug_asks_for_a_report_and_holds_no_secret(
 ) -> None:
     monkeypatch.setenv("SOME_API_KEY", "k3y-of-somebody")
     with pytest.raises(KeyError) as raised:
-        {}["k3y-of-somebody"]
+        dict[str, str]()["k3y-of-somebody"]
     assert process_end.report_bug(arguments, raised.value) is ExitCode.INTERNAL_ERROR
     said = capsys.readouterr().err
     last = "mendgraph: this is a bug (KeyError: '[redacted secret]'): please report it with what --debug says\n"

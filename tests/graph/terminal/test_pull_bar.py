@@ -27,6 +27,13 @@ def test_without_a_terminal_each_phase_is_a_line() -> None:
     assert shown(terminal=False, reports=REPORTS) == "waiting for another pull\nfetching\nverifying\n"
 
 
+def test_a_terminal_that_cannot_draw_gets_lines_too() -> None:
+    file = io.StringIO()
+    with PullBar(Console(file=file, force_terminal=True, _environ={"TERM": "dumb"})) as bar:
+        bar(REPORTS[1])
+    assert file.getvalue() == "fetching\n"
+
+
 def test_a_terminal_shows_one_bar_with_the_bytes_of_the_phase() -> None:
     drawn = shown(terminal=True, reports=REPORTS)
     last = drawn.rpartition("verifying")[2]

@@ -257,6 +257,58 @@ def test_no_color_is_plain() -> None:
     assert file.getvalue() == "Done.\n"
 
 
+@pytest.mark.parametrize(
+    ("pieces", "out"),
+    [
+        (["One\r\nTwo\r\n"], "One\nTwo\n"),
+        (["One\r", "\nTwo"], "One\nTwo"),
+        (["50 %\r", "100 %\n"], "50 %\\r100 %\n"),
+        (["One\r\r\n"], "One\\r\n"),
+        (["One\r", "", "\n"], "One\n"),
+    ],
+)
+def test_line_ends_of_windows_are_line_ends_and_no_other_return_overwrites_a_line(pieces: list[str], out: str) -> None:
+    file = io.StringIO()
+    screen = Screen(Console(file=file))
+    for piece in pieces:
+        screen.write(piece)
+    assert file.getvalue() == out
+
+
+def test_a_return_at_the_end_of_all_words_ends_their_line() -> None:
+    file = io.StringIO()
+    screen = Screen(Console(file=file))
+    screen.write("One\r")
+    screen.line("Two\r")
+    screen.line("+three\r\nfour")
+    assert file.getvalue() == "One\nTwo\n+three\nfour\n"
+
+
+def test_a_model_that_ends_its_lines_as_windows_does_is_shown_without_returns() -> None:
+    shown = Shown().show(
+        Text("One.\r"), Text("\nTwo.\r\n\r\n"), Text('tool: read_file({"path": "calc.py"})\r\n'), ENDED
+    )
+    assert shown.out == "mendgraph: One.\nTwo.\n"
+
+
+def test_what_was_refused_is_kept_for_programs() -> None:
+    shown = Shown(as_json=True).show(*TURN)
+    assert [(each["tool"], each["target"], each["code"]) for each in shown.view.refused] == [
+        ("edit_file", ".env", "permission_denied"),
+        ("x", "", "permission_denied"),
+    ]
+    shown.view.begin()
+    assert shown.view.refused == []
+
+
+def test_an_object_among_json_lines_has_the_name_of_its_event() -> None:
+    told = {"usage": {"total_calls": 1}}
+    one, many = Shown(as_json=True), Shown(as_json=True, json_lines=True)
+    for shown in (one, many):
+        shown.view.display.tell_object("usage", told)
+    assert [json.loads(each.out) for each in (one, many)] == [told, {"event": "usage", **told}]
+
+
 EVIL = st.text(alphabet="ab \n\x1b[2J\x07\r\u202e\u2028\ud800é", max_size=30)
 
 

@@ -1,65 +1,38 @@
 """Turns at a terminal: one task or a chat, on a scripted model in a real workspace."""
 
-import asyncio
 import json
+import re
 import signal
 import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from rich.console import Console
 
 from graph.context import AgentContext
 from graph.terminal.exit_codes import ExitCode
-from graph.terminal.turns import TOOL_THREAD, _let_tools_tidy_up, chat, edits_in_blocks, run_once
+from graph.terminal.live_line import LiveLine
+from graph.terminal.screen import Display, Screen
+from graph.terminal.turns import TOOL_THREAD, _let_tools_tidy_up, edits_in_blocks, resume_once, run_once
 from nodes.call_model.model import Call
 from nodes.records import ModelReply, ProviderErrorKind, ProviderFailure
 from tests.doubles.scripted_model import ScriptedModel
-from tests.graph.terminal.played_terminal import BUG, READ, Terminal
+from tests.graph.terminal.played_terminal import BUG, FIX, READ, Terminal
+from tests.graph.terminal.signalled_models import (
+    STOPPING,
+    Interrupted,
+    InterruptedLate,
+    InterruptedTwice,
+    Terminated,
+    TerminatedTwice,
+)
+from tests.graph.terminal.small_terminal import SmallTerminal
 
-FIX = 'tool: edit_file({"path": "calc.py", "old_str": "a - b", "new_str": "a + b"})'
 COMMENT = 'tool: edit_file({"path": "calc.py", "old_str": "a + b", "new_str": "a + b  # sum"})'
 DOWN = ProviderFailure(kind=ProviderErrorKind.AUTHENTICATION, message="The endpoint refuses the key.")
-
-
-STOPPING = "mendgraph: stopping after the running step; Ctrl-C again to stop at once\n"
-"""SIGTERM puts its own name there."""
-
-
-class Interrupted(ScriptedModel):
-    """A model that waits after its second line, at which these signals come."""
-
-    signals: tuple[signal.Signals, ...] = (signal.SIGINT,)
-
-    async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
-        reply = self.complete(call, on_text)
-        if len(self.calls) == 2:
-            for each in self.signals:
-                signal.raise_signal(each)
-            await asyncio.sleep(60)
-        return reply
-
-
-class InterruptedTwice(Interrupted):
-    signals = (signal.SIGINT, signal.SIGINT)
-
-
-class Terminated(Interrupted):
-    signals = (signal.SIGTERM,)
-
-
-class TerminatedTwice(Interrupted):
-    signals = (signal.SIGTERM, signal.SIGTERM)
-
-
-class InterruptedLate(ScriptedModel):
-    """A model whose replies are complete when Ctrl-C comes."""
-
-    async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
-        signal.raise_signal(signal.SIGINT)
-        return self.complete(call, on_text)
 
 
 def test_a_task_is_worked_on_before_the_eyes_of_its_owner(tmp_path: Path) -> None:
@@ -111,18 +84,11 @@ def test_json_is_one_object(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, [f"I look.\n{FIX}", "Done."], as_json=True)
     assert run_once(terminal.setup, "Fix add") is ExitCode.FINISHED
     shown = json.loads(terminal.out)
-    assert set(shown) == {"outcome", "changes", "plan", "usage", "steps", "compactions", "thread_id", "log"}
+    known = {"schema", "outcome", "changes", "plan", "usage", "steps", "compactions", "refused", "thread_id", "log"}
+    assert set(shown) == known
     assert (shown["outcome"]["kind"], shown["changes"][0]["path"]) == ("FINISHED", "calc.py")
     assert (shown["log"], shown["thread_id"]) == ("/data/audit\x1b.jsonl", terminal.thread_id)
     assert terminal.err == "→ edit_file calc.py  1 replacement\n"
-
-
-def test_debug_ends_each_turn_with_the_place_of_its_log(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path, ["Hello.", "I wait"], model=Interrupted, lines=["hi", "wait"], debug=True)
-    assert chat(terminal.setup) is ExitCode.FINISHED
-    log = "log: /data/audit\\x1b.jsonl\n"
-    told = [line for line in terminal.err.splitlines(keepends=True) if "{" not in line]
-    assert told == [log, STOPPING, log]
 
 
 def test_debug_ends_a_turn_that_was_ended_at_once_with_the_place_of_its_log(tmp_path: Path) -> None:
@@ -147,8 +113,8 @@ def test_a_run_without_a_log_names_none(tmp_path: Path, audit: bool) -> None:
 def test_a_person_decides_about_each_change(tmp_path: Path, said: str, kind: str, text: str) -> None:
     terminal = Terminal(tmp_path, [FIX, "Done."], said=said, context={"mode": "ask"})
     assert run_once(terminal.setup, "Fix add") is ExitCode[kind]
-    assert terminal.asked == ["Allow edit_file calc.py? [y/N, s to stop] "]
-    assert "-a - b\n+a + b\n" in terminal.err
+    assert terminal.asked[0] == "Allow edit_file calc.py? "
+    assert "│ -    return a - b\n│ +    return a + b\n" in terminal.err
     assert terminal.calc.read_text(encoding="utf-8") == text
 
 
@@ -249,58 +215,6 @@ def test_the_signals_are_afterwards_what_they_were(tmp_path: Path) -> None:
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
 
-def test_a_chat_goes_on_until_the_input_ends_and_then_tells_its_usage(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path, ["Hello.", "Bye."], lines=["hi", "  ", "bye"])
-    assert chat(terminal.setup) is ExitCode.FINISHED
-    assert terminal.asked == ["You: "] * 4
-    assert terminal.out.count("mendgraph: ") == 2
-    assert "API Usage Stats:\n  Calls: 2/100\n  Turn Calls: 1/10\n" in terminal.out
-
-
-def test_ctrl_c_ends_a_turn_but_not_the_chat(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path, ["Hello.", "I wait", "Here again."], model=Interrupted, lines=["hi", "wait", "and?"])
-    assert chat(terminal.setup) is ExitCode.FINISHED
-    assert terminal.err == STOPPING
-    assert terminal.out.count("FINISHED (answered): no file changed\n") == 2
-    assert terminal.out.count("BUDGET_STOP (cancelled): The run was stopped by Ctrl-C.\n") == 1
-    assert "mendgraph: Here again.\n" in terminal.out
-
-
-def test_each_turn_is_stopped_by_a_signal_of_its_own(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path, ["One.", "Two."], model=InterruptedLate, lines=["one", "two"])
-    assert chat(terminal.setup) is ExitCode.FINISHED
-    assert terminal.err == STOPPING * 2
-    assert terminal.out.count("FINISHED (answered): no file changed\n") == 2
-
-
-@pytest.mark.parametrize(("model", "calls"), [(Interrupted, 2), (InterruptedTwice, 1)])
-def test_a_turn_that_was_cut_off_counts_in_the_usage(tmp_path: Path, model: type[Interrupted], calls: int) -> None:
-    terminal = Terminal(tmp_path, [READ, "I wait"], model=model, lines=["wait"])
-    assert chat(terminal.setup) is ExitCode.FINISHED
-    assert f"API Usage Stats:\n  Calls: {calls}/100\n  Turn Calls: {calls}/10\n" in terminal.out
-
-
-@pytest.mark.parametrize("model", [Terminated, TerminatedTwice])
-def test_sigterm_ends_the_chat_with_its_turn(tmp_path: Path, model: type[Interrupted]) -> None:
-    terminal = Terminal(tmp_path, [READ, "I wait", "Here again."], model=model, lines=["wait", "and?"])
-    assert chat(terminal.setup) is ExitCode.TERMINATED
-    assert (terminal.asked, "API Usage Stats:" in terminal.out) == (["You: "], True)
-
-
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, ExitCode.FINISHED), (signal.SIGTERM, ExitCode.TERMINATED)]
-)
-def test_a_signal_at_the_prompt_ends_the_chat(tmp_path: Path, number: signal.Signals, code: ExitCode) -> None:
-    terminal = Terminal(tmp_path, [])
-
-    def hear(_: str) -> str:
-        signal.raise_signal(number)
-        raise AssertionError("nothing happened")
-
-    assert chat(replace(terminal.setup, next_line=hear)) is code
-    assert ("API Usage Stats:" in terminal.out, terminal.err) == (True, "")
-
-
 @pytest.mark.parametrize(
     ("number", "code", "by"),
     [(signal.SIGINT, ExitCode.INTERRUPTED, "Ctrl-C"), (signal.SIGTERM, ExitCode.TERMINATED, "SIGTERM")],
@@ -317,25 +231,6 @@ def test_a_signal_at_a_question_ends_the_task_at_once(
     assert run_once(replace(terminal.setup, ask=hear), "Fix add") is code
     assert f"mendgraph: stopped by {by}; go on with: mendgraph resume {terminal.thread_id}\n" in terminal.err
     assert terminal.calc.read_text(encoding="utf-8") == BUG
-
-
-def test_a_chat_goes_on_after_ctrl_c_at_a_question(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path, [FIX, "Hello."], said="y", context={"mode": "ask"}, lines=["fix", "hi"])
-
-    def stop(_: str) -> str:
-        raise KeyboardInterrupt
-
-    assert chat(replace(terminal.setup, ask=stop)) is ExitCode.FINISHED
-    assert "mendgraph: stopped by Ctrl-C; " in terminal.err
-    assert "mendgraph: Hello.\n" in terminal.out
-    assert terminal.calc.read_text(encoding="utf-8") == BUG
-
-
-def test_a_chat_in_json_is_one_object_for_each_turn(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path, ["Hello.", "Bye."], lines=["hi", "bye"], as_json=True)
-    assert chat(terminal.setup) is ExitCode.FINISHED
-    assert terminal.asked == [""] * 3
-    assert [json.loads(line)["outcome"]["answer"] for line in terminal.out.splitlines()] == ["Hello.", "Bye."]
 
 
 @pytest.mark.parametrize(
@@ -365,3 +260,40 @@ def test_a_model_of_ones_own_edits_as_its_name_says(tmp_path: Path) -> None:
     setup = replace(Terminal(tmp_path, []).setup, environment={})
     for name, expected in (None, False), ("local", False), ("qwen2.5-coder:1.5b", True):
         assert edits_in_blocks(replace(setup, context=AgentContext(model=name))) is expected
+
+
+class Watching(ScriptedModel):
+    """A model that looks at the terminal before it answers."""
+
+    look: Callable[[], None]
+
+    async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
+        self.look()
+        return self.complete(call, on_text)
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_terminal_has_a_status_line_below_the_run_and_nothing_of_it_afterwards(tmp_path: Path, resumed: bool) -> None:
+    screen = SmallTerminal(110, 30)
+    seen: list[str] = []
+    console = Console(file=cast("Any", screen), width=110, color_system=None, _environ={"TERM": "xterm"})
+    live = LiveLine(console, iter(range(1_000)).__next__)
+    display = Display(Screen(console, live), Screen(console, live), live=live)
+    played = Terminal(tmp_path, ["I look.\n" + READ, FIX, "It adds now."], model=Watching)
+    played.setup.session_options["model"].look = lambda: seen.append(screen.shown[-1])
+    setup = replace(played.setup, display=display)
+    assert run_once(setup, "Fix add") is ExitCode.FINISHED
+    if resumed:
+        assert resume_once(setup) is ExitCode.FINISHED
+    assert [re.sub(r" · in .* · \d+ s · ", " … ", line) for line in seen] == [
+        "step 1 · calls 0/10 … waiting for the model",
+        "step 2 · calls 1/10 … waiting for the model",
+        "step 3 · calls 2/10 … waiting for the model",
+    ]
+    assert not [line for line in screen.shown if line.startswith("step")]
+    assert screen.shown[:4] == [
+        "mendgraph: I look.",
+        "→ read_file calc.py  2 lines",
+        "→ edit_file calc.py  1 replacement",
+        "It adds now.",
+    ]

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from graph.events import Compacted, Paid, Text
+from graph.terminal.chat import chat
 from graph.terminal.ending import Line
 from graph.terminal.exit_codes import ExitCode
-from graph.terminal.turns import chat, run_once
+from graph.terminal.turns import run_once
 from graph.terminal.usage_words import (
     Account,
     compaction_words,

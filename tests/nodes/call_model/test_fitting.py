@@ -18,6 +18,7 @@ from nodes.call_model.paid_call import Purse
 from nodes.call_model.prompt import build_prompt
 from nodes.call_model.summary import SUMMARY_SYSTEM
 from nodes.call_model.window import WHOLE, Window, shown
+from nodes.language.project_notes import ProjectNotes
 from nodes.records import (
     EditForm,
     ModelReply,
@@ -152,6 +153,15 @@ def test_what_the_endpoint_counted_decides_and_not_the_length() -> None:
 
 
 # --- When it does not
+
+
+def test_notes_of_the_project_give_way_before_the_request_does() -> None:
+    notes = (ProjectNotes(path="AGENTS.md", text="Use tabs.\n" * 400),)
+    endpoint = Endpoint()
+    fitted = endpoint.play(talk(history(0), notes=notes), 1_000)
+    assert fitted.prompt == build_prompt(NATIVE, [], history(0), (), 0.0)
+    roomy = endpoint.play(talk(history(0), notes=notes), 20_000)
+    assert estimate(roomy) > estimate(fitted) + 1_000
 
 
 def test_old_results_are_cleared_first_and_nobody_is_asked() -> None:

@@ -214,6 +214,22 @@ def test_a_server_that_died_is_started_again(slot: ServerSlot) -> None:
     assert (second.alive, second.pid == first.pid) == (True, False)
 
 
+def test_it_says_while_a_server_is_being_started() -> None:
+    seen: list[bool] = []
+
+    def start() -> ProviderFailure:
+        seen.append(starting.starting)
+        if len(seen) > 1:
+            raise KeyboardInterrupt
+        return unavailable("not yet")
+
+    starting = ServerSlot(start)
+    starting.get()
+    with pytest.raises(KeyboardInterrupt):
+        starting.get()
+    assert (seen, starting.starting, local_model.local_server_is_starting()) == ([True, True], False, False)
+
+
 def test_a_failure_is_not_remembered(program: Program) -> None:
     answers: list[LocalServer | ProviderFailure] = [unavailable("not yet")]
     slot = ServerSlot(lambda: answers.pop() if answers else start_local_server("w", program=program(SERVES)))

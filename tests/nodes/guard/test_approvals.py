@@ -4,115 +4,98 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.guard.approvals import approval_request, read_decisions, settle, stop_asked_for, waiting
-from nodes.guard.verdicts import denied
-from nodes.records import (
-    CallError,
-    ExtractionError,
-    ExtractionErrorType,
-    StopCause,
-    StopReason,
-    ToolCall,
-    ToolErrorCode,
-    Verdict,
-    VerdictKind,
+from nodes.guard.approvals import (
+    ACTIONS,
+    NO_PREVIEW,
+    RESPONSE_SCHEMA,
+    UNANSWERED,
+    UNREADABLE,
+    Decision,
+    Preview,
+    ShownPreview,
+    asked_call,
+    digest_of,
+    read_decision,
 )
+from nodes.records import ToolCall, Verdict, VerdictKind
 
 ARGUMENTS = {"path": "./a.py", "old_str": "a", "new_str": "b"}
 CALL = ToolCall(call_id="1", tool="edit_file", arguments=ARGUMENTS, raw_arguments="")
-BROKEN = CallError(
-    call_id="2", tool="x", raw_arguments="", error=ExtractionError(ExtractionErrorType.EMPTY_TOOL_NAME, 1, "", "")
-)
 ASK = Verdict(kind=VerdictKind.ASK, rule="ask_before_write", path="a.py")
-CONFIG = Verdict(kind=VerdictKind.ASK, rule="project_config", path="b.toml")
-ALLOW = Verdict(kind=VerdictKind.ALLOW, path="c.py")
-DENY = denied("env_file", ToolErrorCode.PERMISSION_DENIED, "Blocked.", path=".env")
-APPROVED = Verdict(kind=VerdictKind.ALLOW, rule="ask_before_write", path="a.py")
-CANCELLED = denied(
-    "ask_before_write", ToolErrorCode.CANCELLED, "This call did not run: a person stopped the run.", path="a.py"
-)
-REMEDY = "Do something else, or explain in your answer what is needed."
+DIFF = ShownPreview(kind="diff", text="-a\n+b", truncated=False)
+SHOWN = Preview(DIFF, ("a.py",), (("a.py", "0" * 64, "mark"),))
+REJECTED = Decision("reject")
+NO_WORD, NO_ANSWER = Decision("reject", UNREADABLE), Decision("reject", UNANSWERED)
 
 
-def rejected(why: str = "", asked: Verdict = ASK) -> Verdict:
-    message = f"A person did not approve this call{why}. {REMEDY}"
-    return denied(asked.rule, ToolErrorCode.PERMISSION_DENIED, message, path=asked.path)
-
-
-UNREADABLE = rejected(": the answer was neither approve, reject nor stop")
-
-
-def test_the_request_lists_all_calls_that_wait_as_json() -> None:
-    verdicts = [ALLOW, ASK, DENY, CONFIG]
-    request = approval_request([CALL] * 4, waiting(verdicts))
-    assert request == {
-        "kind": "approval",
-        "calls": [
-            {"index": 1, "tool": "edit_file", "path": "a.py", "rule": "ask_before_write", "arguments": ARGUMENTS},
-            {"index": 3, "tool": "edit_file", "path": "b.toml", "rule": "project_config", "arguments": ARGUMENTS},
-        ],
+def test_a_call_is_shown_with_what_it_would_do_as_json() -> None:
+    asked = asked_call(1, CALL, ASK, SHOWN, "edit_file on every file")
+    assert asked == {
+        "index": 1,
+        "tool": "edit_file",
+        "path": "a.py",
+        "rule": "ask_before_write",
+        "arguments": ARGUMENTS,
+        "preview": DIFF,
+        "grant": "edit_file on every file",
+        "digest": digest_of(CALL, SHOWN),
     }
-    assert json.loads(json.dumps(request)) == request
+    assert json.loads(json.dumps(asked)) == asked
 
 
-def test_a_malformed_call_has_no_arguments_to_show() -> None:
-    assert approval_request([BROKEN], {0: ASK})["calls"][0]["arguments"] == {}
+def test_the_digest_is_another_one_for_other_arguments_another_file_and_another_diff() -> None:
+    other = CALL.model_copy(update={"arguments": {**ARGUMENTS, "new_str": "c"}})
+    changed = SHOWN._replace(pins=(("a.py", "1" * 64, "mark"),))
+    digests = [digest_of(CALL, SHOWN), digest_of(other, SHOWN), digest_of(CALL, changed), digest_of(CALL, NO_PREVIEW)]
+    assert len(set(digests)) == 4
+    assert digest_of(CALL, SHOWN) == digests[0]
 
 
 @pytest.mark.parametrize(
-    ("answer", "verdict"),
+    ("answer", "decision"),
     [
-        ("approve", APPROVED),
-        ("reject", rejected()),
-        ("stop", CANCELLED),
-        ({"decisions": {0: {"action": "approve", "reason": ""}}}, APPROVED),
-        ({"decisions": {"0": {"action": "approve"}}}, APPROVED),
-        ({"decisions": {"0": "approve"}}, APPROVED),
-        ({"decisions": {"0": {"action": "reject", "reason": "use b.py"}}}, rejected(": use b.py")),
-        ({"decisions": {"0": {"action": "reject", "reason": "a\nb\ud800"}}}, rejected(": a\\nb\\ud800")),
-        ({"decisions": {"0": {"action": "reject", "reason": "x" * 501}}}, rejected(": " + "x" * 500 + "...")),
-        ({"decisions": {"0": {"action": "reject", "reason": 7}}}, rejected()),
-        ({"decisions": {"0": {"action": "stop", "reason": "enough"}}}, CANCELLED),
-        ({"decisions": {"0": {"action": "edit"}}}, UNREADABLE),
-        ({"decisions": {"0": {"action": ["approve"]}}}, UNREADABLE),
-        ({"decisions": {"1": {"action": "approve"}}}, UNREADABLE),
-        ({"decisions": ["approve"]}, UNREADABLE),
-        ({"action": "approve"}, UNREADABLE),
-        ("Approve", UNREADABLE),
-        ("yes", UNREADABLE),
-        (True, UNREADABLE),
-        (None, UNREADABLE),
+        ("approve", Decision("approve")),
+        ("approve_for_run", Decision("approve_for_run")),
+        ("reject", REJECTED),
+        ("stop", Decision("stop")),
+        ("nobody", Decision("nobody")),
+        ("edit", NO_WORD),
+        ({"decisions": {0: {"action": "approve", "reason": ""}}}, Decision("approve")),
+        ({"decisions": {"0": {"action": "approve", "digest": "abc"}}}, Decision("approve", digest="abc")),
+        ({"decisions": {"0": "approve"}}, Decision("approve")),
+        ({"decisions": {"0": {"action": "reject", "reason": "use b.py"}}}, Decision("reject", "use b.py")),
+        ({"decisions": {"0": {"action": "reject", "reason": 7}}}, REJECTED),
+        ({"decisions": {"0": {"action": "edit", "arguments": {"a": 1}}}}, Decision("edit", arguments={"a": 1})),
+        ({"decisions": {"0": {"action": "edit"}}}, NO_WORD),
+        ({"decisions": {"0": {"action": "edit", "arguments": [1]}}}, NO_WORD),
+        ({"decisions": {"0": {"action": "approve", "digest": 7}}}, NO_WORD),
+        ({"decisions": {"0": {"action": ["approve"]}}}, NO_WORD),
+        ({"decisions": {"0": {}}}, NO_WORD),
+        ({"decisions": {"0": 1}}, NO_WORD),
+        ({"decisions": {"1": {"action": "approve"}}}, NO_ANSWER),
+        ({"decisions": {}}, NO_ANSWER),
+        ({"decisions": ["approve"]}, NO_WORD),
+        ({"action": "approve"}, NO_WORD),
+        ("Approve", NO_WORD),
+        ("yes", NO_WORD),
+        ("", NO_WORD),
+        (True, NO_WORD),
+        (None, NO_WORD),
     ],
 )
-def test_an_answer_is_read_or_counts_as_a_rejection(answer: object, verdict: Verdict) -> None:
-    assert read_decisions(answer, {0: ASK}) == {0: verdict}
+def test_an_answer_is_read_or_counts_as_a_rejection(answer: object, decision: Decision) -> None:
+    assert read_decision(answer, 0) == decision
 
 
-def test_each_call_gets_its_own_decision() -> None:
-    answer = {"decisions": {"1": {"action": "approve"}, "3": {"action": "reject", "reason": "no"}, "0": "approve"}}
-    decisions = read_decisions(answer, {1: ASK, 3: CONFIG})
-    assert decisions == {1: APPROVED, 3: rejected(": no", CONFIG)}
-    assert settle([ALLOW, ASK, DENY, CONFIG], decisions) == [ALLOW, APPROVED, DENY, rejected(": no", CONFIG)]
+def test_the_schema_names_every_action() -> None:
+    decision = RESPONSE_SCHEMA["anyOf"][1]["properties"]["decisions"]["additionalProperties"]
+    assert set(decision["properties"]["action"]["enum"]) == ACTIONS
+    assert set(RESPONSE_SCHEMA["anyOf"][0]["enum"]) == ACTIONS - {"edit", "nobody"}
 
 
-def test_a_stop_lets_nothing_of_the_reply_run() -> None:
-    decisions = read_decisions({"decisions": {"1": "approve", "3": "stop"}}, {1: ASK, 3: CONFIG})
-    verdicts = settle([ALLOW, ASK, DENY, CONFIG], decisions)
-    assert [verdict.kind for verdict in verdicts] == [VerdictKind.DENY] * 4
-    assert (verdicts[1], verdicts[2]) == (CANCELLED, DENY)
-    assert stop_asked_for(verdicts) == StopCause(
-        reason=StopReason.CANCELLED,
-        message="A person stopped the run instead of approving a call; nothing of this reply was run.",
-    )
-
-
-def test_without_a_stop_the_run_goes_on() -> None:
-    assert stop_asked_for([ALLOW, ASK, DENY, rejected()]) is None
-
-
-keys = st.sampled_from(["decisions", "0", "action", "reason", 0, 1])
+keys = st.sampled_from(["decisions", "0", "action", "reason", "arguments", 0, 1])
 answers = st.recursive(
-    st.sampled_from(["approve", "reject", "stop", "", "APPROVE"]) | st.integers() | st.none(),
+    st.sampled_from(["approve", "reject", "edit", "stop", "", "APPROVE"]) | st.integers() | st.none(),
     lambda children: st.lists(children, max_size=2) | st.dictionaries(keys, children, max_size=3),
     max_leaves=8,
 )
@@ -120,8 +103,7 @@ answers = st.recursive(
 
 @given(answers)
 def test_no_call_runs_unless_the_answer_says_so(answer: Any) -> None:
-    (verdict,) = read_decisions(answer, {0: ASK}).values()
-    assert verdict.kind in {VerdictKind.ALLOW, VerdictKind.DENY}
-    if verdict.kind is VerdictKind.ALLOW:
-        assert verdict == APPROVED
-        assert "'approve'" in repr([answer])
+    decision = read_decision(answer, 0)
+    assert decision.action in ACTIONS
+    if decision.action not in {"reject", "stop", "nobody"}:
+        assert repr(decision.action) in repr([answer])

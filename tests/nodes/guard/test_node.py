@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -7,8 +7,11 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command
 from typing_extensions import TypedDict
 
-from nodes.guard.node import GuardState, GuardUpdate, judge_step
-from nodes.guard.policy import GuardConfig
+from nodes.guard.approvals import NO_PREVIEW, RESPONSE_SCHEMA, Preview
+from nodes.guard.asking import GuardUpdate, Hands
+from nodes.guard.grants import Grant
+from nodes.guard.node import GuardState, judge_step
+from nodes.guard.policy import GuardConfig, judge_reply
 from nodes.guard.verdicts import Item, denied
 from nodes.records import (
     CallError,
@@ -16,6 +19,7 @@ from nodes.records import (
     Effect,
     ExtractionError,
     ExtractionErrorType,
+    JsonMap,
     LoopRecord,
     OverrideConstraint,
     StopCause,
@@ -35,6 +39,7 @@ AUTO = GuardConfig(mode="auto", root="/home/dev/project")
 ASK = GuardConfig(mode="ask", root="/home/dev/project")
 BLOCKED = "Blocked by rule 'env_file': Environment variable files (.env). Go on without this file."
 ENV_DENIED = denied("env_file", ToolErrorCode.PERMISSION_DENIED, BLOCKED, path=".env")
+GRANT = Grant(thread="1", rule="ask_before_write", tool="write")
 
 
 def call(call_id: str, tool: str, path: str) -> ToolCall:
@@ -45,9 +50,32 @@ def path_as_signature(item: ToolCall, _: ToolSpec) -> str:
     return str(item.arguments["path"])
 
 
-def judge(config: GuardConfig, *items: Item, loop: LoopRecord | None = None) -> GuardUpdate:
-    state = GuardState(items=list(items), loop=loop or LoopRecord())
-    return judge_step(state, config, SPECS, path_as_signature)
+def nothing_shown(calls: Mapping[int, ToolCall]) -> Mapping[int, Preview]:
+    return dict.fromkeys(calls, NO_PREVIEW)
+
+
+def validated(_: str, arguments: JsonMap) -> JsonMap | list[str]:
+    return arguments if set(arguments) == {"path"} else ["path: Field required"]
+
+
+def judge(config: GuardConfig, *items: Item, state: GuardState | None = None) -> GuardUpdate:
+    given = GuardState(items=list(items)) if state is None else state
+    overrides = given.get("loop", LoopRecord()).overrides
+
+    def verdicts(calls: list[Item]) -> list[Verdict]:
+        return judge_reply(calls, config, SPECS, overrides, path_as_signature)
+
+    def hands(ask: Callable[[Any], object]) -> Hands:
+        return Hands(
+            ask=ask,
+            preview=nothing_shown,
+            validate=validated,
+            judge=lambda call: verdicts([call])[0],
+            thread="1",
+            grants=given.get("grants", []),
+        )
+
+    return judge_step(given, verdicts, SPECS, hands)
 
 
 def failure(call_id: str, tool: str, code: ToolErrorCode, message: str) -> CallResult:
@@ -76,18 +104,30 @@ def test_where_nothing_may_run_every_call_has_its_result() -> None:
 
 def test_loop_controls_override_is_enforced() -> None:
     override = OverrideConstraint(signature="a.py", tool="read", target="a.py", repeats=3)
-    update = judge(AUTO, call("1", "read", "a.py"), loop=LoopRecord(overrides=(override,)))
-    assert [verdict.rule for verdict in update["verdicts"]] == ["loop_override"]
+    state = GuardState(items=[call("1", "read", "a.py")], loop=LoopRecord(overrides=(override,)))
+    assert [verdict.rule for verdict in judge(AUTO, state=state)["verdicts"]] == ["loop_override"]
 
 
 def test_an_empty_state_is_judged_as_nothing_to_run() -> None:
-    assert judge_step(GuardState(), AUTO, SPECS, path_as_signature) == {"verdicts": [], "results": []}
+    assert judge(AUTO, state=GuardState()) == {"verdicts": [], "results": []}
+
+
+def test_what_a_person_allowed_before_is_not_asked_again_unless_the_mode_denies_it() -> None:
+    state = GuardState(items=[call("1", "write", "a.py")], grants=[GRANT])
+    assert judge(ASK, state=state)["verdicts"] == [
+        Verdict(kind=VerdictKind.ALLOW, rule="ask_before_write", path="a.py")
+    ]
+    read_only = GuardConfig(mode="read-only", root="/home/dev/project")
+    assert [each.rule for each in judge(read_only, state=state)["verdicts"]] == ["read_only"]
+    denied_path = GuardState(items=[call("1", "write", ".env")], grants=[GRANT])
+    assert judge(ASK, state=denied_path)["verdicts"] == [ENV_DENIED]
 
 
 class Run(TypedDict, total=False):
     items: list[Item]
     verdicts: list[Verdict]
     results: list[CallResult]
+    grants: list[Grant]
     stop: StopCause
 
 
@@ -98,11 +138,8 @@ Ask = Callable[[Any], dict[str, Any]]
 def ask() -> tuple[Any, Ask]:
     """The request of a run with two writes, a read and a denied write, and the way to answer it."""
 
-    def guard(state: GuardState) -> GuardUpdate:
-        return judge_step(state, ASK, SPECS, path_as_signature)
-
     builder = StateGraph(Run)
-    builder.add_node("guard", guard)
+    builder.add_node("guard", lambda state: judge(ASK, state=state))
     builder.add_edge(START, "guard")
     builder.add_edge("guard", END)
     compiled = builder.compile(checkpointer=InMemorySaver())
@@ -117,22 +154,21 @@ def ask() -> tuple[Any, Ask]:
     return asked, answer
 
 
+def asked_about(asked: Any) -> list[tuple[int, str, str, str]]:
+    (question,) = asked
+    assert question.response_schema == RESPONSE_SCHEMA
+    return [(each["index"], each["path"], each["rule"], each["grant"]) for each in question.value["calls"]]
+
+
 def test_all_calls_that_need_a_person_are_one_question(ask: tuple[Any, Ask]) -> None:
-    (question,) = ask[0]
-    assert question.value == {
-        "kind": "approval",
-        "calls": [
-            {"index": 0, "tool": "write", "path": "a.py", "rule": "ask_before_write", "arguments": {"path": "a.py"}},
-            {"index": 2, "tool": "write", "path": "c.toml", "rule": "project_config", "arguments": {"path": "c.toml"}},
-        ],
-    }
+    grant = "write on every file that no rule denies, except project configuration"
+    assert asked_about(ask[0]) == [(0, "a.py", "ask_before_write", grant), (2, "c.toml", "project_config", "")]
 
 
 def test_the_answer_becomes_the_verdicts(ask: tuple[Any, Ask]) -> None:
-    after = ask[1]({"decisions": {"0": {"action": "approve"}, "2": {"action": "reject", "reason": "leave it"}}})
-    remedy = "Do something else, or explain in your answer what is needed."
-    refused = f"A person did not approve this call: leave it. {remedy}"
-    assert (after["verdicts"], after["results"], after.get("stop")) == (
+    after = ask[1]({"decisions": {"0": {"action": "approve_for_run"}, "2": {"action": "reject", "reason": "no"}}})
+    refused = "A person did not approve this call: no. Do something else, or explain in your answer what is needed."
+    assert (after["verdicts"], after["results"], after["grants"], after.get("stop")) == (
         [
             Verdict(kind=VerdictKind.ALLOW, rule="ask_before_write", path="a.py"),
             Verdict(kind=VerdictKind.ALLOW, path="b.py"),
@@ -140,8 +176,49 @@ def test_the_answer_becomes_the_verdicts(ask: tuple[Any, Ask]) -> None:
             ENV_DENIED,
         ],
         [],
+        [GRANT],
         None,
     )
+
+
+def test_an_edited_call_takes_the_place_of_the_models(ask: tuple[Any, Ask]) -> None:
+    after = ask[1]({"decisions": {"0": {"action": "edit", "arguments": {"path": "d.py"}}}})
+    assert after["items"][0] == call("1", "write", "d.py")
+    assert after["verdicts"][0].edited == ("path",)
+    assert after["verdicts"][0].kind is VerdictKind.ALLOW
+
+
+def test_an_edit_that_may_not_run_is_asked_about_again_and_alone(ask: tuple[Any, Ask]) -> None:
+    def edit(arguments: JsonMap) -> JsonMap:
+        return {"decisions": {"0": {"action": "edit", "arguments": arguments}, "2": "approve"}}
+
+    again = ask[1](edit({"path": ".env"}))["__interrupt__"]
+    (question,) = again[0].value["calls"]
+    assert (question["index"], question["problem"]) == (0, BLOCKED)
+    again = ask[1](edit({"path": "a.py", "mode": 7}))["__interrupt__"]
+    assert again[0].value["calls"][0]["problem"] == "The arguments do not fit write: path: Field required"
+    after = ask[1]("approve")
+    assert [each.kind for each in after["verdicts"]] == [VerdictKind.ALLOW] * 3 + [VerdictKind.DENY]
+
+
+def test_an_edit_that_never_fits_is_refused_in_the_end(ask: tuple[Any, Ask]) -> None:
+    edit = {"decisions": {"0": {"action": "edit", "arguments": {"path": ".env"}}}}
+    for _ in range(4):
+        assert ask[1](edit)["__interrupt__"]
+    after = ask[1](edit)
+    error = after["verdicts"][0].error
+    assert (after["verdicts"][0].rule, error.code) == ("env_file", ToolErrorCode.PERMISSION_DENIED)
+    assert error.message.startswith(f"A person changed this call, but it may not run like that: {BLOCKED}")
+
+
+@pytest.mark.parametrize("answer", ["", 0, False, [], ["approve"], {"decisions": None}, "edit", {"0": "approve"}])
+def test_an_answer_that_cannot_be_read_runs_nothing_and_breaks_nothing(ask: tuple[Any, Ask], answer: Any) -> None:
+    kinds = [each.kind for each in ask[1](answer)["verdicts"]]
+    assert kinds == [VerdictKind.DENY, VerdictKind.ALLOW, VerdictKind.DENY, VerdictKind.DENY]
+
+
+def test_an_empty_answer_asks_again(ask: tuple[Any, Ask]) -> None:
+    assert asked_about(ask[1]({})["__interrupt__"]) == asked_about(ask[0])
 
 
 def test_a_stop_ends_the_run_with_a_result_for_every_call(ask: tuple[Any, Ask]) -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from nodes.guard.verdicts import denied, results_of_denied, verdict_on_malformed
+from nodes.guard.verdicts import denied, results_of_denied, told_of_edit, verdict_on_malformed
 from nodes.records import (
     CallError,
     CallResult,
@@ -73,3 +73,32 @@ def test_what_nobody_allowed_is_settled_as_denied(verdicts: list[Verdict]) -> No
 
 def test_no_item_gives_no_result() -> None:
     assert results_of_denied([], [ALLOW]) == []
+
+
+EDITED = Verdict(kind=VerdictKind.ALLOW, rule="ask_before_write", edited=("content", "gone"))
+
+
+def ran(content: str) -> ToolCall:
+    return ToolCall(call_id="1", tool="write", arguments={"path": "a", "content": content}, raw_arguments="")
+
+
+def test_the_model_is_told_what_a_person_changed() -> None:
+    done = CallResult(call_id="1", tool="write", result=ToolResult.success(path="a"))
+    told = told_of_edit(ran("new"), EDITED, done).result.data
+    notice = "A person changed content, gone of this call before it ran."
+    assert told == {"path": "a", "changed_by_person": {"notice": notice, "ran_with": {"content": "new", "gone": None}}}
+    long = told_of_edit(ran("x" * 3_000), EDITED, done).result.data["changed_by_person"]["ran_with"]["content"]
+    assert long == "x" * 2_000 + "... 1000 more characters"
+
+
+def test_a_changed_call_that_failed_says_so_too() -> None:
+    failed = CallResult(call_id="1", tool="write", result=ToolResult.failure(ToolErrorCode.CONFLICT, "Stale."))
+    error = told_of_edit(ran("new"), EDITED, failed).result.error
+    notice = 'A person changed content, gone of this call before it ran. It ran with {"content": "new", "gone": null}.'
+    assert error is not None
+    assert (error.code, error.message) == (ToolErrorCode.CONFLICT, f"{notice} Stale.")
+
+
+def test_a_call_that_nobody_changed_is_told_as_it_is() -> None:
+    done = CallResult(call_id="1", tool="write", result=ToolResult.success(path="a"))
+    assert told_of_edit(ran("new"), Verdict(kind=VerdictKind.ALLOW), done) is done

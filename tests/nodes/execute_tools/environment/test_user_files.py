@@ -4,7 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from nodes.execute_tools.environment.user_files import MOST_BYTES, configuration_file, read_user_file, spending_file
+from nodes.execute_tools.environment.user_files import (
+    MOST_BYTES,
+    absolute_name,
+    configuration_file,
+    read_user_file,
+    spending_file,
+)
 from nodes.records import ToolError, ToolErrorCode
 
 
@@ -85,3 +91,12 @@ def test_what_cannot_be_read_is_an_error(tmp_path: Path, name: str, code: ToolEr
     (tmp_path / "latin").write_bytes(b"a\xe4b")
     path = str(tmp_path / name)
     assert read_user_file(path) == ToolError(code=code, message=f"Cannot read {path!r}: {reason}.")
+
+
+def test_what_the_user_names_has_an_absolute_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert [absolute_name(each) for each in ("~/a", "b", "/c/../d")] == [
+        *(str(tmp_path / name) for name in ("a", "b")),
+        "/d",
+    ]

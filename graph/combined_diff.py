@@ -1,8 +1,11 @@
 """One diff for each file of a run, however often the run has changed it. Pure: the files' bytes are handed in.
 
 The text before the run is won back by undoing the recorded diffs, last first, on the file as it is now; hashes prove
-each end. Where that does not work out (a diff that was cut, other line ends, a file changed by somebody else since),
-the recorded diffs stand one after the other.
+each end. Where that does not work out (a diff that was cut, line ends of both kinds, a file changed by somebody else
+since), the recorded diffs stand one after the other.
+
+Diffs do not compare line ends. What happened to those of a file that has or had the ones of Windows is a remark below
+its diff.
 """
 
 import hashlib
@@ -11,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from nodes.execute_tools.tools.diffs import unified_diff
+from nodes.execute_tools.tools.text_files import to_unix, with_newline
 from nodes.records import FileChange
 
 _HUNK = re.compile(r"@@ -\d+(?:,\d+)? \+(?P<start>\d+)(?:,\d+)? @@")
@@ -21,38 +25,66 @@ _NO_NEWLINE = "\\"
 def combined_diffs(changes: Sequence[FileChange], read: Callable[[str], bytes | None]) -> list[str]:
     """A unified diff for each changed file, in the order of the first change; none for one that is as it was.
 
-    `read` gives the bytes that a path has now, or None.
+    `read` gives the bytes that a path has now, or None. Where only line ends have changed, the remark stands alone.
     """
     by_path: dict[str, list[FileChange]] = {}
     for change in changes:
         by_path.setdefault(change.path, []).append(change)
-    diffs = [_combined(each, read) if len(each) > 1 else each[0].diff for each in by_path.values()]
+    diffs = [_combined(each, _text(each[-1], read)) for each in by_path.values()]
     return [diff for diff in diffs if diff]
 
 
-def _combined(changes: list[FileChange], read: Callable[[str], bytes | None]) -> str:
+def _combined(changes: list[FileChange], now: str | None) -> str:
     first, last = changes[0], changes[-1]
     if first.sha256_before == last.sha256_after:
         return ""
-    now = read(last.path)
-    before = _before(changes, now)
+    before = None if now is None else _before(changes, now)
+    recorded = "".join(change.diff for change in changes)
     if now is None or before is None:
-        return "".join(change.diff for change in changes)
-    return unified_diff(last.path, before if first.sha256_before else None, now.decode())
+        return recorded + _remark(last.path, recorded, "", _line_ends(now or ""))
+    old = before if first.sha256_before else None
+    diff = unified_diff(last.path, old, now) if len(changes) > 1 else recorded
+    return diff + _remark(last.path, diff, _line_ends(before), _line_ends(now))
 
 
-def _before(changes: list[FileChange], now: bytes | None) -> str | None:
-    """The file's text before its first change; None where that cannot be proved."""
-    if now is None or _sha256(now) != changes[-1].sha256_after:
+def _text(last: FileChange, read: Callable[[str], bytes | None]) -> str | None:
+    """The file's text, if it is what the last change has left."""
+    now = read(last.path)
+    if now is None or _sha256(now) != last.sha256_after:
         return None
     try:
-        text: str | None = now.decode()
+        return now.decode()
     except UnicodeDecodeError:
         return None
-    for change in reversed(changes):
-        text = None if text is None else undo(text, change.diff)
-    proved = text is not None and _sha256(text.encode()) == (changes[0].sha256_before or _sha256(b""))
-    return text if proved else None
+
+
+def _before(changes: list[FileChange], now: str) -> str | None:
+    """The file's text before its first change, line ends included; None where that cannot be proved."""
+    wanted = changes[0].sha256_before or _sha256(b"")
+    for text in dict.fromkeys((now, to_unix(now))):
+        before: str | None = text
+        for change in reversed(changes):
+            before = None if before is None else undo(before, change.diff)
+        for form in () if before is None else (before, with_newline(before, "\r\n")):
+            if _sha256(form.encode()) == wanted:
+                return form
+    return None
+
+
+def _line_ends(text: str) -> str:
+    """What its lines end with, in the words of editors; "" where it has none."""
+    windows = text.count("\r\n")
+    unix = text.count("\n") - windows
+    return "CRLF and LF" if windows and unix else "CRLF" if windows else "LF" if unix else ""
+
+
+def _remark(path: str, diff: str, before: str, now: str) -> str:
+    """What has become of the line ends; nothing where Windows has no part in it."""
+    if "CRLF" not in before + now:
+        return ""
+    if before and now and before != now:
+        return f"[{'' if diff else path + ': '}line ends changed from {before} to {now}]\n"
+    return f"[line ends: {now}, kept]\n" if before == now else f"[line ends: {now}]\n" if now and diff else ""
 
 
 def undo(text: str, diff: str) -> str | None:

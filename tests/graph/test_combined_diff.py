@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, strategies as st
 
-from graph.terminal.combined_diff import combined_diffs, undo
+from graph.combined_diff import combined_diffs, undo
 from nodes.execute_tools.tools.diffs import unified_diff
 from nodes.records import ChangeKind, FileChange
 
@@ -66,6 +66,43 @@ def test_a_file_that_is_no_text_is_shown_as_it_was_recorded() -> None:
     last = change("b\n", "c\n").model_copy(update={"sha256_after": hashlib.sha256(b"\xff").hexdigest()})
     recorded = [change("a\n", "b\n"), last]
     assert combined_diffs(recorded, lambda _: b"\xff") == [recorded[0].diff + recorded[1].diff]
+
+
+WINDOWS = "a\r\nb\r\n"
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        ([WINDOWS, "a\r\nc\r\n"], "[line ends: CRLF, kept]\n"),
+        ([WINDOWS, "a\r\nc\r\n", "d\r\nc\r\n"], "[line ends: CRLF, kept]\n"),
+        ([WINDOWS, "a\nc\n"], "[line ends changed from CRLF to LF]\n"),
+        (["a\nb\n", "a\r\nc\r\n"], "[line ends changed from LF to CRLF]\n"),
+        (["a\nb\n", "a\nc\n"], ""),
+        ([None, WINDOWS], "[line ends: CRLF]\n"),
+        ([None, "a\n"], ""),
+        (["a\r\nb\nc\n", "a\r\nb\nd\n"], "[line ends: CRLF and LF]\n"),
+        (["only", "a\r\n"], "[line ends: CRLF]\n"),
+    ],
+)
+def test_what_became_of_line_ends_is_a_remark_below_the_diff(texts: list[str | None], expected: str) -> None:
+    (diff,) = combined_diffs(changes(*texts), lambda _: (texts[-1] or "").encode())
+    assert diff == unified_diff("calc.py", texts[0], texts[-1] or "") + expected
+    assert "\r" not in diff
+
+
+def test_a_file_of_which_only_the_line_ends_changed_says_so() -> None:
+    assert combined_diffs(changes(WINDOWS, "a\nb\n"), lambda _: b"a\nb\n") == [
+        "[calc.py: line ends changed from CRLF to LF]\n"
+    ]
+
+
+@given(TEXTS, TEXTS)
+def test_a_file_of_windows_has_the_same_diff(before: str, after: str) -> None:
+    windows = [text.replace("\n", "\r\n") for text in (before, after)]
+    shown = "".join(combined_diffs(changes(*windows), lambda _: windows[1].encode()))
+    assert shown.startswith(unified_diff("calc.py", before, after))
+    assert "\r" not in shown
 
 
 def test_files_come_in_the_order_of_their_first_change() -> None:

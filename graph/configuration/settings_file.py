@@ -1,0 +1,171 @@
+"""One file of settings: the fields of `AgentContext` by name, or every reason why it holds none. Pure."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from graph.configuration.program_names import program_problem
+from graph.configuration.statements import Document, SyntaxProblem, read_document
+from graph.context import AgentContext
+from nodes.execute_tools.environment.url_rules import NetworkRules, rule_problems
+from nodes.execute_tools.redact import Redactor
+from nodes.language.closest import closest_names
+
+TRUSTED: Final = "trusted_workspaces"
+"""The one key that is no field of a run: folders whose own settings take effect. Only the user's file may have it."""
+
+ELSEWHERE: Final = {"workspace": "name the folder with --root, or start in it"}
+"""Fields that no file may set, and how they are set."""
+
+_SECRET_NAME: Final = re.compile(
+    r"(api|access|auth|private|secret)[_-]?key|token$|password|passwd|secret|credential|authorization", re.IGNORECASE
+)
+_KEY_REMEDY: Final = "put the key into the environment variable OPENAI_API_KEY, and take it out of the file"
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_-]{1,60}")
+_LONGEST: Final = 60
+_SHORTEST: Final = 3
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong with a file. Line and column count from 1, 0 where it is about the whole."""
+
+    file: str
+    message: str
+    line: int = 0
+    column: int = 0
+    field: str = ""
+
+    def __str__(self) -> str:
+        """In one line, as compilers say it."""
+        place = ":".join(str(each) for each in (self.file, self.line, self.column) if each)
+        return f"{place}: {self.message}"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a file sets. `lines` has the line of each field, `trusted` the folders that the user trusts.
+
+    `sha256` is the hash of a workspace's file, by which it is trusted.
+    """
+
+    file: str = ""
+    values: Mapping[str, Any] = field(default_factory=dict)
+    lines: Mapping[str, int] = field(default_factory=dict)
+    trusted: tuple[str, ...] = ()
+    sha256: str = ""
+
+
+def parse_settings(text: str, file: str, *, of_user: bool) -> Settings | tuple[Problem, ...]:
+    """The settings in `text`, or all that is wrong with it; `file` is what messages call it."""
+    document = read_document(text)
+    if isinstance(document, SyntaxProblem):
+        return (Problem(file, f"this is no TOML: {document.message}", document.line, document.column),)
+    problems = tuple(sorted(_problems(document, file, of_user=of_user), key=lambda each: (each.line, each.field)))
+    if problems:
+        return problems
+    values = {name: value for name, value in document.values.items() if name != TRUSTED}
+    lines = {name: document.lines.get((name,), 0) for name in values}
+    return Settings(file, values, lines, tuple(document.values.get(TRUSTED, ())))
+
+
+def _problems(document: Document, file: str, *, of_user: bool) -> Iterator[Problem]:
+    """Every problem, of each field one at least."""
+    usable: dict[str, Any] = {}
+    for name, value in document.values.items():
+        message = _name_problem(name, value, of_user=of_user) or _secret_problem(name, value)
+        if message:
+            yield Problem(file, message, document.lines.get((name,), 0), field=name)
+        elif name != TRUSTED:
+            usable[name] = value
+    for path, message in _value_problems(usable):
+        line = next((n for end in range(len(path), 0, -1) if (n := document.lines.get(path[:end], 0))), 0)
+        yield Problem(file, message, line, field=path[0])
+
+
+def _name_problem(name: str, value: Any, *, of_user: bool) -> str:
+    """What is wrong with a key, "" where nothing is."""
+    if name in ELSEWHERE:
+        return f"{name} cannot be set in a file: {ELSEWHERE[name]}"
+    if name == TRUSTED:
+        return _trusted_problem(value) if of_user else f"{name} may only stand in your own configuration file"
+    if name in AgentContext.model_fields:
+        return ""
+    if _SECRET_NAME.search(name):
+        return f"{_shown(name)} would be a secret in a file: {_KEY_REMEDY}"
+    known = [*AgentContext.model_fields.keys() - ELSEWHERE.keys(), *((TRUSTED,) if of_user else ())]
+    meant = closest_names(name, known, 2) if len(name) >= _SHORTEST else ()
+    what = f"there is no setting {_shown(name)}"
+    if isinstance(value, dict) and (inner := sorted(value.keys() & AgentContext.model_fields.keys())):
+        return f"{what}: {inner[0]} and all settings stand at the top of the file, in no table"
+    return f"{what}: did you mean {' or '.join(meant)}?" if meant else f"{what}; `mendgraph config show` lists all"
+
+
+def _trusted_problem(value: Any) -> str:
+    named = value if isinstance(value, list) else [None]
+    if all(isinstance(each, str) and each.startswith(("/", "~")) and "\0" not in each for each in named):
+        return ""
+    return f'{TRUSTED} should be a list of absolute folders, such as ["~/work/project"]'
+
+
+def _secret_problem(name: str, value: Any) -> str:
+    """A file is copied and committed; what stands in one is no secret any more."""
+    said = json.dumps(value, default=str, ensure_ascii=False)
+    if Redactor().text(said) == said:
+        return ""
+    return f"{name} holds what looks like a secret: {_KEY_REMEDY}"
+
+
+def _value_problems(values: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """The path and the message of each value that does not fit its field."""
+    texts: dict[str, str] = {}
+    for name, value in values.items():
+        try:
+            texts[name] = json.dumps(value)
+        except TypeError:
+            yield (name,), f"{name} should be no date or time. {_help(name)}"
+    said = ", ".join(f"{json.dumps(name)}: {text}" for name, text in texts.items())
+    wrong: set[str] = set()
+    try:
+        AgentContext.model_validate_json(f"{{{said}}}", strict=True)
+    except ValidationError as error:
+        for each in error.errors(include_url=False, include_context=False, include_input=False):
+            path = tuple(map(str, each["loc"]))
+            if path and path[0] not in wrong:  # what concerns several fields is judged when all files are known
+                wrong.add(path[0])
+                yield path, f"{_in_words(path, each['msg'])} {_help(path[0])}"
+    for name in texts.keys() - wrong:
+        for message in _further(name, values[name]):
+            yield (name,), f"{name}: {message}"
+
+
+def _further(name: str, value: Any) -> Iterator[str]:
+    """What the types of the fields do not say."""
+    if name == "allowed_hosts":
+        yield from rule_problems(NetworkRules(hosts=tuple(value)))
+    elif name == "allowed_private_hosts":
+        yield from rule_problems(NetworkRules(allow_private=tuple(value)))
+    elif name == "allowed_programs":
+        yield from filter(None, map(program_problem, value))
+
+
+def _in_words(path: tuple[str, ...], said: str) -> str:
+    where = path[0] + "".join(f"[{part}]" if part.isdigit() else f".{_shown(part)}" for part in path[1:])
+    if said.startswith("Value error, "):
+        return f"{where}: {said.removeprefix('Value error, ')}."
+    if said.startswith("Input should"):
+        return f"{where} should{said.removeprefix('Input should')}."
+    return f"{where}: {said}."
+
+
+def _help(name: str) -> str:
+    return f"It is: {AgentContext.model_fields[name].description}"
+
+
+def _shown(name: str) -> str:
+    """A key that somebody else wrote, short and on one line."""
+    return name if _PLAIN.fullmatch(name) else repr(name if len(name) <= _LONGEST else f"{name[:_LONGEST]}...")

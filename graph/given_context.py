@@ -1,0 +1,31 @@
+"""Which context a turn has: what it was given, what the graph was built with, or what its thread had before. Pure."""
+
+from collections.abc import Mapping
+
+from pydantic import ValidationError
+
+from graph.context import AgentContext
+
+_REMEDY = "say what this agent may do where it is built: build_graph(context=AgentContext(...))"
+
+
+def given_context(given: object, bound: AgentContext | None, stored: AgentContext | None) -> AgentContext | str:
+    """The context of a turn, or what is wrong with the one that it was given.
+
+    `given` comes with the run. Inside another graph it is that graph's own context, which may be of any type; then the
+    agent's is `bound`, what its graph was built with. `stored` is that of the thread's last turn.
+    """
+    if isinstance(given, AgentContext):
+        return given
+    if given is None:
+        return bound or stored or AgentContext()
+    if bound is not None:
+        return bound
+    if not isinstance(given, Mapping):
+        return f"The run was given a context of the type {type(given).__name__}, which is no AgentContext: {_REMEDY}."
+    try:
+        return AgentContext.model_validate(dict(given))
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        field = ".".join(map(str, first["loc"])) or "context"
+        return f"The run was given a context that is no AgentContext ({field}: {first['msg']}): {_REMEDY}."

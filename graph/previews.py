@@ -1,0 +1,163 @@
+"""What calls would do, for the person who is to allow them: the tools' own functions on a dry workspace.
+
+Nothing is changed and nothing is started: only tools that come with this package and change files are run, on files as
+the run may see them; of a command or a tool of a user's the arguments are shown. Calls are looked at one after the
+other, each after what those before it would change.
+"""
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Literal
+
+from graph.gateway import Gateway, last_request
+from graph.slices import GuardSlice
+from nodes.execute_tools.environment.approved_workspace import change_mark
+from nodes.execute_tools.environment.dry_workspace import DryChange, DryWorkspace
+from nodes.execute_tools.invocation import call_tool
+from nodes.execute_tools.registry import Tool, ToolContext, ToolOutput
+from nodes.execute_tools.tools import default_tools
+from nodes.execute_tools.tools.diffs import MAX_DIFF_CHARACTERS, MAX_DIFF_LINES, unified_diff
+from nodes.execute_tools.tools.text_files import decode_text, why_not_text
+from nodes.guard.approvals import Preview, ShownPreview
+from nodes.records import Effect, JsonMap, Plan, ToolCall
+
+SECONDS = 10.0
+"""How long one call may be thought about."""
+
+_LONGEST_ARGUMENT = 2_000
+_CUT = "[... "
+"""How the line begins that says how much is not shown; no other line of a diff does."""
+
+
+class Previewer:
+    """Looks at the calls of one step."""
+
+    def __init__(self, gateway: Gateway, state: GuardSlice) -> None:
+        self._gateway, self._state = gateway, state
+        self._shipped = {tool.name: tool for tool in default_tools()}
+
+    def __call__(self, calls: Mapping[int, ToolCall]) -> dict[int, Preview]:
+        """What each call would do, in order. A call that would fail says so, and leaves the files to the next one."""
+        dry = DryWorkspace.of(self._gateway.workspace(self._state["context"]))
+        known = dict(self._state.get("files_read") or {})
+        return {index: self._preview(call, dry, known) for index, call in calls.items()}
+
+    def known_files(self, calls: Sequence[ToolCall]) -> dict[str, str]:
+        """The hashes of the files that these calls name, by each of their names; "" where there is none."""
+        dry = DryWorkspace.of(self._gateway.workspace(self._state["context"]))
+        found: dict[str, str] = {}
+        for named in {path for call in calls for path in self._named(call)}:
+            real = dry.real_name(named)
+            if real:
+                found[named] = found[real] = dry.on_disk(real)
+        return found
+
+    def _preview(self, call: ToolCall, dry: DryWorkspace, known: dict[str, str]) -> Preview:
+        tool = self._gateway.registry.get(call.tool)
+        names = tuple(dict.fromkeys(real for path in self._named(call) if (real := dry.real_name(path))))
+        if tool is not None and tool.effect is Effect.WRITE and tool == self._shipped.get(tool.name):
+            return self._dry_run(tool, call, dry, known, names)
+        if tool is not None and tool.effect is Effect.WRITE:
+            pins = tuple((name, dry.on_disk(name), "") for name in names)
+            return Preview(self._shown("arguments", _lines_of(call.arguments)), names, pins or None)
+        argv = call.arguments.get("argv")
+        if isinstance(argv, list) and argv and all(isinstance(word, str) for word in argv):
+            return Preview(self._shown("argv", _command_lines(argv, call.arguments)), names)
+        return Preview(self._shown("arguments", _lines_of(call.arguments)), names)
+
+    def _dry_run(
+        self, tool: Tool, call: ToolCall, dry: DryWorkspace, known: dict[str, str], names: tuple[str, ...]
+    ) -> Preview:
+        before = len(dry.made)
+        try:
+            output = call_tool(tool, self._context(dry, known), call.arguments, SECONDS)
+        except Exception as error:  # noqa: BLE001 - whatever a call does, the question is asked
+            return self._problem(f"It cannot be told what this call would do ({type(error).__name__}: {error}).", names)
+        made = dry.made[before:]
+        if not isinstance(output, ToolOutput) or output.result.error is not None:
+            error_of = output.result.error if isinstance(output, ToolOutput) else None
+            return self._problem(f"The call would fail: {error_of.message if error_of else 'no result'}", names)
+        known.update(output.files_read)
+        if not made:
+            return self._problem(str(output.result.data.get("note") or "The call would change no file."), names)
+        text = "".join(map(_diff, made))
+        pins = tuple((each.path, each.sha256, change_mark(each.before, each.after, each.target)) for each in made)
+        changed = dict.fromkeys([*(each.name for each in made), *(each.target for each in made if each.target), *names])
+        return Preview(self._shown("diff", text), tuple(changed), pins)
+
+    def _context(self, dry: DryWorkspace, known: Mapping[str, str]) -> ToolContext:
+        context = self._state["context"]
+        return ToolContext(
+            workspace=dry,
+            files_read=dict(known),
+            plan=Plan(),
+            timeout_s=SECONDS,
+            syntax_gate=context.syntax_gate,
+            task=last_request(self._state.get("messages") or []),
+        )
+
+    def _named(self, call: ToolCall) -> Iterator[str]:
+        spec = self._gateway.specs.get(call.tool)
+        for name in spec.path_fields if spec else ():
+            value = call.arguments.get(name)
+            yield from (each for each in (value if isinstance(value, list) else [value]) if isinstance(each, str))
+        yield from self._gateway.paths_of(call)
+
+    def _problem(self, text: str, names: tuple[str, ...]) -> Preview:
+        """A call that changes nothing now, and so may change nothing later: its pins are none at all."""
+        return Preview(self._shown("problem", text), names, ())
+
+    def _shown(self, kind: Literal["diff", "argv", "arguments", "problem"], text: str) -> ShownPreview:
+        lines = self._gateway.redactor().text(text).removesuffix("\n").split("\n")
+        kept: list[str] = []
+        characters, truncated = 0, False
+        for line in map(_visible, lines):
+            characters += len(line) + 1
+            truncated = len(kept) > MAX_DIFF_LINES or characters > 2 * MAX_DIFF_CHARACTERS  # of several files
+            if truncated:
+                kept.append(f"{_CUT}{len(lines) - len(kept)} more lines]")
+                break
+            kept.append(line)
+        cut = truncated or (kind == "diff" and any(line.startswith(_CUT) for line in kept))
+        return ShownPreview(kind=kind, text="\n".join(kept), truncated=cut)
+
+
+def _visible(line: str) -> str:
+    """A line in which nothing steers a screen: control, bidi and other format characters are written as escapes."""
+    if line.isprintable():
+        return line
+    return "".join(
+        each if each.isprintable() or each == "\t" else each.encode("unicode_escape").decode() for each in line
+    )
+
+
+def _diff(change: DryChange) -> str:
+    moved = f"rename from {change.name}\nrename to {change.target}\n" if change.target else ""
+    if change.before == change.after:
+        return moved
+    texts = [None if data is None else decode_text(data) for data in (change.before, change.after)]
+    if any(text is None and data is not None for text, data in zip(texts, (change.before, change.after), strict=True)):
+        gone = ", and would be gone" if change.after is None else ""
+        return f"{moved}{change.target or change.name} is {why_not_text(change.before or change.after or b'')}{gone}\n"
+    old, new = (text.text if text else None for text in texts)
+    diff = unified_diff(change.target or change.name, old, new or "")
+    if change.after is None:
+        name = change.target or change.name
+        return diff.replace(f"\n+++ b/{name}\n", "\n+++ /dev/null\n", 1) or f"--- a/{name}\n+++ /dev/null\n"
+    return moved + (diff or f"--- {'/dev/null' if old is None else 'a/' + change.name}\n+++ b/{change.name}\n")
+
+
+def _command_lines(argv: Sequence[str], arguments: JsonMap) -> str:
+    folder = arguments.get("cwd")
+    return shlex.join(argv) + (f"\nin {folder}" if isinstance(folder, str) and folder != "." else "")
+
+
+def _lines_of(arguments: JsonMap) -> str:
+    return "\n".join(map(partial(_argument, arguments), arguments))
+
+
+def _argument(arguments: JsonMap, name: str) -> str:
+    value = " ".join(str(arguments[name]).split())
+    more = len(value) - _LONGEST_ARGUMENT
+    return f"{name}: {value[:_LONGEST_ARGUMENT]}" + (f"... {more} more characters" if more > 0 else "")

@@ -1,0 +1,70 @@
+"""What the spending book has of a run: each try of a model call, with the model that was asked. Read, never written."""
+
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+from os.path import basename
+from typing import Final
+
+from graph.report.amounts import cost_words, seconds_words
+from graph.spending_store import BEGINNING, FILE_NAME, TURN
+from nodes.execute_tools.environment.database import StoreError, connect_to, store_errors
+from nodes.execute_tools.environment.user_files import spending_file
+from nodes.records import ToolError
+
+_OF_THREAD: Final = """
+SELECT purpose, model, reserved_at, settled_at, input_tokens, output_tokens, cost_usd, seconds FROM entries
+WHERE thread = ? AND purpose NOT IN (?, ?) ORDER BY number
+"""
+_PURPOSES: Final = {"reply": "reply", "summary": "summary of the conversation", "wrap_up": "account of an early end"}
+
+
+@dataclass(frozen=True)
+class BookedCall:
+    """One try of a model call. Until it is `settled` its numbers are what was reserved for it."""
+
+    purpose: str
+    model: str
+    reserved: datetime
+    settled: datetime | None
+    input_tokens: int
+    output_tokens: int
+    cost_usd: float | None
+    seconds: float
+
+    def words(self) -> str:
+        """The try on one line."""
+        what = f"{_PURPOSES.get(self.purpose, self.purpose)} by {self.model or 'an unnamed model'}"
+        tokens = f"{self.input_tokens:,} tokens in, {self.output_tokens:,} out"
+        if self.settled is None:
+            return f"{what}: not settled; {tokens} are reserved for it"
+        if not self.input_tokens + self.output_tokens:
+            return f"{what}: failed after {seconds_words(self.seconds)}, and used nothing"
+        cost = cost_words(self.cost_usd or 0.0, 0) if self.cost_usd is not None else "no price known"
+        return f"{what}: {tokens}, {seconds_words(self.seconds)}, {cost}"
+
+
+def booked_calls(run_id: str, workspace: str, base: str | None = None) -> list[BookedCall] | None:
+    """The calls of a run, oldest first; None where the book cannot be read. It forgets them after two months."""
+    path = spending_file(basename(FILE_NAME), base)
+    if isinstance(path, ToolError):
+        return None
+    thread = f"{run_id} {sha256(workspace.encode('utf-8', 'replace')).hexdigest()[:16]}"
+    try:
+        with store_errors(path), closing(connect_to(path)) as database:
+            if not database.execute("SELECT count(*) FROM sqlite_master WHERE name = 'entries'").fetchone()[0]:
+                return []
+            rows = database.execute(_OF_THREAD, (thread, BEGINNING, TURN)).fetchall()
+    except StoreError:
+        return None
+    return [
+        BookedCall(
+            purpose, model, datetime.fromisoformat(begun), _time(ended), int(inputs), int(outputs), cost, seconds
+        )
+        for purpose, model, begun, ended, inputs, outputs, cost, seconds in rows
+    ]
+
+
+def _time(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)

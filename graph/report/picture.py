@@ -1,0 +1,183 @@
+"""The machine as a picture: each transition of the table as a line, with the way of one run drawn over it. Pure.
+
+The places are chosen by hand, as on the map of an underground: the usual way leads down the middle, corrections on its
+left, and each end has a rail of its own on the right. What is drawn comes from `graph.routes.TRANSITIONS`: a transition
+without a place raises, so that none can be forgotten.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from graph.report.history import END, START
+from graph.routes import NODES, TRANSITIONS, Transition
+
+WIDTH: Final = 970
+HEIGHT: Final = 830
+_BEND: Final = 10
+"""Radius of a corner."""
+
+
+class Box(NamedTuple):
+    """A node's place: its middle and its size, in pixels of the picture."""
+
+    x: int
+    y: int
+    width: int = 150
+    height: int = 46
+
+
+BOXES: Final[Mapping[str, Box]] = {
+    START: Box(400, 26, 64, 28),
+    "begin_turn": Box(400, 92),
+    "call_model": Box(400, 190, height=56),
+    "parse": Box(400, 292),
+    "heal": Box(106, 292, 126),
+    "guard": Box(400, 430),
+    "execute_tools": Box(400, 530),
+    "loop_check": Box(400, 650, height=116),
+    "FINISHED": Box(650, 770, 116),
+    "BUDGET_STOP": Box(775, 770, 116),
+    "SYSTEM_ERROR": Box(900, 770, 116),
+    END: Box(400, 812, 64, 28),
+}
+
+Points = tuple[tuple[int, int], ...]
+
+
+class Route(NamedTuple):
+    """A line's corners from its source to its target, and where its label stands: the middle of its first letter."""
+
+    points: Points
+    label: tuple[int, int]
+
+
+def _down(source: str, target: str) -> Route:
+    above, below = BOXES[source], BOXES[target]
+    start, end = above.y + above.height // 2, below.y - below.height // 2
+    return Route(((above.x, start), (above.x, end)), (above.x + 10, (start + end) // 2 + 4))
+
+
+def _to_rail(source: str, y: int, terminal: str) -> Route:
+    """To the right along y, then down the rail of an end."""
+    box, end = BOXES[source], BOXES[terminal]
+    edge = box.x + box.width // 2
+    return Route(((edge, y), (end.x, y), (end.x, end.y - end.height // 2)), (edge + 8, y - 5))
+
+
+def _under(port: int, y: int, terminal: str) -> Route:
+    """From below the box of corrections to the right, under `parse`, then down a rail."""
+    box, end = BOXES["heal"], BOXES[terminal]
+    return Route(((port, box.y + 23), (port, y), (end.x, y), (end.x, end.y - 23)), (160, y - 5))
+
+
+def _to_the_end(terminal: str) -> Route:
+    box, end = BOXES[terminal], BOXES[END]
+    return Route(((box.x, box.y + 23), (box.x, end.y), (end.x + end.width // 2, end.y)), (0, 0))
+
+
+ROUTES: Final[Mapping[Transition, Route]] = {
+    Transition(START, "", "begin_turn"): _down(START, "begin_turn"),
+    Transition("begin_turn", "accepted", "call_model"): _down("begin_turn", "call_model"),
+    Transition("begin_turn", "invalid request", "SYSTEM_ERROR"): _to_rail("begin_turn", 92, "SYSTEM_ERROR"),
+    Transition("call_model", "replied", "parse"): _down("call_model", "parse"),
+    Transition("call_model", "provider failed", "SYSTEM_ERROR"): _to_rail("call_model", 179, "SYSTEM_ERROR"),
+    Transition("call_model", "budget exhausted", "BUDGET_STOP"): _to_rail("call_model", 203, "BUDGET_STOP"),
+    Transition("parse", "calls", "guard"): Route(((400, 315), (400, 407)), (410, 332)),
+    Transition("parse", "only malformed", "heal"): Route(((325, 292), (169, 292)), (180, 287)),
+    Transition("parse", "an answer", "FINISHED"): _to_rail("parse", 292, "FINISHED"),
+    Transition("heal", "try again", "call_model"): Route(((106, 269), (106, 206), (325, 206)), (116, 244)),
+    Transition("heal", "repaired as it is", "guard"): Route(((70, 315), (70, 424), (325, 424)), (116, 419)),
+    Transition("heal", "budget exhausted", "BUDGET_STOP"): _under(106, 384, "BUDGET_STOP"),
+    Transition("heal", "exhausted", "SYSTEM_ERROR"): _under(142, 354, "SYSTEM_ERROR"),
+    Transition("guard", "some call may run", "execute_tools"): _down("guard", "execute_tools"),
+    Transition("guard", "all denied", "loop_check"): Route(
+        ((325, 442), (290, 442), (290, 630), (325, 630)), (186, 540)
+    ),
+    Transition("guard", "stopped by a person", "BUDGET_STOP"): _to_rail("guard", 430, "BUDGET_STOP"),
+    Transition("execute_tools", "", "loop_check"): _down("execute_tools", "loop_check"),
+    Transition("loop_check", "fresh or override", "call_model"): Route(
+        ((325, 664), (22, 664), (22, 178), (325, 178)), (40, 659)
+    ),
+    Transition("loop_check", "answered", "FINISHED"): _to_rail("loop_check", 606, "FINISHED"),
+    Transition("loop_check", "budget exhausted", "BUDGET_STOP"): _to_rail("loop_check", 629, "BUDGET_STOP"),
+    Transition("loop_check", "still repeating", "SYSTEM_ERROR"): _to_rail("loop_check", 652, "SYSTEM_ERROR"),
+    Transition("loop_check", "tries used up", "SYSTEM_ERROR"): _to_rail("loop_check", 675, "SYSTEM_ERROR"),
+    Transition("loop_check", "workspace failed", "SYSTEM_ERROR"): _to_rail("loop_check", 698, "SYSTEM_ERROR"),
+    **{Transition(end, "", END): _to_the_end(end) for end in ("FINISHED", "BUDGET_STOP", "SYSTEM_ERROR")},
+}
+"""Where each transition is drawn."""
+
+
+@dataclass(frozen=True)
+class DrawnNode:
+    """A node in the picture. `kind` is its look: node, end, start; `state` whether the run came by: on, off, now."""
+
+    name: str
+    label: str
+    box: Box
+    kind: str
+    state: str
+    count: int
+
+
+@dataclass(frozen=True)
+class DrawnEdge:
+    """A transition in the picture; `count` is how often the run took it."""
+
+    transition: Transition
+    path: str
+    label: tuple[int, int]
+    count: int
+
+
+@dataclass(frozen=True)
+class Picture:
+    """What there is to draw; edges that were taken come last, so that they lie on top."""
+
+    nodes: tuple[DrawnNode, ...]
+    edges: tuple[DrawnEdge, ...]
+    width: int = WIDTH
+    height: int = HEIGHT
+
+
+def draw(edges: Mapping[Transition, int], visited: Mapping[str, int], at: str = "") -> Picture:
+    """The machine with the way of a run: how often it took each edge and visited each node, and where it is now."""
+    drawn = [
+        DrawnEdge(each, _path(ROUTES[each].points), ROUTES[each].label, edges.get(each, 0)) for each in TRANSITIONS
+    ]
+    return Picture(tuple(_nodes(visited, edges, at)), tuple(sorted(drawn, key=lambda edge: edge.count > 0)))
+
+
+def _nodes(visited: Mapping[str, int], edges: Mapping[Transition, int], at: str) -> Iterator[DrawnNode]:
+    ended = sum(count for edge, count in edges.items() if edge.target == END)
+    counts = {**visited, END: ended}
+    for name in (START, *NODES, END):
+        count = counts.get(name, 0)
+        kind = "start" if name in {START, END} else "end" if name.isupper() else "node"
+        label = {START: "start", END: "end"}.get(name, name)
+        state = "now" if name == at else "on" if count else "off"
+        yield DrawnNode(name, label, BOXES[name], kind, state, count)
+
+
+def _path(points: Points) -> str:
+    """The line as SVG draws it, with round corners."""
+    (x, y), *others = points
+    parts = [f"M{x} {y}"]
+    for (bx, by), (cx, cy) in pairwise(others):
+        before, after = _towards((bx, by), (x, y)), _towards((bx, by), (cx, cy))
+        parts.append(f"L{before[0]} {before[1]}Q{bx} {by} {after[0]} {after[1]}")
+        x, y = bx, by
+    return "".join([*parts, f"L{others[-1][0]} {others[-1][1]}"])
+
+
+def _towards(corner: tuple[int, int], point: tuple[int, int]) -> tuple[int, int]:
+    """The place at a bend's distance from a corner; lines run along the axes."""
+    (x, y), (px, py) = corner, point
+    step = min(_BEND, (abs(px - x) + abs(py - y)) // 2)
+    return x + step * _sign(px - x), y + step * _sign(py - y)
+
+
+def _sign(number: int) -> int:
+    return (number > 0) - (number < 0)

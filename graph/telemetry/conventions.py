@@ -1,0 +1,66 @@
+"""Names of OpenTelemetry's conventions for generative AI, and what of ours they are given. Pure.
+
+Source: open-telemetry/semantic-conventions v1.41.0, docs/gen-ai: gen-ai-spans.md, gen-ai-agent-spans.md and
+gen-ai-metrics.md. What they have no name for begins with `mendgraph.`.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import urlsplit
+
+from nodes.call_model.endpoint import Endpoint
+
+AGENT_NAME: Final = "mendgraph"
+OPERATION, PROVIDER, ERROR_TYPE = "gen_ai.operation.name", "gen_ai.provider.name", "error.type"
+REQUEST_MODEL, RESPONSE_MODEL = "gen_ai.request.model", "gen_ai.response.model"
+INPUT_TOKENS, OUTPUT_TOKENS = "gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens"
+CACHED_TOKENS, FINISH_REASONS = "gen_ai.usage.cache_read.input_tokens", "gen_ai.response.finish_reasons"
+CONVERSATION, TOOL_NAME, TOOL_CALL = "gen_ai.conversation.id", "gen_ai.tool.name", "gen_ai.tool.call.id"
+
+TOKEN_BUCKETS: Final = tuple(float(4**power) for power in range(14))
+DURATION_BUCKETS: Final = tuple(0.01 * 2**power for power in range(14))
+
+CAPTURE_VARIABLE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+_ON_SPANS: Final = frozenset({"true", "span_only", "span_and_event"})
+
+_PROVIDERS: Final[Mapping[str, str]] = {
+    "api.openai.com": "openai",
+    "openai.azure.com": "azure.ai.openai",
+    "api.anthropic.com": "anthropic",
+    "api.deepseek.com": "deepseek",
+    "api.groq.com": "groq",
+    "api.mistral.ai": "mistral_ai",
+    "api.perplexity.ai": "perplexity",
+    "api.x.ai": "x_ai",
+    "generativelanguage.googleapis.com": "gcp.gemini",
+    "aiplatform.googleapis.com": "gcp.vertex_ai",
+}
+"""The conventions' own names, by the ends of host names."""
+
+
+def captures_messages(environment: Mapping[str, str]) -> bool:
+    """Whether what is said may be told as well: only where the user says so."""
+    return environment.get(CAPTURE_VARIABLE, "").strip().lower() in _ON_SPANS
+
+
+def provider_of(endpoint: Endpoint | None) -> str:
+    """Who answers: by the endpoint's host, `llama.cpp` for the embedded model, `custom` for a model of the user's own.
+
+    An unknown host speaks OpenAI's language, so it is named after that, as the conventions have it.
+    """
+    if endpoint is None:
+        return "custom"
+    if endpoint.embedded:
+        return "llama.cpp"
+    host = (urlsplit(endpoint.base_url).hostname or "").lower() if endpoint.base_url else "api.openai.com"
+    known = (name for end, name in _PROVIDERS.items() if host == end or host.endswith(f".{end}"))
+    return next(known, "openai")
+
+
+def server_of(endpoint: Endpoint | None) -> dict[str, str | int]:
+    """The address and port of the endpoint; nothing for the embedded model and for one of the user's own."""
+    if endpoint is None or endpoint.embedded:
+        return {}
+    parts = urlsplit(endpoint.base_url or "https://api.openai.com")
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    return {"server.address": parts.hostname or "", "server.port": port}

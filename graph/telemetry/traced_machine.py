@@ -1,0 +1,106 @@
+"""The compiled machine, whose every run is a span where the process has a tracer.
+
+`invoke`, `ainvoke`, a server and a parent graph all come through `stream` or `astream`, so this is the one seam.
+"""
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import aclosing, closing
+from typing import TYPE_CHECKING, Any, cast
+
+from langchain_core.messages import BaseMessage
+from langgraph.graph.state import CompiledStateGraph
+
+from graph.context import AgentContext
+from graph.state import AgentInput, AgentOutput, AgentState
+from graph.telemetry.active import tracer
+from graph.telemetry.run_span import CANCELLED, RunSpan
+from nodes.begin_turn.scrubbed_messages import scrubbed
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Tracer
+
+Compiled = CompiledStateGraph[AgentState, AgentContext, AgentInput, AgentOutput]
+
+
+class TracedMachine(Compiled):
+    """Runs as any compiled graph. `scrub` takes out secrets of what is told, and of what callbacks hear first."""
+
+    def __init__(self, *, scrub: Callable[[str], str], **parts: Any) -> None:
+        super().__init__(**parts)
+        self.scrub = scrub
+
+    def stream(self, *given: Any, **options: Any) -> Iterator[Any]:
+        """Run; the parts are LangGraph's own."""
+        parts = super().stream(*self._clean(given), **options)
+        listening = tracer()
+        return parts if listening is None else self._told(listening, parts, given, options)
+
+    def astream(self, *given: Any, **options: Any) -> AsyncIterator[Any]:
+        """Run without blocking the event loop."""
+        parts = super().astream(*self._clean(given), **options)
+        listening = tracer()
+        return parts if listening is None else self._atold(listening, parts, given, options)
+
+    def _told(self, listening: "Tracer", parts: Iterator[Any], given: tuple[Any, ...], options: Any) -> Iterator[Any]:
+        """The span is the current one while the machine works, and not while the caller does."""
+        run = RunSpan(listening, self._conversation(given, options))
+        try:
+            with closing(cast("Any", parts)):
+                while True:
+                    with run.at_work():
+                        part = next(parts, _OVER)
+                    if part is _OVER:
+                        return
+                    yield part
+        except BaseException as error:
+            _failed(run, error)
+            raise
+        finally:
+            run.end()
+
+    async def _atold(
+        self, listening: "Tracer", parts: AsyncIterator[Any], given: tuple[Any, ...], options: Any
+    ) -> AsyncIterator[Any]:
+        run = RunSpan(listening, self._conversation(given, options))
+        try:
+            async with aclosing(cast("Any", parts)):
+                while True:
+                    with run.at_work():
+                        part = await anext(parts, _OVER)
+                    if part is _OVER:
+                        return
+                    yield part
+        except BaseException as error:
+            _failed(run, error)
+            raise
+        finally:
+            run.end()
+
+    def _clean(self, given: tuple[Any, ...]) -> tuple[Any, ...]:
+        """What is given, its messages without secrets: LangChain's callbacks hear of them before any node does."""
+        asked = given[0] if given and isinstance(given[0], dict) else {}
+        messages = asked.get("messages")
+        if not isinstance(messages, list) or not all(isinstance(each, BaseMessage) for each in messages):
+            return given
+        clean = scrubbed(messages, self.scrub)
+        return given if clean is None else ({**asked, "messages": clean}, *given[1:])
+
+    def _conversation(self, given: tuple[Any, ...], options: Any) -> str:
+        """The thread's id, which is the run's; "" where it is made when the turn begins."""
+        config = options.get("config") or (given[1] if len(given) > 1 else None) or {}
+        return self.scrub(str((config.get("configurable") or {}).get("thread_id") or ""))
+
+
+_OVER = object()
+
+
+def traced(compiled: Compiled, scrub: Callable[[str], str]) -> TracedMachine:
+    """The same machine, whose runs are told of."""
+    parts = {name: value for name, value in vars(compiled).items() if name != "__orig_class__"}
+    return TracedMachine(scrub=scrub, **parts)
+
+
+def _failed(run: RunSpan, error: BaseException) -> None:
+    """Who stops listening has not seen a failure."""
+    if not isinstance(error, GeneratorExit):
+        run.fail(type(error).__name__ if isinstance(error, Exception) else CANCELLED)

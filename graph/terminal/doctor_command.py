@@ -1,0 +1,96 @@
+"""`mendgraph doctor`: what this machine lacks for a run, and what to do; or all of it in a file, for a bug report."""
+
+import re
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from graph.terminal import options as opt
+from graph.terminal.exit_codes import ExitCode
+from graph.terminal.plain_text import one_line
+from graph.terminal.run_commands import refused, tell, tell_object
+from nodes.records import ToolError
+
+if TYPE_CHECKING:
+    from graph.doctor.bundle_file import Written
+    from graph.doctor.finding import Finding
+    from graph.terminal.ending import Line
+
+_STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red", "off": "dim"}
+_LONGEST = 600
+
+Offline = Annotated[bool, typer.Option("--offline", help="Ask no endpoint.")]
+Deep = Annotated[bool, typer.Option("--deep", help="Read the embedded model whole, and compare its SHA-256.")]
+AsBundle = Annotated[bool, typer.Option("--bundle", help="Write a report for a bug: a ZIP file, without secrets.")]
+BundleFile = Annotated[Path | None, typer.Argument(metavar="FILE.zip", help="Where --bundle writes it.")]
+OfRun = Annotated[str, typer.Option("--run", metavar="RUN", help="With --bundle: what a run did, by its id.")]
+WithMessages = Annotated[
+    bool, typer.Option("--include-messages", help="With --bundle and --run: also what was said in it.")
+]
+
+
+def doctor(
+    context: typer.Context,
+    file: BundleFile = None,
+    offline: Offline = False,
+    deep: Deep = False,
+    bundle: AsBundle = False,
+    run: OfRun = "",
+    include_messages: WithMessages = False,
+    force: opt.Force = False,
+) -> int:
+    """Check this machine: model, sandbox, store, programs and settings. Exit code 1 where there is a problem.
+
+    Options of a run, such as --model, are honoured. Nothing is written unless --bundle asks for it.
+    """
+    if not bundle and (file is not None or run or include_messages or force):
+        context.fail("FILE.zip, --run, --include-messages and --force belong to --bundle")
+    if include_messages and not run:
+        context.fail("--include-messages needs --run RUN")
+    from graph.doctor.examination import examine
+    from graph.doctor.finding import is_fine, report
+
+    chosen: opt.Options = context.obj
+    root = str(chosen.root)
+    found = examine(root, chosen.settings, offline=offline, deep=deep, workspace_file=chosen.workspace_file)
+    code = ExitCode.FINISHED if is_fine(found) else ExitCode.FINDINGS
+    if bundle:
+        from graph.doctor.bundle_file import write_bundle
+
+        path = str(file or f"mendgraph-{re.sub(r'[^A-Za-z0-9]', '-', run[:8]) or 'doctor'}.zip")
+        made = write_bundle(path, found, root, run, include_messages=include_messages, force=force)
+        if isinstance(made, ToolError):
+            return refused(chosen, made)
+        return tell_object(asdict(made)) if chosen.as_json else tell(bundle_lines(made))
+    if chosen.as_json:
+        tell_object(report(found))
+    else:
+        tell(finding_lines(found))
+    return code
+
+
+def finding_lines(found: "tuple[Finding, ...]") -> "list[Line]":
+    """A line for each finding, and one for what to do about it."""
+    from graph.doctor.finding import summary
+    from graph.terminal.ending import Line
+
+    width = max((len(each.name) for each in found), default=0)
+    lines = []
+    for each in found:
+        told = f"{each.status.value:<8} {each.name:<{width}}  {one_line(each.found, _LONGEST)}"
+        lines.append(Line(told, _STYLES[each.status.value]))
+        if each.remedy:
+            lines.append(Line(f"{'':<8} {'':<{width}}  -> {one_line(each.remedy, _LONGEST)}"))
+    return [*lines, Line(summary(found), "bold")]
+
+
+def bundle_lines(made: "Written") -> "list[Line]":
+    """Where the report lies, what is inside, and how the matter is reproduced."""
+    from graph.terminal.ending import Line
+
+    inside = [Line(f"  {name}: {what}", "dim") for name, what in made.files.items()]
+    said = Line("Secrets, your name and your home folder are taken out; look through it before you share it.")
+    again = [Line(f"To reproduce: {one_line(each, _LONGEST)}") for each in made.reproduce]
+    return [Line(one_line(f"wrote {made.path}", _LONGEST)), *inside, said, *again]

@@ -1,0 +1,257 @@
+"""The prompt of a chat at a real terminal: history, several lines, completion. Imports prompt_toolkit.
+
+Pure but for the terminal; the history and the names of files are handed in.
+"""
+
+import asyncio
+import re
+import signal
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any, Final, Protocol
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
+from prompt_toolkit.enums import DEFAULT_BUFFER
+from prompt_toolkit.filters import Condition, has_focus
+from prompt_toolkit.formatted_text import to_formatted_text
+from prompt_toolkit.history import History
+from prompt_toolkit.input import Input
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.output import ColorDepth, Output
+from prompt_toolkit.renderer import CPR_Support
+
+from graph.terminal.plain_text import plain
+
+MOST_OFFERED: Final = 200
+"""Names that a menu holds at most."""
+
+LEAVING: Final = "Ctrl-C again or Ctrl-D leaves."
+
+_AHEAD_S: Final = 0.05
+"""Whatever a terminal has kept comes at once, and no person presses a key within this time."""
+
+_MENU_LINES: Final = 9
+"""Lines below the prompt that a menu may take."""
+
+_WORD: Final = re.compile(r"[^\s'\"`(),;]*$")
+_AT: Final = re.compile(r"(?:^|(?<=[\s'\"`(]))@[^\s'\"`(),;]*$")
+
+
+class Requests(Protocol):
+    """The requests of earlier chats."""
+
+    def load(self) -> list[str]:
+        """All of them, oldest first."""
+
+    def add(self, request: str) -> None:
+        """Keep one more."""
+
+
+class KeptHistory(History):
+    """The history as prompt_toolkit wants it; a request without its secrets, and none twice in a row."""
+
+    def __init__(self, requests: Requests, scrub: Callable[[str], str]) -> None:
+        super().__init__()
+        self._requests, self._scrub = requests, scrub
+
+    def load_history_strings(self) -> Iterable[str]:
+        """The newest first."""
+        return reversed(self._requests.load())
+
+    def append_string(self, string: str) -> None:
+        """Keep what was sent."""
+        clean = self._scrub(string)
+        if clean.strip() and self._loaded_strings[:1] != [clean]:
+            super().append_string(clean)
+
+    def store_string(self, string: str) -> None:
+        """For the next chat too."""
+        self._requests.add(string)
+
+
+class ChatCompleter(Completer):
+    """Commands at the beginning of a line with "/", and names of files: after "@" at once, otherwise when asked for.
+
+    `files` gives the workspace's files; it is asked once for each line that wants them.
+    """
+
+    def __init__(self, commands: Mapping[str, str], files: Callable[[], Sequence[str]]) -> None:
+        self._commands, self._files = commands, files
+        self._known: Sequence[str] | None = None
+
+    def forget(self) -> None:
+        """The files may be others by now."""
+        self._known = None
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
+        """What may stand in place of the word before the cursor."""
+        before = document.text_before_cursor
+        if before.startswith("/") and not re.search(r"\s", before):
+            for name, said in self._commands.items():
+                if name.startswith(before.casefold()):
+                    yield Completion(name, -len(before), display_meta=said.partition(";")[0])
+            return
+        at = _AT.search(before)
+        word = at or _WORD.search(before)
+        if word is not None and (at or (complete_event.completion_requested and word.group())):
+            begun = word.group().removeprefix("@") if at else word.group()
+            for path in self._matching(begun):
+                yield Completion(path, -len(word.group()), display=plain(path))
+
+    def _matching(self, begun: str) -> list[str]:
+        """Paths that begin so, then those one of whose names begins so; at most `MOST_OFFERED`."""
+        if self._known is None:
+            self._known = self._files()
+        folded = begun.casefold()
+        first = [path for path in self._known if path.casefold().startswith(folded)]
+        then = [path for path in self._known if f"/{folded}" in path.casefold() and path not in set(first)]
+        return [path for path in (*first, *then) if path.isprintable()][:MOST_OFFERED]
+
+
+class PromptInput:
+    """Asks for the lines of a chat. Raises EOFError for Ctrl-D, and KeyboardInterrupt for Ctrl-C pressed twice.
+
+    Enter sends; Alt-Enter, Ctrl-J, or Enter after a backslash begins a new line, and lines that are pasted stay
+    together. What SIGTERM raises ends the prompt, and the terminal is left as it was.
+    """
+
+    def __init__(
+        self,
+        requests: Requests,
+        scrub: Callable[[str], str],
+        completer: ChatCompleter,
+        *,
+        colours: bool = True,
+        terminal: tuple[Input, Output] | None = None,
+    ) -> None:
+        """`terminal` is that of the process by default."""
+        self._completer = completer
+        self._leaving = False
+        given, shown = terminal or (None, None)
+        self._session: PromptSession[str] = PromptSession(
+            history=KeptHistory(requests, scrub),
+            completer=completer,
+            complete_while_typing=Condition(self._offers),
+            complete_in_thread=True,
+            reserve_space_for_menu=_MENU_LINES,
+            multiline=True,
+            prompt_continuation=_continuation,
+            key_bindings=self._keys(),
+            color_depth=None if colours else ColorDepth.DEPTH_1_BIT,
+            enable_suspend=True,
+            rprompt=self._hint,
+            include_default_pygments_style=False,
+            input=given,
+            output=shown,
+        )
+        self._session.default_buffer.on_text_changed += self._stays
+        # A prompt that knows where it stands fills the screen to its bottom, with empty lines.
+        self._session.app.renderer.cpr_support = CPR_Support.NOT_SUPPORTED
+
+    def __call__(self, prompt: str) -> str:
+        """The next request, as it was typed."""
+        self._completer.forget()
+        self._leaving = False
+        return asyncio.run(self._ask(prompt))
+
+    async def _ask(self, prompt: str) -> str:
+        asyncio.get_running_loop().call_later(_AHEAD_S, self._take_what_was_typed)
+        with self._ended_by_signals():
+            return await self._session.prompt_async(prompt)
+
+    def _take_what_was_typed(self) -> None:
+        """What was typed while nobody asked ends in a line feed where Enter was pressed: one line of that is sent.
+
+        Several lines may have been pasted, and wait for a person.
+        """
+        buffer = self._session.default_buffer
+        if self._session.app.is_running and buffer.text.endswith("\n"):
+            line = buffer.text.rstrip("\n")
+            buffer.text = line
+            buffer.cursor_position = len(line)
+            if line.strip() and "\n" not in line:
+                buffer.validate_and_handle()
+
+    @contextmanager
+    def _ended_by_signals(self) -> Iterator[None]:
+        """What the handler of SIGTERM raises ends the prompt in order, instead of tearing the event loop apart."""
+        before, loop = signal.getsignal(signal.SIGTERM), asyncio.get_running_loop()
+
+        def hear(number: int, frame: FrameType | None) -> None:
+            try:
+                if callable(before):
+                    before(number, frame)
+            except KeyboardInterrupt as error:
+                loop.call_soon_threadsafe(self._end, error)
+
+        if not callable(before):
+            yield
+            return
+        signal.signal(signal.SIGTERM, hear)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGTERM, before)
+
+    def _end(self, error: BaseException) -> None:
+        with suppress(Exception):  # it has ended by itself meanwhile
+            self._session.app.exit(exception=error)
+
+    def _offers(self) -> bool:
+        before = self._session.default_buffer.document.text_before_cursor
+        return before.startswith("/") or _AT.search(before) is not None
+
+    def _hint(self) -> Any:
+        return to_formatted_text(LEAVING if self._leaving else "", "class:hint")
+
+    def _keys(self) -> KeyBindings:
+        keys, typing = KeyBindings(), has_focus(DEFAULT_BUFFER)
+
+        @keys.add("enter", filter=typing)
+        def send(event: KeyPressEvent) -> None:
+            buffer = event.current_buffer
+            if _accepts_completion(buffer):
+                return
+            if buffer.document.char_before_cursor == "\\" and buffer.document.is_cursor_at_the_end:
+                buffer.delete_before_cursor()
+                buffer.newline(copy_margin=False)
+            else:
+                buffer.validate_and_handle()
+
+        @keys.add("escape", "enter", filter=typing)
+        @keys.add("c-j", filter=typing)
+        def begin_line(event: KeyPressEvent) -> None:
+            event.current_buffer.newline(copy_margin=False)
+
+        @keys.add("c-c", filter=typing)
+        @keys.add("<sigint>")
+        def clear(event: KeyPressEvent) -> None:
+            buffer = self._session.default_buffer
+            if self._leaving and not buffer.text:
+                self._leaving = False  # the hint does not stay on the screen
+                event.app.exit(exception=KeyboardInterrupt(), style="class:aborting")
+                return
+            buffer.reset()
+            self._leaving = True
+
+        return keys
+
+    def _stays(self, buffer: Buffer) -> None:
+        self._leaving = self._leaving and not buffer.text
+
+
+def _accepts_completion(buffer: Buffer) -> bool:
+    """Whether Enter takes the name of a file from the menu; a command is sent with the same key."""
+    state = buffer.complete_state
+    if state is None or state.current_completion is None or buffer.text.startswith("/"):
+        return False
+    buffer.complete_state = None
+    return True
+
+
+def _continuation(width: int, _: int, wrapped: int) -> str:
+    return "" if wrapped else "... ".rjust(width)

@@ -1,0 +1,107 @@
+"""Which files of a workspace tell agents how to work on it, and as much of them as a model is shown.
+
+`AGENTS.md` counts, and `CLAUDE.md` in a folder that has none: many projects keep both with the same text. Besides
+those of the workspace itself, those of the folders count that lie around a file which the request names. Pure: what
+reads a file is handed in. Source of the order: agents.md, the nearest file is the last word.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from nodes.language.named_things import named_paths
+from nodes.language.project_notes import ProjectNotes, visible
+from nodes.records import Profile, ToolError, ToolErrorCode
+
+NAMES: Final = ("AGENTS.md", "CLAUDE.md")
+
+MOST_BYTES: Final = 8_000
+"""Of all notes together, about 2,000 tokens: each of a turn's ten calls pays for them."""
+
+WINDOW_SHARE: Final = 8
+"""Notes take at most this part of the model's window, counted at `BYTES_PER_TOKEN`."""
+
+BYTES_PER_TOKEN: Final = 3
+
+MOST_READ: Final = 64_000
+"""Bytes of one file that are read at all: a secret is found whole before the text is cut."""
+
+MOST_FILES: Final = 4
+"""Those nearest to the workspace's own folder come first."""
+
+Read = Callable[[str], "str | ToolError | None"]
+"""(path) -> at most `MOST_READ` bytes of the file as text without secrets; None for no file, or why it is not read."""
+
+
+class Found(NamedTuple):
+    """The notes of a turn, and the files that could not be read, each with the reason."""
+
+    notes: tuple[ProjectNotes, ...] = ()
+    unread: tuple[tuple[str, str], ...] = ()
+
+
+def most_bytes(profile: Profile, window_tokens: int | None) -> int:
+    """How much of all notes this model is shown, in bytes.
+
+    A small model is shown none: what stands in its prompt comes back in its replies as content. Source: 551 logged
+    replies of a 1.5B model.
+    """
+    if profile.small:
+        return 0
+    share = MOST_BYTES if window_tokens is None else window_tokens * BYTES_PER_TOKEN // WINDOW_SHARE
+    return min(MOST_BYTES, share)
+
+
+def find_notes(request: str, read: Read, most: int) -> Found:
+    """Read the notes that this request is worked on with, those of the workspace's own folder first."""
+    notes: list[ProjectNotes] = []
+    unread: list[tuple[str, str]] = []
+    for folder in note_folders(request) if most else ():
+        for name in NAMES:
+            path = f"{folder}{name}"
+            text = read(path)
+            if isinstance(text, ToolError):
+                unread.append((path, text.message))
+            elif text is not None and (shown := text.strip()):
+                kept = cut_at_line(shown, most)
+                if kept:
+                    notes.append(ProjectNotes(path=path, text=kept, cut=kept != shown))
+                    most -= len(kept.encode("utf-8", "replace"))
+                break
+    return Found(tuple(notes), tuple(unread))
+
+
+def note_folders(request: str) -> Sequence[str]:
+    """The workspace's own folder as "", and those around the named files, outermost first, each with "/" at its end."""
+    folders = {"": None}
+    for path in named_paths(request):
+        parts = [part for part in path.split("/")[:-1] if part != "."]
+        if not path.startswith("/") and ".." not in parts:
+            folders |= {"".join(f"{part}/" for part in parts[:depth]): None for depth in range(1, len(parts) + 1)}
+    return list(folders)[:MOST_FILES]
+
+
+def note_text(path: str, data: bytes) -> str | ToolError:
+    """The text, as a person sees it, of a file of which at most `MOST_READ` bytes and one more were read.
+
+    INVALID_ARGUMENT for what is no text.
+    """
+    if len(data) > MOST_READ:
+        data = data[: data.rfind(b"\n", 0, MOST_READ) + 1]
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        message = f"{path!r} is not read as notes: it is no UTF-8 text (byte {error.start})."
+        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+    if "\0" in text:
+        message = f"{path!r} is not read as notes: it is no text."
+        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+    return visible(text)  # before anyone looks for secrets in it, which could be hidden by what is not seen
+
+
+def cut_at_line(text: str, most: int) -> str:
+    """The text, or as many of its whole lines as fit into `most` bytes of UTF-8."""
+    data = text.encode("utf-8", "replace")
+    if len(data) <= most:
+        return text
+    head = data[: most + 1].decode("utf-8", "ignore")
+    return head[: head.rfind("\n")].rstrip() if "\n" in head else ""

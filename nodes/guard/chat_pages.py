@@ -1,0 +1,112 @@
+"""What chat pages for LangGraph understand of an approval: two forms of asking, beside our own, and of answering.
+
+Agent Inbox and Agent Chat UI know a question by `action_request` and `config`, and answer with a list of one
+`{"type": ..., "args": ...}`. LangChain's middleware and the pages made for it know one by `action_requests` and
+`review_configs`, and answer `{"decisions": [{"type": ...}, ...]}`, a list in the order of the calls.
+Source: `HumanInterrupt` of langgraph-prebuilt 1.1 and `HITLRequest` of langchain 1.x.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nodes.records import JsonMap
+
+_INBOX_ACTIONS = {"accept": "approve", "edit": "edit", "ignore": "reject", "response": "reject"}
+_DECISIONS = {"approve": "approve", "edit": "edit", "reject": "reject", "respond": "reject"}
+
+
+def page_fields(calls: Sequence[Mapping[str, Any]]) -> JsonMap:
+    """What is added to a question about these calls (`AskedCall`), so that such pages show it with their buttons."""
+    requests = [_request(call) for call in calls]
+    one = requests[0] if len(requests) == 1 else None
+    many = {f"{call['index']} {call['tool']}": json.dumps(call["arguments"], ensure_ascii=False) for call in calls}
+    action = {"action": one["name"], "args": one["args"]} if one else {"action": f"{len(calls)} calls", "args": many}
+    allowed = {"allow_accept": True, "allow_edit": one is not None, "allow_respond": True, "allow_ignore": True}
+    tools = dict.fromkeys(request["name"] for request in requests)
+    return {
+        "action_request": action,
+        "config": allowed,
+        "description": "\n\n".join(request["description"] for request in requests),
+        "action_requests": requests,
+        "review_configs": [{"action_name": tool, "allowed_decisions": ["approve", "edit", "reject"]} for tool in tools],
+    }
+
+
+def page_answer(answer: object, asked: Mapping[int, JsonMap]) -> object:
+    """A page's answer as one of ours; any other is given back as it is.
+
+    `asked` holds the arguments of each call that was asked about, by its index in the reply. Fewer decisions than
+    calls leave the rest undecided; more decide nothing.
+    """
+    if isinstance(answer, Mapping) and _are_decisions(answer.get("decisions")):
+        given = [_middleware(each) for each in answer["decisions"]]
+    elif _are_decisions(answer) and isinstance(answer, Sequence) and len(answer) == 1:
+        action = _inbox(answer[0])
+        given = [action] * len(asked) if action.get("action") != "edit" or len(asked) == 1 else []
+    else:
+        return answer
+    if len(given) > len(asked):
+        return {"decisions": {}}
+    named = zip(asked.items(), given, strict=False)
+    return {"decisions": {str(index): _like(arguments, decision) for (index, arguments), decision in named}}
+
+
+def _request(call: Mapping[str, Any]) -> JsonMap:
+    preview = call.get("preview") or {}
+    about = f" {call['path']}" if call.get("path") else ""
+    text = str(preview.get("text", ""))
+    fence = max([3, *(len(each) + 1 for each in re.findall(r"`{3,}", text))]) * "`"
+    kind = "diff" if preview.get("kind") == "diff" else ""
+    shown = f"\n\n{fence}{kind}\n{text}\n{fence}" if text else ""
+    description = f"{call['tool']}{about} ({call['rule']}){shown}"
+    return {"name": call["tool"], "args": call["arguments"], "description": description}
+
+
+def _are_decisions(value: object) -> bool:
+    return (
+        isinstance(value, list) and bool(value) and all(isinstance(each, Mapping) and "type" in each for each in value)
+    )
+
+
+def _middleware(decision: Mapping[str, Any]) -> JsonMap:
+    action = _word(_DECISIONS, decision)
+    edited = decision.get("edited_action")
+    arguments = edited.get("args") if isinstance(edited, Mapping) else None
+    return _decision(action, arguments, decision.get("message"))
+
+
+def _inbox(response: Mapping[str, Any]) -> JsonMap:
+    action, given = _word(_INBOX_ACTIONS, response), response.get("args")
+    arguments = given.get("args") if isinstance(given, Mapping) else None
+    return _decision(action, arguments, given)
+
+
+def _word(words: Mapping[str, str], decision: Mapping[str, Any]) -> str:
+    """Ours for the page's word; what is none is passed on, and refused where answers are read."""
+    kind = str(decision["type"])
+    return words.get(kind, kind)
+
+
+def _decision(action: str, arguments: object, reason: object) -> JsonMap:
+    if action == "edit" and isinstance(arguments, Mapping):
+        return {"action": action, "arguments": dict(arguments)}
+    return {"action": action, "reason": reason} if isinstance(reason, str) and reason else {"action": action}
+
+
+def _like(arguments: JsonMap, decision: JsonMap) -> JsonMap:
+    """Edited arguments in the kinds of the first ones: a page's fields hold text, of a number as well."""
+    if "arguments" not in decision:
+        return decision
+    edited = {name: _typed(arguments.get(name, ""), value) for name, value in decision["arguments"].items()}
+    return {**decision, "arguments": edited}
+
+
+def _typed(before: object, after: object) -> object:
+    if isinstance(before, str) or not isinstance(after, str):
+        return after
+    try:
+        return json.loads(after)
+    except ValueError:
+        return after

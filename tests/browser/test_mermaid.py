@@ -1,0 +1,73 @@
+"""The machine's picture, as Mermaid draws it: README's, and the one that Studio's server has from LangGraph."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from selenium.webdriver.common.by import By
+
+from graph import routes
+from graph.build import build_graph
+from tests.browser.chromium import Page, chromium, needs_chromium, needs_node_modules, screenshots
+
+pytestmark = [needs_chromium, needs_node_modules]
+
+PAGE = Path(__file__).parent / "mermaid.html"
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[Page]:
+    """One browser for all pictures."""
+    with chromium(width=1000) as shown:
+        yield shown
+
+
+OVERLAPS = """
+const labels = [...document.querySelectorAll("svg .nodeLabel, svg .edgeLabel span.edgeLabel")]
+  .filter(each => each.textContent.trim()).map(each => [each.textContent, each.getBoundingClientRect()]);
+return labels.flatMap(([text, a], i) => labels.slice(i + 1)
+  .filter(([, b]) => a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom)
+  .map(([other]) => `${text} / ${other}`));
+"""
+
+WORDS = {label for _, label, _ in routes.TRANSITIONS if label}
+
+
+def server_picture() -> str:
+    """What `langgraph dev` draws: the graph as it was compiled."""
+    return build_graph().get_graph().draw_mermaid()
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "words"),
+    [
+        ("readme", routes.mermaid(), {"START", "END", *routes.NODES, *WORDS}),
+        ("studio", server_picture(), {"__start__", "__end__", *routes.NODES}),
+    ],
+    ids=["readme", "studio"],
+)
+def test_the_picture_is_drawn_whole(page: Page, tmp_path: Path, name: str, source: str, words: set[str]) -> None:
+    page.open(PAGE)
+    assert page.run("return draw(arguments[0])", source) is True
+    page.screenshot(screenshots(tmp_path) / f"mermaid-{name}.png")
+    assert labels(page) == words
+    assert (page.run(OVERLAPS), page.overflow(), page.console_errors(), page.contrast_problems()) == ([], [], [], [])
+
+
+def test_labels_that_lie_on_each_other_are_seen(page: Page) -> None:
+    """As they do where each word has an arrow of its own."""
+    arrows = [f"{source} -->|{label or 'then'}| {target}" for source, label, target in routes.TRANSITIONS]
+    page.open(PAGE)
+    assert page.run("return draw(arguments[0])", "\n".join(["flowchart TD", *arrows])) is True
+    assert page.run(OVERLAPS) != []
+
+
+def test_a_source_that_is_none_is_told(page: Page) -> None:
+    page.open(PAGE)
+    assert "Parse error" in page.run("return draw(arguments[0])", "flowchart TD\n a -->")
+
+
+def labels(page: Page) -> set[str]:
+    """The words in the picture: of nodes, and of arrows, one for each line."""
+    found = page.driver.find_elements(By.CSS_SELECTOR, "svg .nodeLabel, svg .edgeLabel span.edgeLabel")
+    return {line for each in found for line in each.text.splitlines() if line}

@@ -1,0 +1,77 @@
+"""LangGraph's clients for Node and for Python: one scenario, told once, has the same result with both."""
+
+import json
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodes.records import JsonMap
+from tests.browser.chromium import needs_node_modules
+from tests.doubles.replies import Reply, Say, Stall
+from tests.runs.playing import changed_files, write_files
+from tests.runs.scenario import Use, use
+from tests.runs.studio import told
+
+pytestmark = pytest.mark.studio
+
+HERE = Path(__file__).parent
+SCENARIO = HERE / "client_scenario.json"
+SEEN: JsonMap = json.loads((HERE / "client_seen.json").read_text(encoding="utf-8"))
+"""What every client has to see."""
+
+PLAYED: JsonMap = json.loads(SCENARIO.read_text(encoding="utf-8"))
+CLIENTS = {"python": [sys.executable, str(HERE / "python_client.py")], "node": ["node", str(HERE / "node_client.mjs")]}
+
+
+@dataclass(frozen=True)
+class Played:
+    """What came of a client's script: its process, the files that it changed, how many replies the model has left."""
+
+    done: subprocess.CompletedProcess[str]
+    files: dict[str, str]
+    unsaid: int
+
+
+@pytest.fixture(scope="module")
+def all_played(studio_server: tuple[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Played]:
+    """The scripts of all clients that this machine can run, each with a model of its own, at the same time."""
+    url, _ = studio_server
+
+    def play(language: str) -> Played:
+        folder = tmp_path_factory.mktemp(language)
+        write_files(folder, PLAYED["files"])
+        with told(*map(said, PLAYED["replies"])) as model:
+            command = [*CLIENTS[language], url, str(SCENARIO), str(folder), model.base_url]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+            return Played(done, changed_files(folder, PLAYED["files"]), model.remaining)
+
+    languages = [each for each in CLIENTS if each != "node" or not needs_node_modules.args[0]]
+    with ThreadPoolExecutor(len(languages)) as people:
+        return dict(zip(languages, people.map(play, languages), strict=True))
+
+
+@pytest.mark.parametrize("language", ["python", pytest.param("node", marks=needs_node_modules)])
+def test_a_client_sees_what_every_client_sees(all_played: dict[str, Played], language: str) -> None:
+    played = all_played[language]
+    assert (played.done.returncode, played.done.stderr, played.unsaid) == (0, "", 0)
+    assert json.loads(played.done.stdout) == SEEN
+    assert played.files == {"notes.txt": "add subtracted\n"}
+
+
+@needs_node_modules
+def test_the_clients_agree_to_the_letter(all_played: dict[str, Played]) -> None:
+    node, python = (json.loads(all_played[language].done.stdout) for language in ("node", "python"))
+    assert list(node.items()) == list(python.items())
+
+
+def said(reply: JsonMap) -> Use | Reply:
+    """A reply of the scenario, as the model says it."""
+    if "stall" in reply:
+        return Stall(2, Say(reply["stall"]))
+    calls: Any = reply.get("calls")
+    return use(*((tool, arguments) for tool, arguments in calls)) if calls else Say(reply["say"])

@@ -1,0 +1,206 @@
+"""Settings of files and environment in their order, and files that are traps."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+import graph
+from graph.configuration.loading import CONFIG_VARIABLE, Configuration, Origin, load_configuration, load_context
+from graph.context import AgentContext
+from nodes.execute_tools.environment import settings_files
+from nodes.records import ToolError
+
+OWN = settings_files.SETTINGS_FILE
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(CONFIG_VARIABLE, str(tmp_path / "user.toml"))
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
+    (tmp_path / "user.toml").touch()
+    (tmp_path / "root").mkdir()
+    return tmp_path / "root"
+
+
+def write(root: Path, own: str | None = None, user: str | None = None) -> None:
+    if own is not None:
+        (root / OWN).write_text(own)
+    if user is not None:
+        (root.parent / "user.toml").write_text(user)
+
+
+def said(root: Path, **options: Any) -> list[str]:
+    found = load_configuration(str(root), **options)
+    assert isinstance(found, tuple), found
+    return [str(each).replace(str(root.parent), "") for each in found]
+
+
+def test_each_setting_comes_from_the_strongest_that_has_it(root: Path) -> None:
+    write(root, 'mode = "ask"\nmax_steps = 3\n', '\nmax_steps = 5\nmodel = "m"\nbase_url = "http://a/v1"\n')
+    found = load_configuration(str(root), {**os.environ, "OPENAI_BASE_URL": "http://b/v1"})
+    user = str(root.parent / "user.toml")
+    origins = {"max_steps": Origin(OWN, 2), "model": Origin(user, 3), "mode": Origin(OWN, 1)}
+    assert found == Configuration(
+        {"max_steps": 3, "model": "m", "mode": "ask"}, {"base_url": Origin("OPENAI_BASE_URL"), **origins}, (user, OWN)
+    )
+    assert load_context(str(root), max_steps=9) == AgentContext(
+        workspace=str(root), mode="ask", max_steps=9, model="m", base_url="http://a/v1"
+    )
+
+
+def test_without_files_all_is_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    assert load_configuration(str(tmp_path)) == Configuration()
+    assert graph.load_context(str(tmp_path)) == AgentContext(workspace=str(tmp_path))
+
+
+def test_the_users_file_is_found_where_the_platform_keeps_such_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    (tmp_path / "config" / "mendgraph").mkdir(parents=True)
+    (tmp_path / "config" / "mendgraph" / "config.toml").write_text("max_steps = 4\n")
+    assert load_context(str(tmp_path)) == AgentContext(workspace=str(tmp_path), max_steps=4)
+    monkeypatch.setenv(CONFIG_VARIABLE, "")
+    assert load_context(str(tmp_path)) == AgentContext(workspace=str(tmp_path))
+
+
+def test_a_file_that_the_variable_names_has_to_be_there(root: Path) -> None:
+    (root.parent / "user.toml").unlink()
+    [problem] = said(root)
+    assert "there is no such file or directory. Mend what MENDGRAPH_CONFIG says, or leave it empty." in problem
+
+
+def test_problems_of_both_files_are_told_at_once(root: Path) -> None:
+    write(root, "a = \n", "max_steps = 0\n")
+    user, own = said(root)
+    assert user.startswith("/user.toml:1: max_steps should be greater")
+    assert own.startswith(f"{OWN}:1:5: this is no TOML")
+
+
+# --- Trust
+
+
+def test_a_file_that_widens_sets_nothing_until_it_is_trusted(root: Path) -> None:
+    write(root, 'max_steps = 3\nallowed_programs = ["make"]\n')
+    [problem] = said(root)
+    assert problem.startswith(f"{OWN}:2: allowed_programs needs your trust: ")
+    assert "`mendgraph config trust`" in problem
+    assert "--no-workspace-config" in problem
+    assert isinstance(load_context(str(root)), ToolError)
+    assert load_context(str(root), workspace_file=False) == AgentContext(workspace=str(root))
+    settings_files.trust(str(root), settings_files.hash_of((root / OWN).read_bytes()))
+    found = load_configuration(str(root))
+    assert isinstance(found, Configuration)
+    assert (found.trusted, found.widens) == (True, ("allowed_programs",))
+
+
+def test_a_changed_file_has_to_be_trusted_again(root: Path) -> None:
+    write(root, 'allowed_programs = ["make"]\n')
+    settings_files.trust(str(root), settings_files.hash_of((root / OWN).read_bytes()))
+    write(root, 'allowed_programs = ["sh"]\n')
+    assert "needs your trust" in said(root)[0]
+
+
+def test_the_user_trusts_folders_by_name_and_only_those(root: Path) -> None:
+    write(root, 'allowed_programs = ["make"]\n', f'trusted_workspaces = ["{root.parent}"]\n')
+    assert "needs your trust" in said(root)[0]
+    write(root, user=f'trusted_workspaces = ["{root}/"]\n')
+    assert isinstance(load_configuration(str(root)), Configuration)
+    (root.parent / "link").symlink_to(root)
+    assert isinstance(load_configuration(str(root.parent / "link")), Configuration)
+
+
+def test_a_file_cannot_trust_itself(root: Path) -> None:
+    write(root, f'trusted_workspaces = ["{root}"]\nmodel = "x"\n')
+    assert said(root) == [f"{OWN}:1: trusted_workspaces may only stand in your own configuration file"]
+
+
+# --- Traps
+
+
+def test_a_pipe_is_not_waited_for(root: Path) -> None:
+    os.mkfifo(root / OWN)
+    assert "it is not a regular file" in said(root)[0]
+    (root.parent / "user.toml").unlink()
+    os.mkfifo(root.parent / "user.toml")
+    assert "it is not a regular file" in said(root, workspace_file=False)[0]
+
+
+@pytest.mark.parametrize("target", ["inside.toml", "../user.toml", "/etc/hostname", "nowhere"])
+def test_no_link_is_followed(root: Path, target: str) -> None:
+    (root / "inside.toml").touch()
+    (root / OWN).symlink_to(target)
+    assert said(root) == [f"{OWN}: Cannot read '{OWN}': it is a symbolic link, and none is followed."]
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (b"a" * 64_001, ": Cannot read '.mendgraph.toml': it has more than 64,000 bytes."),
+        (b"x = 1\ny = '\xff'\n", ":2: this is no UTF-8 text (byte 11)"),
+        (b"\0", ":1:1: this is no TOML"),
+    ],
+)
+def test_what_is_no_small_text_is_refused(root: Path, data: bytes, problem: str) -> None:
+    (root / OWN).write_bytes(data)
+    assert said(root)[0].startswith(f"{OWN}{problem}")
+
+
+def test_a_folder_is_no_file(root: Path) -> None:
+    (root / OWN).mkdir()
+    assert "it is a directory, and a file is needed" in said(root)[0]
+
+
+def test_settings_that_do_not_go_together_are_told(root: Path) -> None:
+    write(root, user="usd_per_million_input = 1.0\n")
+    assert said(root) == ["/user.toml: usd_per_million_input and usd_per_million_output are given together"]
+    write(root, user="")
+    found = load_context(str(root), max_steps=0)
+    assert isinstance(found, ToolError)
+    assert found.message == "max_steps: Input should be greater than or equal to 1"
+
+
+# --- Whatever the files say
+
+FIELDS: dict[str, tuple[str, ...]] = {
+    "mode": ('"read-only"', '"ask"', '"auto"'),
+    "max_steps": ("1", "5"),
+    "max_calls_per_turn": ("3", "30"),
+    "model": ('"a"', '"b"'),
+    "allowed_programs": ("[]", '["a"]', '["a", "b"]'),
+    "temperature": ("0.5", "1.0"),
+}
+FILE = st.fixed_dictionaries({}, optional={name: st.sampled_from(values) for name, values in FIELDS.items()})
+
+
+def text_of(values: dict[str, str]) -> str:
+    return "".join(f"{name} = {value}\n" for name, value in values.items())
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(user=FILE, own=FILE, trusted=st.booleans())
+def test_a_repository_adds_nothing_to_what_the_user_allows(
+    root: Path, user: dict[str, str], own: dict[str, str], trusted: bool
+) -> None:
+    trust = f'trusted_workspaces = ["{root}"]\n' if trusted else ""
+    write(root, text_of(own), trust + text_of(user))
+    alone = load_context(str(root), workspace_file=False)
+    both = load_context(str(root))
+    assert isinstance(alone, AgentContext)
+    if trusted:
+        assert isinstance(both, AgentContext)
+        write(root, "", trust + text_of({**user, **own}))
+        assert load_context(str(root)) == both
+    elif isinstance(both, AgentContext):
+        order = ["read-only", "ask", "auto"]
+        assert order.index(both.mode) <= order.index(alone.mode)
+        assert both.max_calls_per_turn <= alone.max_calls_per_turn
+        assert (both.max_steps or 9) <= (alone.max_steps or 9)
+        assert set(both.allowed_programs) <= set(alone.allowed_programs)
+        assert both.model == alone.model
+    else:
+        assert "needs your trust" in both.message

@@ -1,0 +1,90 @@
+"""Budgets and times in words and shares."""
+
+import pytest
+
+from graph.context import AgentContext
+from graph.report.amounts import (
+    Bar,
+    DayUse,
+    cost_words,
+    day_bars,
+    seconds_words,
+    session_bars,
+    time_words,
+    turn_bars,
+)
+from nodes.call_model.budget import APIUsageStats
+from nodes.call_model.ledger import Spending
+
+SPENT = Spending(
+    usage=APIUsageStats(20, 50_000, 1_000, 8), at_turn_start=APIUsageStats(12, 40_000, 900, 0), steps=7, seconds=30.0
+)
+
+
+def test_the_turn_against_its_limits() -> None:
+    context = AgentContext(max_steps=7, max_seconds=60, max_input_tokens_per_turn=20_000)
+    assert turn_bars(SPENT, context) == [
+        Bar("Model calls", "8", "10", 0.8),
+        Bar("Input tokens", "10,000", "20,000", 0.5),
+        Bar("Output tokens", "100", "", None),
+        Bar("Rounds of tools", "7", "7", 1.0),
+        Bar("Time in model and tools", "30.0 s", "1 min 0 s", 0.5),
+    ]
+    assert turn_bars(SPENT, AgentContext())[-1] == Bar("Time in model and tools", "30.0 s", "", None)
+
+
+def test_the_session_against_its_limits() -> None:
+    priced = SPENT.model_copy(update={"cost_usd": 0.5})
+    assert session_bars(priced, AgentContext(max_cost_usd=2)) == [
+        Bar("Model calls", "20", "100", 0.2),
+        Bar("Input tokens", "50,000", "100,000", 0.5),
+        Bar("Output tokens", "1,000", "50,000", 0.02),
+        Bar("Cost", "0.5000 USD", "2 USD", 0.25),
+    ]
+
+
+def test_the_day_against_its_limits() -> None:
+    used = DayUse("2026-11-21", 900, 0.0, 3)
+    assert day_bars(used, AgentContext(max_tokens_per_day=1_000)) == [
+        Bar("Tokens", "900", "1,000", 0.9),
+        Bar("Cost", "3 calls without a known price", "", None),
+    ]
+
+
+@pytest.mark.parametrize(("share", "state"), [(None, "ok"), (0.79, "ok"), (0.8, "near"), (1.0, "full"), (1.4, "full")])
+def test_how_near_a_limit_is(share: float | None, state: str) -> None:
+    assert Bar("x", "1", "2", share).state == state
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0, "0 ms"),
+        (0.0004, "0.4 ms"),
+        (0.0125, "12 ms"),
+        (0.9994, "999 ms"),
+        (0.9996, "1.0 s"),
+        (59.94, "59.9 s"),
+        (59.96, "1 min 0 s"),
+        (125, "2 min 5 s"),
+        (3_780, "1 h 3 min"),
+    ],
+)
+def test_seconds_in_words(seconds: float, words: str) -> None:
+    assert seconds_words(seconds) == words
+
+
+def test_times_are_told_in_utc() -> None:
+    assert time_words("2026-11-21T01:33:00.123+02:00") == "2026-11-20 23:33:00 UTC"
+
+
+@pytest.mark.parametrize(
+    ("cost", "unpriced", "words"),
+    [
+        (0.5, 0, "0.5000 USD"),
+        (0.0, 1, "1 call without a known price"),
+        (0.5, 1_200, "0.5000 USD and 1,200 calls without a known price"),
+    ],
+)
+def test_no_price_is_guessed(cost: float, unpriced: int, words: str) -> None:
+    assert cost_words(cost, unpriced) == words

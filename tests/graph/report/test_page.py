@@ -1,0 +1,338 @@
+"""The page as a whole: what it says, and what nobody's words can do to it."""
+
+import re
+from contextlib import closing
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from graph.report.page import MOST_BYTES, report_html
+from graph.run import Session
+from graph.store import Store
+from nodes.execute_tools.environment.database import FILE_NAME
+from nodes.execute_tools.environment.run_folder import workspace_folder_path
+from nodes.records import ProviderErrorKind, ProviderFailure, ToolError, ToolErrorCode
+from tests.doubles.history_model import HistoryModel
+from tests.doubles.replies import Say
+from tests.doubles.scripted_model import ScriptedModel
+from tests.graph.report.report_plays import HOSTILE, asked_run, hostile_run, page
+from tests.graph.run_plays import DOWN, EDIT, LINES, context, cut_off, played, project, tree, use
+
+ALLOWED_TAGS = frozenset(
+    re.findall(
+        r"\S+",
+        "html head meta title style body a header p h1 h2 h3 h4 span ul ol li nav main section div dl dt dd pre code"
+        " strong details summary table caption thead tbody tr th td svg desc defs marker path rect g text tspan article"
+        " figure figcaption ins del i footer",
+    )
+)
+"""What the template is made of: a tag or an attribute that is not among it came out of somebody's words."""
+ALLOWED_ATTRIBUTES = frozenset(
+    re.findall(
+        r"\S+",
+        "lang charset http-equiv content name class href id dir aria-labelledby aria-label aria-hidden focusable"
+        " tabindex role viewbox preserveaspectratio x y dx width height rx d marker-end refx refy markerwidth"
+        " markerheight orient markerunits scope colspan",
+    )
+)
+
+
+class _Tags(HTMLParser):
+    """Every tag and attribute of a page, and its text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: set[str] = set()
+        self.links: set[str] = set()
+        self.text: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+        self.links |= {value or "" for name, value in attrs if name in {"href", "src", "action"}}
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+def read(text: str) -> _Tags:
+    parser = _Tags()
+    parser.feed(text)
+    return parser
+
+
+def words(text: str) -> str:
+    """What the page says, on one line."""
+    return " ".join(" ".join(read(re.sub(r"<style>.*?</style>", "", text, flags=re.DOTALL)).text).split())
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("hostile") / "<b>project"
+    hostile_run(folder)
+    return page(report_html("", str(folder)))
+
+
+# --- What it says
+
+
+def test_a_run_with_everything(tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    run_id = asked_run(folder)
+    said = words(page(report_html(run_id[:8], str(folder))))
+    for expected in (
+        "Mend add. FINISHED answered",
+        "6 steps 6 model calls",
+        "UNFOUNDED_CLAIM",
+        "denied by the rule workspace_boundary",
+        "allowed; ask_before_write asked a person, who approved",
+        "who edited the arguments and approved",
+        "Arguments as the model wrote them",
+        "ask_before_write asked a person, who did not approve",
+        "keep the notes",
+        "- return a - b",
+        "+ return a + b",
+        f"mendgraph undo {run_id[:8]} --root {folder}",
+        "guard some call may run execute_tools 3",
+        "heal exhausted SYSTEM_ERROR never",
+    ):
+        assert expected in said
+
+
+def test_the_newest_run_is_taken_where_none_is_named(tmp_path: Path) -> None:
+    folder = project(tmp_path / "project")
+    played(folder)
+    newest = played(folder, (Say("The second one."),))
+    assert newest.thread_id in words(page(report_html(workspace=str(folder))))
+
+
+def test_what_is_not_there_is_an_error(tmp_path: Path) -> None:
+    folder = project(tmp_path / "project")
+    none = report_html("", str(folder))
+    assert isinstance(none, ToolError)
+    assert (none.code, none.message) == (ToolErrorCode.NOT_FOUND, "There are no runs of this folder yet.")
+    played(folder)
+    unknown = report_html("zzz", str(folder))
+    assert isinstance(unknown, ToolError)
+    assert unknown.code is ToolErrorCode.NOT_FOUND
+    nowhere = report_html("", str(tmp_path / "nowhere"))
+    assert isinstance(nowhere, ToolError)
+
+
+def test_a_store_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+    folder = project(tmp_path / "project")
+    run_id = played(folder).thread_id
+    database = Path(workspace_folder_path(str(folder)), FILE_NAME)
+    with closing(Store(str(folder))) as store, store.saver.cursor() as cursor:
+        cursor.execute("UPDATE checkpoints SET checkpoint = x'00'")
+    damaged = report_html(run_id, str(folder))
+    assert isinstance(damaged, ToolError)
+    assert damaged.code is ToolErrorCode.IO_ERROR
+    assert database.is_file()
+
+
+# --- Runs that have not finished
+
+
+def test_a_run_that_was_cut_off(tmp_path: Path) -> None:
+    folder = project(tmp_path / "project")
+    run_id = cut_off(folder)
+    text = page(report_html(run_id, str(folder)))
+    said = words(text)
+    assert "It was cut off: its process ended before the turn did." in said
+    assert "cut off while the model was called" in said
+    assert "It was cut off in call_model" in said
+    assert f"Go on from where it is mendgraph resume {run_id[:8]}" in said
+    assert "not settled" in said
+    assert 'class="node node now"' in text
+
+
+def test_a_run_that_waits_for_a_person_shows_what_it_would_do(tmp_path: Path) -> None:
+    folder = project(tmp_path / "project")
+    with Session(context(folder, mode="ask"), model=HistoryModel((EDIT,))) as session:
+        session.work("Mend add.")
+    said = words(page(report_html(session.thread_id, str(folder))))
+    assert "It waits for a person to decide about the calls of its last step." in said
+    assert "waits for a person; ask_before_write asks for it proposed calc.py" in said
+    assert "+ return a + b" in said
+    assert "How the person decides is not known yet." in said
+
+
+def test_a_run_that_failed_and_one_that_was_stopped(tmp_path: Path) -> None:
+    folder = project(tmp_path / "project")
+    failed = words(page(report_html(played(folder, (DOWN,)).thread_id, str(folder))))
+    assert "SYSTEM_ERROR provider failed The endpoint refuses the key." in failed
+    assert "no reply" in failed
+    looked = (use(("list_files", {"path": "."})), use(("read_file", {"path": "calc.py"}))) * 2
+    stopped = words(page(report_html(played(folder, looked, max_calls_per_turn=2).thread_id, str(folder))))
+    assert "BUDGET_STOP max calls per turn" in stopped
+    assert "2 of 2 used up" in stopped
+
+
+def test_a_loop_is_told(tmp_path: Path) -> None:
+    folder = project(tmp_path / "project")
+    said = words(page(report_html(played(folder, LINES[:1] * 9).thread_id, str(folder))))
+    assert "The same action came too often: it was refused from here on." in said
+    assert "The refused action was asked for again: the run was ended." in said
+    assert "denied by the rule loop_override" in said
+    assert "loop_check still repeating SYSTEM_ERROR 1" in said
+
+
+def test_a_run_of_which_only_the_ends_were_kept_says_so(tmp_path: Path) -> None:
+    folder = project(tmp_path / "project")
+    with Session(context(folder), model=HistoryModel(LINES), durability="exit") as session:
+        session.work("Mend add.")
+    said = words(page(report_html(session.thread_id, str(folder))))
+    assert "Not every step was kept" in said
+    assert "No step of it is kept" in said
+    assert "The conversation person Mend add. model" in said
+    assert "6 model calls" in said
+
+
+def test_turns_and_forks(tmp_path: Path) -> None:
+    from graph.time_travel import fork_run
+
+    folder = project(tmp_path / "project")
+    with Session(context(folder), model=HistoryModel((*LINES, EDIT, Say("Once more.")))) as session:
+        session.work("Mend add.")
+        session.work("And <i>now</i>?")
+    said = words(page(report_html(session.thread_id, str(folder))))
+    assert "Request 1: Mend add." in said
+    assert "Request 2: And <i>now</i>?" in said
+    forked = fork_run(session.thread_id, 2, str(folder))
+    assert not isinstance(forked, ToolError)
+    fresh = words(page(report_html(forked.run_id, str(folder))))
+    assert "It was forked from another run, and has not gone on yet." in fresh
+    assert f"What it has from run {session.thread_id[:8]}, up to step 2, is in that run's report." in fresh
+    assert "No turn of it is kept." in fresh
+
+
+def test_a_book_that_cannot_be_read_is_said_to_be_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = project(tmp_path / "project")
+    played(folder, (Say("It is fine."),))
+    nowhere = ToolError(code=ToolErrorCode.IO_ERROR, message="It is damaged.")
+    monkeypatch.setattr("graph.report.page.spent_by_day", lambda _: nowhere)
+    said = words(page(report_html("", str(folder))))
+    assert "The spending book cannot be read, so retries, fallbacks and the day's budgets are not shown." in said
+    assert "all runs of all folders" not in said
+
+
+def test_a_model_that_failed_before_another_answered_is_told(tmp_path: Path) -> None:
+    folder = project(tmp_path / "project")
+    busy = ProviderFailure(kind=ProviderErrorKind.RATE_LIMITED, message="Later.", retry_after_s=0.0)
+    with Session(context(folder, model="m"), model=ScriptedModel([busy, Say("It is fine.")])) as session:
+        session.work("What is it?")
+    said = words(page(report_html("", str(folder))))
+    assert "2 calls of the model: retries, fallbacks and summaries count as well." in said
+    assert "reply by m: failed after" in said
+
+
+# --- What it must not do
+
+
+def test_nobodys_words_become_a_part_of_the_page(hostile: str) -> None:
+    found = read(hostile)
+    assert found.tags <= ALLOWED_TAGS
+    assert found.attributes <= ALLOWED_ATTRIBUTES
+    assert {link[:1] for link in found.links} == {"#"}
+    assert hostile.count("<title") == 2  # the page's and the picture's
+    assert hostile.count("</style>") == 1
+
+
+def test_nobodys_words_are_a_template_or_steer_a_screen(hostile: str) -> None:
+    said = words(hostile)
+    assert "{{ 7 * 7 }} {% raw %} ${7*7} &lt; --> ]]>" in said
+    assert "\\x1b[31mred\\x07 \\u202egnp.exe" in said
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069]", hostile)
+
+
+def test_the_page_may_load_and_run_nothing(hostile: str) -> None:
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', hostile)
+    assert re.fullmatch(
+        r"default-src 'none'; style-src 'sha256-[A-Za-z0-9+/]{43}='; base-uri 'none'; form-action 'none'", policy
+    )
+    assert hostile.startswith("<!doctype html>")
+    assert HOSTILE not in hostile
+
+
+def test_secrets_are_taken_out_of_every_part(tmp_path: Path) -> None:
+    canary = "kanarie-8471-vogel-29"
+    folder = tmp_path / "project"
+    hostile_run(folder, f"{canary} <b>")
+    told = page(report_html("", str(folder)))
+    assert canary in told  # nobody said that it is one
+    assert told.count(canary) > 10
+    hidden = page(report_html("", str(folder), secrets=[canary]))
+    assert canary not in hidden
+    assert canary[:12] not in hidden
+
+
+def test_the_template_s_own_door_cleans_what_came_uncleaned(tmp_path: Path) -> None:
+    canary = "kanarie-8471-vogel-29"
+    folder = project(tmp_path / "project")
+    with Session(context(folder), model=HistoryModel((Say("Fine."),)), thread_id=f"{canary} \x1b<b>") as session:
+        session.work("What is it?")
+    assert "\\x1b<b>" in words(page(report_html("", str(folder))))
+    hidden = page(report_html("", str(folder), secrets=[canary]))  # also out of the commands that name the run
+    assert canary not in hidden
+    assert "[redacted secret]" in hidden
+
+
+def test_what_looks_like_a_secret_is_taken_out_unasked(tmp_path: Path) -> None:
+    key = "sk-proj-" + "Ab3dEf6hIj9lMn2pQr5tUv8xYz1cDe4g"
+    folder = project(tmp_path / "project")
+    with closing(Store(str(folder))) as store:
+        store.begin_turn("r", "Mend it.", context(folder), "sync")
+        with store.saver.cursor() as cursor:  # as another version, or a person, may have written it
+            cursor.execute("UPDATE runs SET task = ?", (f"Use {key}",))
+    assert key not in page(report_html("r", str(folder)))
+
+
+def test_nothing_is_changed(tmp_path: Path) -> None:
+    folder = project(tmp_path / "project")
+    run_id = cut_off(folder)
+    before = tree(folder)
+    with closing(Store(str(folder))) as store:
+        was = [*store.saver.conn.iterdump()]
+    report_html(run_id, str(folder))
+    with closing(Store(str(folder))) as store:
+        assert [*store.saver.conn.iterdump()] == was
+    assert tree(folder) == before
+
+
+def test_a_run_at_work_can_be_looked_at(tmp_path: Path) -> None:
+    folder = project(tmp_path / "project")
+    with Session(context(folder), model=HistoryModel(LINES)) as session:
+        events = session.stream("Mend add.")
+        while type(next(events)).__name__ != "StepDone":
+            pass
+        said = words(page(report_html(session.thread_id, str(folder))))
+        outcome = [*events][-1]
+    assert "It is at work: this page shows what was on the disk when it was made." in said
+    assert type(outcome).__name__ == "Ended"
+
+
+def test_a_large_run_is_shown_in_part_and_says_what_is_left_out(tmp_path: Path) -> None:
+    steps = 25
+    folder = project(tmp_path / "project")
+    lines = [
+        use(*(("write_file", {"path": f"f{part}.txt", "content": f"<&> {step} {part}\n" * 1_800}) for part in range(4)))
+        for step in range(steps)
+    ]
+    wide = {"max_calls_per_turn": 100, "max_input_tokens_per_session": 10**9, "max_output_tokens_per_session": 10**9}
+    run = played(folder, (*lines, Say("Done.")), **wide)
+    text = page(report_html(run.thread_id, str(folder)))
+    assert len(text.encode()) < MOST_BYTES
+    assert len(re.findall(r'<article class="step', text)) == steps + 1
+    assert "more characters are not shown here" in text
+
+
+def test_a_page_that_is_too_large_at_every_level_is_the_smallest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = project(tmp_path / "project")
+    played(folder)
+    monkeypatch.setattr("graph.report.page.MOST_BYTES", 1)
+    assert "It adds now." in page(report_html("", str(folder)))

@@ -1,0 +1,83 @@
+"""The picture of the machine: all of the table, in its place, with the run's counts."""
+
+import re
+from itertools import pairwise
+
+import pytest
+
+from graph.report.history import END, START
+from graph.report.picture import BOXES, HEIGHT, ROUTES, WIDTH, Picture, Route, draw
+from graph.routes import NODES, TRANSITIONS, Transition
+
+ACCEPTED = Transition("begin_turn", "accepted", "call_model")
+
+
+def test_every_transition_of_the_table_is_drawn_once_and_no_other() -> None:
+    assert set(ROUTES) == set(TRANSITIONS)
+    assert sorted(edge.transition for edge in draw({}, {}).edges) == sorted(TRANSITIONS)
+
+
+def test_every_node_has_its_place() -> None:
+    assert [*BOXES] == [START, *NODES, END]
+    assert [node.name for node in draw({}, {}).nodes] == [*BOXES]
+
+
+@pytest.mark.parametrize("transition", ROUTES, ids=lambda each: f"{each.source} {each.label} {each.target}")
+def test_a_line_leads_from_its_source_to_its_target_along_the_axes(transition: Transition) -> None:
+    route = ROUTES[transition]
+    assert _touches(route.points[0], transition.source)
+    assert _touches(route.points[-1], transition.target)
+    assert all((x == u) != (y == v) for (x, y), (u, v) in pairwise(route.points))
+    assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for x, y in (*route.points, route.label))
+
+
+def _touches(point: tuple[int, int], name: str) -> bool:
+    x, y, width, height = BOXES[name]
+    within = abs(point[0] - x) <= width / 2 and abs(point[1] - y) <= height / 2
+    return within and (abs(point[0] - x) == width / 2 or abs(point[1] - y) == height / 2)
+
+
+def test_no_line_runs_through_a_node() -> None:
+    def crosses(route: Route, name: str) -> bool:
+        x, y, width, height = BOXES[name]
+        return any(
+            min(a, c) < x + width / 2 - 1
+            and max(a, c) > x - width / 2 + 1
+            and min(b, d) < y + height / 2 - 1
+            and max(b, d) > y - height / 2 + 1
+            for (a, b), (c, d) in pairwise(route.points)
+        )
+
+    assert [(each, name) for each, route in ROUTES.items() for name in BOXES if crosses(route, name)] == []
+
+
+def test_no_two_nodes_meet() -> None:
+    boxes = [*BOXES.values()]
+    assert all(
+        abs(a.x - b.x) >= (a.width + b.width) / 2 or abs(a.y - b.y) >= (a.height + b.height) / 2
+        for at, a in enumerate(boxes)
+        for b in boxes[at + 1 :]
+    )
+
+
+def test_the_way_of_a_run_lies_on_top_with_its_counts() -> None:
+    picture = draw({ACCEPTED: 3}, {"begin_turn": 3, "call_model": 2}, "call_model")
+    (last,) = picture.edges[-1:]
+    assert (last.transition, last.count) == (ACCEPTED, 3)
+    assert {edge.count for edge in picture.edges[:-1]} == {0}
+    assert _states(picture) == {"begin_turn": ("on", 3), "call_model": ("now", 2)}
+
+
+def test_the_end_is_reached_as_often_as_edges_lead_there() -> None:
+    edges = {Transition("FINISHED", "", END): 2, Transition("BUDGET_STOP", "", END): 1}
+    assert _states(draw(edges, {}))[END] == ("on", 3)
+
+
+def _states(picture: Picture) -> dict[str, tuple[str, int]]:
+    return {node.name: (node.state, node.count) for node in picture.nodes if node.state != "off"}
+
+
+def test_corners_are_round_and_lines_end_where_they_should() -> None:
+    path = next(edge.path for edge in draw({}, {}).edges if edge.transition.label == "fresh or override")
+    assert re.fullmatch(r"M325 664(L\d+ \d+Q\d+ \d+ \d+ \d+){2}L325 178", path)
+    assert next(edge.path for edge in draw({}, {}).edges if edge.transition == ACCEPTED) == "M400 115L400 162"

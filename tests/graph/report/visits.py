@@ -1,0 +1,37 @@
+"""Visits of nodes that never ran, to look at single words of the report."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from graph.report.history import History, Visit
+from graph.report.steps import Judged, Step
+from graph.report.texts import Bounds, Texts
+from nodes.execute_tools.redact import Redactor
+from nodes.records import CallResult, ToolCall, ToolResult, Verdict, VerdictKind
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+TEXTS = Texts(Redactor(()), Bounds())
+CALL = ToolCall(call_id="c", tool="edit_file", arguments={"path": "a.py"}, raw_arguments="{}")
+ALLOWED = Verdict(kind=VerdictKind.ALLOW)
+DONE = CallResult(call_id="c", tool="edit_file", result=ToolResult.success(action="edited"), ms=4, attempts=1)
+
+
+def visit(node: str, target: str = "", *, seconds: float = 1.0, **more: Any) -> Visit:
+    """A visit that takes a second; one without a target is not over."""
+    ended = NOW + timedelta(seconds=seconds) if target else None
+    return Visit(**{"node": node, "target": target, "began": NOW, "ended": ended, "before": {}, "after": {}, **more})
+
+
+def step(*visits: Visit, number: int = 1) -> Step:
+    """A step of these visits."""
+    return Step(number, 1, [*visits])
+
+
+def history(*visits: Visit, **more: Any) -> History:
+    """A history of these visits."""
+    return History(**{"visits": visits, "whole": True, "values": {}, "requests": (), "messages": (), **more})
+
+
+def judged(**more: Any) -> Judged:
+    """A call that was allowed and went well."""
+    return Judged(**{"item": CALL, "verdict": ALLOWED, "result": DONE, **more})

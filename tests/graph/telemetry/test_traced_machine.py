@@ -1,0 +1,314 @@
+"""Whole runs, as OpenTelemetry is told of them."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.messages import HumanMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import END, START, MessagesState, StateGraph
+from opentelemetry import trace
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+from opentelemetry.trace import SpanKind, StatusCode
+
+from graph.build import build_graph
+from graph.context import AgentContext
+from graph.events import Ended
+from graph.run import Session, arun_task, run_task
+from graph.telemetry.traced_machine import TracedMachine
+from tests.doubles.scripted_server import Calls, Say, ScriptedServer, Status
+from tests.graph.telemetry.conftest import Told, context
+from tests.runs.playing import write_files
+
+READ = Calls([("read_file", '{"path": "a.txt"}')], usage=(10, 5))
+DONE = Say("Done.", usage=(20, 7))
+WORD = "hunter2-hunter2-hunter2"
+PATH = ["invoke_agent mendgraph", "chat m", "execute_tool read_file", "chat m"]
+
+
+def by_task(run: AgentContext) -> None:
+    run_task("Look.", run, thread_id="t")
+
+
+def by_atask(run: AgentContext) -> None:
+    asyncio.run(arun_task("Look.", run, thread_id="t"))
+
+
+def by_session(run: AgentContext) -> None:
+    with Session(run, thread_id="t") as session:
+        assert isinstance([*session.stream("Look.")][-1], Ended)
+
+
+def by_invoke(run: AgentContext) -> None:
+    config: Any = {"configurable": {"thread_id": "t"}}
+    build_graph(InMemorySaver()).invoke({"messages": [HumanMessage("Look.")]}, config, context=run)
+
+
+def by_ainvoke(run: AgentContext) -> None:
+    config: Any = {"configurable": {"thread_id": "t"}}
+    asyncio.run(build_graph(InMemorySaver()).ainvoke({"messages": [HumanMessage("Look.")]}, config, context=run))
+
+
+def by_events(run: AgentContext) -> None:
+    async def listen() -> None:
+        config: Any = {"configurable": {"thread_id": "t"}}
+        asked: Any = {"messages": [HumanMessage("Look.")]}
+        events = build_graph(InMemorySaver()).astream_events(asked, config, context=run, version="v2")
+        assert [event async for event in events]
+
+    asyncio.run(listen())
+
+
+def by_parent(run: AgentContext) -> None:
+    machine = build_graph()
+
+    def ask(state: MessagesState) -> Any:
+        return {"messages": machine.invoke({"messages": state["messages"]}, context=run)["messages"]}
+
+    parent = StateGraph(MessagesState).add_node("ask", ask).add_edge(START, "ask").add_edge("ask", END)
+    config: Any = {"configurable": {"thread_id": "t"}}
+    parent.compile(InMemorySaver()).invoke({"messages": [HumanMessage("Look.")]}, config)
+
+
+WAYS = [by_task, by_atask, by_session, by_invoke, by_ainvoke, by_events, by_parent]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+def test_a_run_is_one_trace_whichever_way_it_is_run(
+    way: Callable[[AgentContext], None], tmp_path: Path, told: Told
+) -> None:
+    write_files(tmp_path, {"a.txt": "one\n"})
+    with ScriptedServer([READ, DONE]) as server:
+        way(context(tmp_path, server.base_url))
+    assert told.names() == PATH
+    agent, *children = told.spans
+    assert agent.context is not None
+    assert {child.parent.span_id for child in children if child.parent} == {agent.context.span_id}
+    (conversation,) = {(span.attributes or {}).get("gen_ai.conversation.id") for span in told.spans}
+    assert str(conversation).split("|")[0] == "t"  # what follows is the place in a parent graph
+
+
+def test_what_is_told_of_a_run(tmp_path: Path, told: Told) -> None:
+    write_files(tmp_path, {"a.txt": "one\n"})
+    with ScriptedServer([READ, DONE]) as server:
+        run_task("Look.", context(tmp_path, server.base_url), thread_id="t")
+        port = int(server.base_url.split(":")[2].split("/")[0])
+    agent, chat, tool, last = told.spans
+    assert dict(agent.attributes or {}) == {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.agent.name": "mendgraph",
+        "gen_ai.conversation.id": "t",
+        "gen_ai.provider.name": "openai",
+        "gen_ai.request.model": "m",
+        "gen_ai.usage.input_tokens": 30,
+        "gen_ai.usage.output_tokens": 12,
+        "mendgraph.mode": "auto",
+        "mendgraph.outcome.kind": "FINISHED",
+        "mendgraph.outcome.reason": "answered",
+        "mendgraph.changed_files": 0,
+    }
+    assert {**(chat.attributes or {}), "gen_ai.request.max_tokens": 0} == {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "openai",
+        "gen_ai.request.model": "m",
+        "gen_ai.response.model": "m",
+        "gen_ai.conversation.id": "t",
+        "gen_ai.request.max_tokens": 0,
+        "gen_ai.request.temperature": 0.0,
+        "gen_ai.response.finish_reasons": ("tool_calls",),
+        "gen_ai.usage.input_tokens": 10,
+        "gen_ai.usage.output_tokens": 5,
+        "server.address": "127.0.0.1",
+        "server.port": port,
+    }
+    assert {**(tool.attributes or {}), "gen_ai.tool.call.id": "c"} == {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "read_file",
+        "gen_ai.tool.type": "function",
+        "gen_ai.tool.call.id": "c",
+        "gen_ai.conversation.id": "t",
+        "mendgraph.tool.attempts": 1,
+    }
+    assert (last.attributes or {})["gen_ai.response.finish_reasons"] == ("stop",)
+    assert [span.kind for span in told.spans] == [
+        *(SpanKind.INTERNAL, SpanKind.CLIENT, SpanKind.INTERNAL, SpanKind.CLIENT),
+    ]
+    assert told.sums()["gen_ai.client.token.usage"] == [12, 30]
+    assert "one" not in told.text()
+    assert "Look." not in told.text()
+
+
+def test_what_is_said_is_told_only_where_it_is_wanted(
+    tmp_path: Path, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DEPLOY_TOKEN", WORD)
+    monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "true")
+    write_files(tmp_path, {"a.txt": f"one {WORD}\n"})
+    with ScriptedServer([READ, Say(f"Done: {WORD}.")]) as server:
+        run_task(f"Look for {WORD}.", context(tmp_path, server.base_url))
+    _, chat, tool, last = told.spans
+    first, second = (json.loads(str((each.attributes or {})["gen_ai.input.messages"])) for each in (chat, last))
+    assert first == [{"role": "user", "parts": [{"type": "text", "content": "Look for [redacted secret]."}]}]
+    assert [message["role"] for message in second] == ["user", "assistant", "tool"]
+    assert json.loads(str((last.attributes or {})["gen_ai.output.messages"])) == [
+        {
+            "role": "assistant",
+            "parts": [{"type": "text", "content": "Done: [redacted secret]."}],
+            "finish_reason": "stop",
+        }
+    ]
+    assert json.loads(str((tool.attributes or {})["gen_ai.tool.call.arguments"]))["path"] == "a.txt"
+    assert "one [redacted secret]" in str((tool.attributes or {})["gen_ai.tool.call.result"])
+    assert WORD not in told.text()
+
+
+def test_a_run_is_a_child_of_the_callers_span_and_no_other_thing_is(tmp_path: Path, told: Told) -> None:
+    mine = trace.get_tracer("mine")
+    with ScriptedServer([DONE]) as server, mine.start_as_current_span("parent") as parent:
+        machine = build_graph()
+        asked: Any = {"messages": [HumanMessage("Look.")]}
+        for _ in machine.stream(asked, context=context(tmp_path, server.base_url), stream_mode="updates"):
+            assert trace.get_current_span() is parent
+    agent = told.named("invoke_agent mendgraph")
+    assert agent.parent is not None
+    assert agent.parent.span_id == parent.get_span_context().span_id
+
+
+def test_a_failed_run_is_an_error(tmp_path: Path, told: Told) -> None:
+    with ScriptedServer([Status(401)]) as server:
+        run_task("Look.", context(tmp_path, server.base_url))
+    agent, chat = told.spans
+    assert (agent.status.status_code, (agent.attributes or {})["error.type"]) == (StatusCode.ERROR, "provider_failed")
+    assert (chat.status.status_code, (chat.attributes or {})["error.type"]) == (StatusCode.ERROR, "authentication")
+
+
+def test_a_run_that_goes_on_is_another_span_of_the_same_conversation(tmp_path: Path, told: Told) -> None:
+    with ScriptedServer([Status(401), DONE]) as server:
+        with Session(context(tmp_path, server.base_url), thread_id="t") as session:
+            session.work("Look.")
+        with Session(context(tmp_path, server.base_url), thread_id="t") as session:
+            assert [*session.resume()]
+    agents = [span for span in told.spans if span.name == "invoke_agent mendgraph"]
+    assert [(span.attributes or {})["gen_ai.conversation.id"] for span in agents] == ["t", "t"]
+    assert [(span.attributes or {})["mendgraph.outcome.kind"] for span in agents] == ["SYSTEM_ERROR", "FINISHED"]
+
+
+def test_who_stops_listening_ends_the_span_and_fails_nothing(tmp_path: Path, told: Told) -> None:
+    with ScriptedServer([READ, DONE]) as server:
+        asked: Any = {"messages": [HumanMessage("Look.")]}
+        parts: Any = build_graph().stream(asked, context=context(tmp_path, server.base_url), stream_mode="updates")
+        next(parts)
+        parts.close()
+    assert told.names() == ["invoke_agent mendgraph"]
+    assert told.spans[0].status.status_code is StatusCode.UNSET
+
+
+def test_what_breaks_a_run_is_told_and_raised(tmp_path: Path, told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def break_off() -> None:
+        parts = build_graph().astream({"messages": [HumanMessage("Look.")]}, context=context(tmp_path, "http://x.y"))
+        async for _ in parts:
+            pass
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr("graph.rooms.begin_turn", broken)
+    with pytest.raises(RuntimeError, match="broken"):
+        asyncio.run(break_off())
+    assert (told.spans[0].attributes or {})["error.type"] == "RuntimeError"
+
+
+def test_a_cancelled_run_says_so(tmp_path: Path, told: Told) -> None:
+    machine = build_graph()
+
+    async def cancel() -> None:
+        parts: AsyncIterator[Any] = machine.astream(
+            {"messages": [HumanMessage("Look.")]}, context=context(tmp_path, "http://x.y"), stream_mode="updates"
+        )
+        async for _ in parts:
+            raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(cancel())
+    assert told.names()[0] == "invoke_agent mendgraph"
+
+
+class Broken(SpanProcessor):
+    """Fails at every turn."""
+
+    def on_start(self, *_: Any, **__: Any) -> None:
+        raise RuntimeError("broken")
+
+    def on_end(self, *_: Any) -> None:
+        raise RuntimeError("broken")
+
+
+def test_a_listener_that_breaks_breaks_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(Broken())
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
+    write_files(tmp_path, {"a.txt": "one\n"})
+    with ScriptedServer([READ, DONE]) as server:
+        assert run_task("Look.", context(tmp_path, server.base_url)).outcome.answer == "Done."
+
+
+def test_a_copy_of_the_machine_tells_as_well() -> None:
+    machine = build_graph().with_config(tags=["mine"])
+    assert isinstance(machine, TracedMachine)
+    assert machine.scrub("plain") == "plain"
+
+
+def test_a_thread_id_is_found_wherever_the_config_is() -> None:
+    machine = build_graph()
+    assert isinstance(machine, TracedMachine)
+    config = {"configurable": {"thread_id": 7}}
+    found = [
+        machine._conversation(given, options)
+        for given, options in (((None, config), {}), ((None,), {"config": config}), ((), {}), ((None, {}), {}))
+    ]
+    assert found == ["7", "7", "", ""]
+
+
+class Listener(BaseCallbackHandler):
+    """Hears what LangChain's callbacks are told, as LangSmith does."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def on_chain_start(self, serialized: Any, inputs: Any, **_: Any) -> None:
+        self.heard.append(repr((serialized, inputs)))
+
+    def on_chain_end(self, outputs: Any, **_: Any) -> None:
+        self.heard.append(repr(outputs))
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_callbacks_hear_no_secret_of_a_request(
+    asynchronous: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DEPLOY_TOKEN", WORD)
+    listener = Listener()
+    config: Any = {"callbacks": [listener]}
+    asked: Any = {"messages": [HumanMessage(f"Look for {WORD}.")]}
+    with ScriptedServer([DONE]) as server:
+        run, machine = context(tmp_path, server.base_url), build_graph()
+        if asynchronous:
+            asyncio.run(machine.ainvoke(asked, config, context=run))
+        else:
+            machine.invoke(asked, config, context=run)
+    assert "Look for [redacted secret]." in listener.heard[0]
+    assert WORD not in "".join(listener.heard)
+    assert asked["messages"][0].text == f"Look for {WORD}."
+
+
+def test_what_is_no_list_of_messages_is_handed_on_as_it_is() -> None:
+    machine = build_graph()
+    assert isinstance(machine, TracedMachine)
+    for given in ((), (None,), ({"messages": "Look."},), ({"messages": [("user", "Look.")]},), ({},)):
+        assert machine._clean(given) is given
+    plain: tuple[Any, ...] = ({"messages": [HumanMessage("Look.")]}, {})
+    assert machine._clean(plain) is plain

@@ -1,0 +1,102 @@
+import asyncio
+from functools import partial
+from typing import Any
+
+import pytest
+from opentelemetry.trace import StatusCode
+
+from graph.telemetry.active import tracer
+from graph.telemetry.run_span import RunSpan
+from graph.telemetry.traced_model import telling
+from nodes.call_model.driver import Connector, Counting
+from nodes.call_model.effects import Connect
+from nodes.call_model.model import Call
+from nodes.call_model.prompt import Prompt
+from nodes.records import ModelReply, ProviderErrorKind, ProviderFailure
+from tests.graph.telemetry.conftest import Told
+
+PROMPT = Prompt(messages=({"role": "user", "content": "Look."},))
+CALL = Call(prompt=PROMPT, max_output_tokens=9, timeout_s=1.0)
+FAILURE = ProviderFailure(kind=ProviderErrorKind.TIMEOUT, message="secret words")
+
+
+class Mine:
+    """A model that gives back what it was made with, and can count where `tokens` are given."""
+
+    def __init__(self, result: Any, tokens: int | None = None) -> None:
+        self.result = result
+        if tokens is not None:
+            self.count_tokens = lambda _: tokens
+
+            async def acount(_: Prompt) -> int:
+                return tokens
+
+            self.acount_tokens = acount
+
+    def complete(self, call: Call, on_text: Any) -> Any:
+        on_text(str(call.max_output_tokens))
+        return self.result
+
+    async def acomplete(self, call: Call, on_text: Any) -> Any:
+        return self.complete(call, on_text)
+
+
+def answered(model: Mine, wanted: Connect, *, own_model: bool = False, asynchronous: bool = False) -> Any:
+    """What comes of one call."""
+    listening = tracer()
+    assert listening is not None
+    run = RunSpan(listening, "t")
+    connected = telling(lambda _: model, run, str, own_model=own_model)(wanted)
+    assert not isinstance(connected, ProviderFailure)
+    heard: list[str] = []
+    with run.at_work():
+        if asynchronous:
+            result: Any = asyncio.run(connected.acomplete(CALL, heard.append))
+        else:
+            result = connected.complete(CALL, heard.append)
+    run.end()
+    assert heard == ["9"]
+    return result
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_failed_try_has_its_kind_and_no_words(asynchronous: bool, told: Told) -> None:
+    assert answered(Mine(FAILURE), Connect("m", "http://h.example/v1"), asynchronous=asynchronous) is FAILURE
+    chat = told.named("chat m")
+    assert (chat.status.status_code, (chat.attributes or {})["error.type"]) == (StatusCode.ERROR, "timeout")
+    assert "secret words" not in told.text()
+
+
+def test_a_model_without_a_name_is_named_after_its_reply(told: Told) -> None:
+    answered(Mine(ModelReply(model="mine-7b")), Connect(None, None), own_model=True)
+    assert (told.named("chat mine-7b").attributes or {})["gen_ai.provider.name"] == "custom"
+
+
+def test_a_model_that_names_itself_nowhere_stays_without_a_name(told: Told) -> None:
+    answered(Mine(ModelReply()), Connect(None, None), own_model=True)
+    assert told.names()[1] == "chat"
+
+
+def test_what_is_no_reply_is_an_error(told: Told) -> None:
+    assert answered(Mine("nonsense"), Connect("m", None), own_model=True) == "nonsense"
+    assert (told.named("chat m").attributes or {})["error.type"] == "invalid_reply"
+
+
+def test_a_model_that_cannot_be_reached_is_no_span(told: Told) -> None:
+    listening = tracer()
+    assert listening is not None
+    run = RunSpan(listening, "t")
+    assert telling(lambda _: FAILURE, run, str, own_model=False)(Connect("m", None)) is FAILURE
+    assert told.spans == []
+
+
+def test_tokens_are_counted_by_the_model(told: Told) -> None:
+    listening = tracer()
+    assert listening is not None
+    found: list[int | None] = []
+    for model in (Mine(None, 5), Mine(None)):
+        connect: Connector = partial(lambda given, _: given, model)
+        connected = telling(connect, RunSpan(listening, "t"), str, own_model=True)(Connect("m", None))
+        assert isinstance(connected, Counting)
+        found += [connected.count_tokens(PROMPT), asyncio.run(connected.acount_tokens(PROMPT))]
+    assert (found, told.spans) == ([5, 5, None, None], [])

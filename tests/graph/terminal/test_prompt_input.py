@@ -1,0 +1,172 @@
+"""The prompt of a chat, at a terminal that a test types into."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import pytest
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.document import Document
+from prompt_toolkit.input import PipeInput, create_pipe_input
+from prompt_toolkit.output import DummyOutput
+
+from graph.terminal.prompt_input import MOST_OFFERED, ChatCompleter, PromptInput
+from graph.terminal.signals import Terminated
+
+FILES = ["README.md", "calc.py", "pkg/calc_words.py", "pkg/new.py", "bad\x1bname.py"]
+COMMANDS = {"/diff": "what was changed; more", "/undo": "take back"}
+PASTED = "\x1b[200~{}\x1b[201~"
+
+
+class Requests:
+    """Those of the chats before, in memory."""
+
+    def __init__(self, *earlier: str) -> None:
+        self.kept = list(earlier)
+
+    def load(self) -> list[str]:
+        return list(self.kept)
+
+    def add(self, request: str) -> None:
+        self.kept.append(request)
+
+
+@contextmanager
+def prompt(requests: Requests, scrub: Callable[[str], str] = str) -> Iterator[tuple[PromptInput, PipeInput]]:
+    with create_pipe_input() as keys:
+        completer = ChatCompleter(COMMANDS, lambda: FILES)
+        yield PromptInput(requests, scrub, completer, terminal=(keys, DummyOutput())), keys
+
+
+def typed(text: str, *earlier: str) -> str:
+    with prompt(Requests(*earlier)) as (ask, keys):
+        keys.send_text(text)
+        return ask("You: ")
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [
+        ("fix it\r", "fix it"),
+        ("one\x1b\rtwo\r", "one\ntwo"),
+        ("one\ntwo\r", "one\ntwo"),
+        ("one\\\rtwo\r", "one\ntwo"),
+        ("a\\b\r", "a\\b"),
+        (PASTED.format("one\r\ntwo\n  three") + "\r", "one\ntwo\n  three"),
+        ("wrong\x03right\r", "right"),
+        ("\x03right\r", "right"),
+        ("typed ahead\n", "typed ahead"),
+        ("\x1b[A\r", "newest"),
+        ("\x1b[A\x1b[A\r", "two\nlines"),
+        ("\x12lin\r\r", "two\nlines"),
+    ],
+)
+def test_what_keys_do(keys: str, line: str) -> None:
+    assert typed(keys, "two\nlines", "newest") == line
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"), [("/di", "/diff"), ("look at @rea", "look at README.md"), ("in pkg/n\t", "in pkg/new.py")]
+)
+def test_tab_completes(keys: str, line: str) -> None:
+    with prompt(Requests()) as (ask, terminal):
+        tabs = iter([] if keys.endswith("\t") else ["\t"])
+
+        def then_tab(_: Buffer) -> None:
+            terminal.send_text(next(tabs, ""))
+
+        def then_enter(buffer: Buffer) -> None:
+            if buffer.text == line:
+                terminal.send_text("\x1b[F\r\r")  # the first one may take the name from the menu
+
+        ask._session.default_buffer.on_completions_changed += then_tab
+        ask._session.default_buffer.on_text_changed += then_enter
+        terminal.send_text(keys)
+        assert ask("You: ") == line
+
+
+@pytest.mark.parametrize("keys", ["\x03\x03", "wrong\x03\x03", "one\x03two\x03\x03"])
+def test_ctrl_c_leaves_where_it_is_pressed_again(keys: str) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        typed(keys)
+
+
+def test_ctrl_d_ends_the_input() -> None:
+    with pytest.raises(EOFError):
+        typed("\x04")
+
+
+def test_several_lines_typed_ahead_wait_for_a_person() -> None:
+    with prompt(Requests()) as (ask, keys):
+        keys.send_text("one\ntwo\n")
+        ended = ask._take_what_was_typed
+
+        def then_enter() -> None:
+            ended()
+            keys.send_text(" and more\r")
+
+        ask._take_what_was_typed = then_enter  # type: ignore[method-assign]
+        assert ask("You: ") == "one\ntwo and more"
+
+
+def test_requests_are_kept_without_their_secrets_and_none_twice_in_a_row() -> None:
+    requests = Requests("first")
+    with prompt(requests, lambda text: text.replace("hunter2", "***")) as (ask, keys):
+        for line in ("use hunter2", "use hunter2", " ", "/diff"):
+            keys.send_text(f"{line}\r")
+            assert ask("You: ") == line
+    assert requests.kept == ["first", "use ***", "/diff"]
+
+
+def test_sigterm_ends_the_prompt_and_its_handler_is_what_it_was() -> None:
+    def hear(*_: object) -> None:
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, hear)
+    try:
+        with prompt(Requests()) as (ask, keys):
+            ended = ask._take_what_was_typed
+
+            def kill() -> None:
+                ended()
+                os.kill(os.getpid(), signal.SIGTERM)
+
+            ask._take_what_was_typed = kill  # type: ignore[method-assign]
+            keys.send_text("half a li")
+            with pytest.raises(Terminated):
+                ask("You: ")
+        assert signal.getsignal(signal.SIGTERM) is hear
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def offered(text: str, *, asked: bool = False, files: Sequence[str] = FILES) -> list[tuple[str, int]]:
+    completer = ChatCompleter(COMMANDS, lambda: files)
+    event = CompleteEvent(completion_requested=asked)
+    return [(each.text, each.start_position) for each in completer.get_completions(Document(text), event)]
+
+
+def test_commands_are_offered_at_the_beginning_alone() -> None:
+    assert offered("/") == [("/diff", -1), ("/undo", -1)]
+    assert offered("/U") == [("/undo", -2)]
+    assert offered("/undo ") == offered("a /") == offered("\n/") == []
+
+
+def test_names_of_files_are_offered_after_an_at_sign_or_when_asked_for() -> None:
+    assert offered("see @calc") == [("calc.py", -5), ("pkg/calc_words.py", -5)]
+    assert offered("see calc") == offered("mail me@calc") == []
+    assert offered("see (CALC", asked=True) == [("calc.py", -4), ("pkg/calc_words.py", -4)]
+    assert offered("see @bad") == offered("see ", asked=True) == []
+    assert len(offered("@", files=[f"{number}.py" for number in range(1_000)])) == MOST_OFFERED
+
+
+def test_files_are_looked_for_anew_with_each_line() -> None:
+    looks: list[int] = []
+    completer = ChatCompleter(COMMANDS, lambda: [f"{looks.append(0) or len(looks)}.py"])  # type: ignore[func-returns-value]
+    event = CompleteEvent()
+    found = [[each.text for each in completer.get_completions(Document("@"), event)] for _ in range(2)]
+    completer.forget()
+    found.append([each.text for each in completer.get_completions(Document("@"), event)])
+    assert found == [["1.py"], ["1.py"], ["2.py"]]

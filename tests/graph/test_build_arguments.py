@@ -1,0 +1,100 @@
+"""Arguments that cannot be used are refused where they are given, with their name and the remedy."""
+
+import re
+from typing import Any
+
+import pytest
+from langchain_core.language_models.fake_chat_models import FakeListChatModel
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.store.memory import InMemoryStore
+
+from graph.build import build_graph
+from graph.build_arguments import BuildArguments, check_arguments
+from graph.context import AgentContext
+from graph.session import Session
+from nodes.execute_tools.tools import default_tools
+from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
+from tests.doubles.scripted_model import ScriptedModel
+
+RULE = FileGuardrailRule("migrations", "Database migrations", lambda path: "migrations" in path.parts)
+TEXT: Any = "*.sql"
+READ_FILE = default_tools()[0]
+
+
+def plain(text: str) -> str:
+    """Not made a tool."""
+    return text
+
+
+class Half:
+    """A model that answers sync calls only."""
+
+    def complete(self) -> None: ...
+
+
+WRONG: tuple[tuple[str, Any, str], ...] = (
+    ("checkpointer", InMemorySaver, "InMemorySaver is a class: make one of it, as in InMemorySaver(...)."),
+    ("checkpointer", SqliteSaver.from_conn_string(":memory:"), "is a context manager: enter it, as in `with ... as"),
+    ("checkpointer", "memory", "str is no checkpoint saver of LangGraph, such as InMemorySaver()."),
+    ("model", ScriptedModel, "ScriptedModel is a class: make one of it"),
+    ("model", "gpt-5-mini", "name the model in the context: AgentContext(model='gpt-5-mini')."),
+    ("model", FakeListChatModel(responses=["a"]), "has no method `complete` and `acomplete`: see the protocol `Model`"),
+    ("model", Half(), "Half has no method `acomplete`"),
+    ("tools", READ_FILE, "give a sequence of tools, as in tools=(*default_tools(), mine)."),
+    ("tools", "read_file", "give a sequence of tools"),
+    ("tools", [READ_FILE, plain], "number 1 (plain) is no tool: make one of a typed function with @tool(effect="),
+    ("tools", [object()], "number 0 (object) is no tool"),
+    ("rules", RULE, "give a sequence of rules, as in rules=(*DEFAULT_GUARDRAIL_RULES, mine)."),
+    ("rules", None, "give a sequence of rules"),
+    ("rules", [*DEFAULT_GUARDRAIL_RULES, "*.sql"], "number 5 (str) is no rule: FileGuardrailRule("),
+    ("rules", [RULE._replace(check=TEXT)], "number 0 (migrations) has a check that is no function of a path"),
+    ("roles", ["reader"], "give names of tools by role"),
+    ("roles", {"clerk": "read_file"}, "the role 'clerk' needs a collection of names of tools"),
+    ("secrets", "hunter2", "give a sequence of texts, as in secrets=(token,)."),
+    ("secrets", [7], "give a sequence of texts"),
+    ("store", InMemoryStore, "InMemoryStore is a class: make one of it"),
+    ("store", {}, "dict is no store of LangGraph, such as InMemoryStore()."),
+    ("context", {"workspace": "."}, "dict is no AgentContext: give AgentContext(workspace=..., ...)."),
+)
+
+
+@pytest.mark.parametrize(("name", "value", "words"), WRONG, ids=[f"{name}-{at}" for at, (name, *_) in enumerate(WRONG)])
+def test_a_wrong_argument_is_named_with_its_remedy(name: str, value: Any, words: str) -> None:
+    given: dict[str, Any] = {name: value}
+    with pytest.raises(TypeError, match=f"^{name}: .*{re.escape(words)}"):
+        check_arguments(BuildArguments(**given))
+    with pytest.raises(TypeError, match=f"^{name}: "):
+        build_graph(**given)
+    with pytest.raises(TypeError, match=f"^{name}: "):
+        Session(**given)
+
+
+def test_two_tools_of_one_name_are_refused() -> None:
+    for make in (build_graph, Session):
+        with pytest.raises(ValueError, match=r"tools: 2 tools are called 'read_file': give them different names\."):
+            make(tools=[*default_tools(), READ_FILE])
+
+
+def test_what_is_right_is_taken() -> None:
+    check_arguments(BuildArguments())
+    check_arguments(
+        BuildArguments(
+            checkpointer=InMemorySaver(),
+            model=ScriptedModel([]),
+            tools=list(default_tools()),
+            rules=[RULE],
+            roles={"clerk": {"read_file"}},
+            secrets=["hunter2"],
+            store=InMemoryStore(),
+            context=AgentContext(),
+        )
+    )
+    for checkpointer in (True, False):
+        check_arguments(BuildArguments(checkpointer=checkpointer))
+
+
+def test_a_session_keeps_its_thread_somewhere() -> None:
+    wrong: Any = True
+    with pytest.raises(TypeError, match="checkpointer: give a saver, or none to keep the thread"):
+        Session(checkpointer=wrong)

@@ -1,0 +1,52 @@
+"""Which context a turn has, and what is said of one that is none."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from graph.context import AgentContext
+from graph.given_context import given_context
+
+GIVEN, BOUND, STORED = (AgentContext(workspace=name) for name in ("given", "bound", "stored"))
+
+
+@dataclass
+class Mine:
+    user: str = "ada"
+
+
+@pytest.mark.parametrize("stored", [STORED, None], ids=["stored", "new"])
+@pytest.mark.parametrize("bound", [BOUND, None], ids=["bound", "free"])
+def test_what_comes_with_the_run_goes_first(bound: AgentContext | None, stored: AgentContext | None) -> None:
+    assert given_context(GIVEN, bound, stored) is GIVEN
+    assert given_context(None, bound, stored) == (bound or stored or AgentContext())
+
+
+def test_an_agents_own_context_goes_before_another_graphs() -> None:
+    assert given_context(Mine(), BOUND, STORED) is BOUND
+    assert given_context({"user": "ada"}, BOUND, None) is BOUND
+
+
+def test_a_map_may_be_a_context() -> None:
+    assert given_context({"workspace": "given"}, None, STORED) == GIVEN
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (Mine(), "given a context of the type Mine, which is no AgentContext"),
+        ({"user": "ada"}, "no AgentContext (user: Extra inputs are not permitted)"),
+        (
+            {"base_url": "https://a:secret-password@b/v1"},
+            "(base_url: Value error, base_url may hold no",
+        ),
+    ],
+    ids=["type", "field", "value"],
+)
+def test_a_foreign_context_is_refused_with_the_remedy(given: object, words: str) -> None:
+    """Not taken for none: the agent would work in the folder of the process."""
+    said = given_context(given, None, STORED)
+    assert isinstance(said, str)
+    assert words in said
+    assert "build_graph(context=AgentContext(...))" in said
+    assert "secret-password" not in said

@@ -1,0 +1,120 @@
+"""Checkpointers of a user's own: what is kept with them, and which types and secrets they load and store."""
+
+import asyncio
+import logging
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+from langgraph.types import Command
+
+from graph.build import Machine, build_graph
+from graph.own_saver import own_saver
+from graph.session import Session
+from graph.state import serializer
+from nodes.records import OutcomeKind
+from tests.runs.embedding import ASKED, REPAIR, THREAD, context, told
+from tests.runs.playing import changed_files
+from tests.runs.scenarios_of_work import CALC, MENDED, TASK
+
+
+class Plain:
+    """Encrypts nothing: what matters is whose serializer it is."""
+
+    def encrypt(self, plaintext: bytes) -> tuple[str, bytes]:
+        return "plain", plaintext
+
+    def decrypt(self, ciphername: str, ciphertext: bytes) -> bytes:  # noqa: ARG002 - the protocol's
+        return ciphertext
+
+
+def asked_and_answered(machine: Machine, folder: Path, loop: bool) -> Any:
+    """A run that a person approves, by two machines over one thread in all."""
+    settings: Any = {"config": THREAD, "context": context(folder, mode="ask")}
+
+    async def play() -> Any:
+        await machine.ainvoke(ASKED, **settings)
+        return await machine.ainvoke(Command(resume="approve"), **settings)
+
+    if loop:
+        return asyncio.run(play())
+    machine.invoke(ASKED, **settings)
+    return machine.invoke(Command(resume="approve"), **settings)
+
+
+@pytest.mark.parametrize("kind", ["memory", "memory in a loop", "sqlite", "encrypted"])
+def test_a_plain_saver_keeps_a_thread(tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    connection = sqlite3.connect(tmp_path / "threads.sqlite", check_same_thread=False)
+    saver: Any = SqliteSaver(connection) if kind == "sqlite" else InMemorySaver()
+    if kind == "encrypted":
+        saver = InMemorySaver(serde=EncryptedSerializer(Plain(), JsonPlusSerializer(allowed_msgpack_modules=None)))
+    with caplog.at_level(logging.WARNING):
+        machine = build_graph(saver, model=told(*REPAIR))
+        result = asked_and_answered(machine, tmp_path / "w", "loop" in kind)
+        state = build_graph(saver).get_state(THREAD).values  # another machine, which reads all of it back
+    connection.close()
+    assert (result["outcome"].kind, changed_files(tmp_path / "w", CALC)) == (OutcomeKind.FINISHED, {"calc.py": MENDED})
+    assert (state["outcome"], state["messages"]) == (result["outcome"], result["messages"])
+    assert caplog.records == []  # of types that LangGraph does not know
+
+
+def test_an_async_saver_keeps_a_thread(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def play() -> Any:
+        async with AsyncSqliteSaver.from_conn_string(str(tmp_path / "threads.sqlite")) as saver:
+            machine = build_graph(saver, model=told(*REPAIR))
+            settings: Any = {"config": THREAD, "context": context(tmp_path / "w", mode="ask")}
+            await machine.ainvoke(ASKED, **settings)
+            result = await machine.ainvoke(Command(resume="approve"), **settings)
+            return result, (await build_graph(saver).aget_state(THREAD)).values
+
+    with caplog.at_level(logging.WARNING):
+        result, state = asyncio.run(play())
+    assert (state["outcome"], state["messages"]) == (result["outcome"], result["messages"])
+    assert changed_files(tmp_path / "w", CALC) == {"calc.py": MENDED}
+    assert caplog.records == []
+
+
+def test_a_session_keeps_its_thread_in_a_plain_saver(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    saver = InMemorySaver()
+    with Session(context(tmp_path), model=told(*REPAIR), checkpointer=saver, thread_id="mine") as session:
+        session.work(TASK)
+        first = session.result()
+    with Session(context(tmp_path), checkpointer=saver, thread_id="mine") as again:
+        list(again.resume())
+        assert again.result() == first
+    assert caplog.records == []
+
+
+def test_no_secret_is_kept_in_a_plain_saver(tmp_path: Path) -> None:
+    saver = InMemorySaver()
+    machine = build_graph(saver, model=told(*REPAIR), secrets=["hunter2-hunter2"])
+    asked: Any = {"messages": [("user", f"{TASK} The password is hunter2-hunter2.")]}
+    machine.invoke(asked, THREAD, context=context(tmp_path))
+    assert saver.blobs
+    assert "hunter2" not in f"{dict(saver.blobs)}{dict(saver.storage)}{dict(saver.writes)}"
+
+
+def test_the_given_saver_stays_as_it_is() -> None:
+    plain, ours = InMemorySaver(), InMemorySaver(serde=serializer())
+    assert own_saver(plain).storage is plain.storage  # type: ignore[attr-defined]  # it is one of the same kind
+    assert type(plain.serde) is JsonPlusSerializer
+    assert own_saver(ours) is ours
+
+
+def test_a_serializer_that_we_do_not_know_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
+    class Own:
+        def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
+            return "repr", repr(obj).encode()
+
+        def loads_typed(self, data: tuple[str, bytes]) -> Any:
+            return data[1].decode()
+
+    saver = InMemorySaver(serde=Own())
+    assert own_saver(saver) is saver
+    assert caplog.records == []

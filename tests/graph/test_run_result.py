@@ -1,0 +1,79 @@
+"""What a program gets of a run that has ended."""
+
+from dataclasses import FrozenInstanceError, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graph.context import AgentContext
+from graph.run import run_task
+from graph.run_result import RunResult
+from nodes.records import Outcome, OutcomeKind, Plan, Protocol, StopReason
+from tests.doubles.replies import Say
+from tests.doubles.scripted_model import ScriptedModel
+from tests.runs.playing import write_files
+from tests.runs.scenario import Use, message_of, use
+from tests.runs.scenarios_of_work import CALC, DONE, EDIT, MENDED, READ, TASK
+
+END: tuple[Use | Say, ...] = (DONE,)
+BACK = ("edit_file", {"path": "calc.py", "old_str": "a + b", "new_str": "b + a"})
+
+
+def played(folder: Path, *replies: Use, **more: Any) -> RunResult:
+    write_files(folder, CALC)
+    model = ScriptedModel([message_of(reply, Protocol.NATIVE) for reply in [*replies, *END]])
+    return run_task(TASK, AgentContext(workspace=str(folder), evidence=False, read_ahead=False, **more), model=model)
+
+
+def test_a_result_tells_all_that_came_of_a_run(tmp_path: Path) -> None:
+    result = played(tmp_path, use(READ), use(EDIT))
+    assert (result.ok, result.answer, result.changed_files) == (True, "add now adds.", ("calc.py",))
+    assert (result.run_id, result.resumable) == (result.thread_id, False)
+    assert (result.usage["total_calls"], result.usage["cost_usd"]) == (3, None)
+    assert result.diff == result.changes[0].diff
+    with pytest.raises(FrozenInstanceError):
+        result.diff = ""  # type: ignore[misc]  # that is the point
+
+
+def test_the_diff_is_what_all_changes_come_to(tmp_path: Path) -> None:
+    once = played(tmp_path / "once", use(READ), use(EDIT))
+    twice = played(tmp_path / "twice", use(READ), use(EDIT), use(BACK))
+    assert len(twice.changes) == 2
+    assert twice.diff == once.diff.replace("a + b", "b + a")
+    undone = ("edit_file", {"path": "calc.py", "old_str": "a + b", "new_str": "a - b"})
+    assert played(tmp_path / "undone", use(READ), use(EDIT), use(undone)).diff == ""
+
+
+def test_the_diff_has_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OUR_API_KEY", "hunter2-hunter2")
+    (tmp_path / "calc.py").parent.mkdir(exist_ok=True)
+    files = {"calc.py": f"# hunter2-hunter2\n{CALC['calc.py']}"}
+    monkeypatch.setitem(CALC, "calc.py", files["calc.py"])
+    result = played(tmp_path, use(READ), use(EDIT))
+    assert "a + b" in result.diff
+    assert "hunter2" not in result.diff
+
+
+def test_a_run_that_a_limit_ended_can_go_on(tmp_path: Path) -> None:
+    result = played(tmp_path, use(READ), use(EDIT), max_calls_per_turn=1, wrap_up=False)
+    assert (result.ok, result.answer, result.changed_files, result.diff) == (False, "", (), "")
+    assert (result.resumable, result.outcome.kind) == (True, OutcomeKind.BUDGET_STOP)
+    assert MENDED not in (tmp_path / "calc.py").read_text()
+
+
+def test_a_result_is_told_in_one_printable_line() -> None:
+    outcome = Outcome(
+        kind=OutcomeKind.SYSTEM_ERROR,
+        reason=StopReason.PROVIDER_FAILED,
+        message="It failed:\n\x1b[31mred\x07" + "x" * 300,
+        changed_files=("a.py", "b\n.py"),
+    )
+    result = RunResult(outcome, (), (), Plan(), "run-1")
+    line = str(result)
+    assert line.startswith("SYSTEM_ERROR (provider_failed): It failed: \\x1b[31mred\\x07xxx")
+    assert line.endswith("... [changed: a.py, b\\n.py; run run-1]")
+    assert line.isprintable()
+    assert str(replace(result, outcome=outcome.model_copy(update={"changed_files": ()}))).endswith(
+        "[changed: no file; run run-1]"
+    )

@@ -1,0 +1,115 @@
+"""Which notes of a project a turn begins with, and how much of them."""
+
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given, strategies as st
+
+from nodes.begin_turn.noted_files import (
+    MOST_BYTES,
+    MOST_READ,
+    Found,
+    Read,
+    cut_at_line,
+    find_notes,
+    most_bytes,
+    note_folders,
+    note_text,
+)
+from nodes.language.project_notes import ProjectNotes
+from nodes.records import Profile, ToolError, ToolErrorCode
+
+DENIED = ToolError(code=ToolErrorCode.PERMISSION_DENIED, message="no")
+
+
+def reader(files: Mapping[str, str | ToolError]) -> Read:
+    return files.get
+
+
+def notes(*files: tuple[str, str]) -> tuple[ProjectNotes, ...]:
+    return tuple(ProjectNotes(path=path, text=text) for path, text in files)
+
+
+@pytest.mark.parametrize(
+    ("files", "found"),
+    [
+        ({}, Found()),
+        ({"AGENTS.md": "a", "CLAUDE.md": "c"}, Found(notes(("AGENTS.md", "a")))),
+        ({"CLAUDE.md": "c"}, Found(notes(("CLAUDE.md", "c")))),
+        ({"AGENTS.md": " \n", "CLAUDE.md": "c"}, Found(notes(("CLAUDE.md", "c")))),
+        ({"AGENTS.md": DENIED, "CLAUDE.md": "c"}, Found(notes(("CLAUDE.md", "c")), (("AGENTS.md", "no"),))),
+        ({"api/AGENTS.md": "x", "AGENTS.md": "a"}, Found(notes(("AGENTS.md", "a"), ("api/AGENTS.md", "x")))),
+        ({"web/AGENTS.md": "x"}, Found()),
+    ],
+)
+def test_agents_come_before_claude_in_each_folder_of_the_request(
+    files: Mapping[str, str | ToolError], found: Found
+) -> None:
+    assert find_notes("Mend api/v1/calc.py.", reader(files), MOST_BYTES) == found
+
+
+def test_all_notes_together_are_bounded_and_a_cut_is_told() -> None:
+    files = {"AGENTS.md": "one\ntwo\nthree\n", "api/AGENTS.md": "four\nfive"}
+    found = find_notes("Look at api/a.py", reader(files), 12)
+    assert found.notes == (
+        ProjectNotes(path="AGENTS.md", text="one\ntwo", cut=True),
+        ProjectNotes(path="api/AGENTS.md", text="four", cut=True),
+    )
+
+
+def test_without_room_nothing_is_read() -> None:
+    def read(path: str) -> str:
+        raise AssertionError(path)
+
+    assert find_notes("Look at a/b.py", read, 0) == Found()
+
+
+@pytest.mark.parametrize(
+    ("request_text", "folders"),
+    [
+        ("Hello", [""]),
+        ("Mend a/b/c.py and a/d.py", ["", "a/", "a/b/"]),
+        ("Mend ../x/a.py and /etc/a.py and ./s/a.py", ["", "s/"]),
+        ("Mend a/b/c/d/e/f.py", ["", "a/", "a/b/", "a/b/c/"]),
+    ],
+)
+def test_folders_are_those_around_named_files_and_few(request_text: str, folders: list[str]) -> None:
+    assert note_folders(request_text) == folders
+
+
+@pytest.mark.parametrize(
+    ("profile", "window", "most"),
+    [
+        (Profile(), None, MOST_BYTES),
+        (Profile(), 128_000, MOST_BYTES),
+        (Profile(), 8_192, 3_072),
+        (Profile(small=True), None, 0),
+    ],
+)
+def test_notes_take_a_small_part_of_a_window_and_nothing_of_a_small_model(
+    profile: Profile, window: int | None, most: int
+) -> None:
+    assert most_bytes(profile, window) == most
+
+
+@given(text=st.text(alphabet="ab\n\u00e4\U0001f600"), most=st.integers(0, 40))
+def test_a_cut_text_is_whole_lines_that_fit(text: str, most: int) -> None:
+    kept = cut_at_line(text, most)
+    assert len(kept.encode()) <= most
+    assert text.startswith(kept)
+    assert kept == text or not kept or text[len(kept)].isspace()
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"\xef\xbb\xbfhi\xe2\x80\x8b\r\n", "hi\n"),
+        (b"a\n" * MOST_READ, "a\n" * (MOST_READ // 2)),
+        (b"\xff\xfea\x00", "'AGENTS.md' is not read as notes: it is no UTF-8 text (byte 0)."),
+        (b"a\0b", "'AGENTS.md' is not read as notes: it is no text."),
+        (b"a" * (MOST_READ + 1), ""),
+    ],
+)
+def test_only_text_is_read(data: bytes, said: str) -> None:
+    found = note_text("AGENTS.md", data)
+    assert (found.message if isinstance(found, ToolError) else found) == said

@@ -1,0 +1,150 @@
+"""What a person is shown, said and allowed, without a graph around it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from nodes.guard.approvals import NO_PREVIEW, ApprovalRequest, Preview, ShownPreview
+from nodes.guard.asking import MOST_ROUNDS, NOBODY, Hands, Settled, settle_with_person, stop_asked_for
+from nodes.guard.verdicts import denied
+from nodes.records import (
+    CallError,
+    Effect,
+    ExtractionError,
+    ExtractionErrorType,
+    JsonMap,
+    ToolCall,
+    ToolErrorCode,
+    ToolSpec,
+    Verdict,
+    VerdictKind,
+)
+
+SPECS = {"write": ToolSpec(name="write", description="", parameters={}, effect=Effect.WRITE, path_fields=("path",))}
+CALL = ToolCall(call_id="1", tool="write", arguments={"path": "a.py", "text": "x"}, raw_arguments="")
+ASKED = Verdict(kind=VerdictKind.ASK, rule="ask_before_write", path="link.py")
+ALLOWED = Verdict(kind=VerdictKind.ALLOW, path="c.py")
+ERROR = ExtractionError(ExtractionErrorType.EMPTY_TOOL_NAME, 1, "", "")
+BROKEN = CallError(call_id="2", tool="x", raw_arguments="", error=ERROR)
+PINS = (("a.py", "old", "mark"),)
+DIFF = ShownPreview(kind="diff", text="+x", truncated=False)
+REMEDY = "Do something else, or explain in your answer what is needed."
+
+
+class Desk:
+    """A person who gives these answers, and what they were asked."""
+
+    def __init__(
+        self, *answers: Any, names: tuple[str, ...] = ("a.py",), known: Mapping[str, str] | None = None
+    ) -> None:
+        self.answers, self.names = list(answers), names
+        self.asked: list[ApprovalRequest] = []
+        self.hands = Hands(
+            ask=self.ask,
+            preview=lambda calls: {index: self.preview(call) for index, call in calls.items()},
+            validate=lambda _, arguments: arguments,
+            judge=lambda _: ASKED,
+            thread="t",
+            known=known or {},
+        )
+
+    def ask(self, request: ApprovalRequest) -> object:
+        self.asked.append(request)
+        answer = self.answers.pop(0)
+        return answer(request) if callable(answer) else answer
+
+    def preview(self, call: ToolCall) -> Preview:
+        mark = "mark" if call == CALL else "edited"
+        return Preview(DIFF, self.names, (("a.py", "old", mark),))
+
+    def settle(self, *verdicts: Verdict) -> Settled:
+        return settle_with_person([CALL] * len(verdicts), list(verdicts), SPECS, self.hands)
+
+
+def test_a_call_is_allowed_for_what_was_shown_under_its_real_name() -> None:
+    desk = Desk("approve")
+    expected = Verdict(kind=VerdictKind.ALLOW, rule="ask_before_write", path="a.py", pins=PINS)
+    assert desk.settle(ALLOWED, ASKED).verdicts == [ALLOWED, expected]
+    assert [(each["index"], each["path"], each["preview"]) for each in desk.asked[0]["calls"]] == [(1, "a.py", DIFF)]
+
+
+def test_a_link_to_project_configuration_is_asked_for_as_that_and_cannot_be_granted() -> None:
+    desk = Desk("approve_for_run", names=("a.py", "pyproject.toml"))
+    settled = desk.settle(ASKED)
+    assert [(each["rule"], each["grant"]) for each in desk.asked[0]["calls"]] == [("project_config", "")]
+    assert (settled.verdicts[0].kind, settled.granted) == (VerdictKind.ALLOW, [])
+
+
+@pytest.mark.parametrize(
+    ("decision", "code", "message"),
+    [
+        ("reject", ToolErrorCode.PERMISSION_DENIED, f"A person did not approve this call. {REMEDY}"),
+        (
+            {"action": "reject", "reason": "a\nb\u202e"},
+            ToolErrorCode.PERMISSION_DENIED,
+            f"A person did not approve this call: a\\nb\\u202e. {REMEDY}",
+        ),
+        (
+            None,
+            ToolErrorCode.PERMISSION_DENIED,
+            f"A person did not approve this call: there was no answer for this call. {REMEDY}",
+        ),
+        ("nobody", ToolErrorCode.APPROVAL_REQUIRED, NOBODY),
+    ],
+)
+def test_a_call_that_is_not_approved_is_told_why(decision: Any, code: ToolErrorCode, message: str) -> None:
+    settled = Desk({"decisions": {"0": decision}}).settle(ASKED)
+    assert settled.verdicts == [denied("ask_before_write", code, message, path="a.py")]
+
+
+def test_what_changed_since_it_was_shown_does_not_run() -> None:
+    for answer in ("approve", {"decisions": {"0": {"action": "edit", "arguments": {"path": "b"}}}}):
+        verdict = Desk(answer, known={"a.py": "older"}).settle(ASKED).verdicts[0]
+        assert (verdict.kind, verdict.error and verdict.error.code) == (VerdictKind.DENY, ToolErrorCode.CONFLICT)
+
+
+def test_an_answer_that_repeats_the_digest_is_for_what_was_shown() -> None:
+    def shown(request: ApprovalRequest) -> JsonMap:
+        return {"decisions": {"0": {"action": "approve", "digest": request["calls"][0]["digest"]}}}
+
+    assert Desk(shown, known={"a.py": "older"}).settle(ASKED).verdicts[0].kind is VerdictKind.ALLOW
+    stale = Desk({"decisions": {"0": {"action": "approve", "digest": "0" * 16}}}).settle(ASKED).verdicts[0]
+    assert (stale.kind, stale.error and stale.error.code) == (VerdictKind.DENY, ToolErrorCode.CONFLICT)
+
+
+def test_an_edited_call_is_bound_to_what_it_would_do_itself() -> None:
+    settled = Desk({"decisions": {"0": {"action": "edit", "arguments": {"path": "a.py", "text": "y"}}}}).settle(ASKED)
+    assert settled.items == [CALL.model_copy(update={"arguments": {"path": "a.py", "text": "y"}})]
+    assert (settled.verdicts[0].edited, settled.verdicts[0].pins) == (("text",), (("a.py", "old", "edited"),))
+
+
+def test_an_edit_that_changes_nothing_is_an_approval() -> None:
+    settled = Desk({"decisions": {"0": {"action": "edit", "arguments": CALL.arguments}}}).settle(ASKED)
+    assert (settled.items, settled.verdicts[0].edited, settled.verdicts[0].pins) == ([CALL], (), PINS)
+
+
+def test_a_stop_lets_nothing_of_the_reply_run() -> None:
+    settled = Desk({"decisions": {"1": "approve", "2": "stop"}}).settle(ALLOWED, ASKED, ASKED)
+    assert [each.kind for each in settled.verdicts] == [VerdictKind.DENY] * 3
+    assert stop_asked_for(settled.verdicts) is not None
+    assert stop_asked_for([ALLOWED, ASKED]) is None
+
+
+def test_an_edit_is_asked_about_a_bounded_number_of_times() -> None:
+    desk = Desk(*[{"decisions": {"0": {"action": "edit", "arguments": {}}}}] * MOST_ROUNDS)
+    object.__setattr__(desk.hands, "validate", lambda _, __: ["path: Field required"])
+    (verdict,) = desk.settle(ASKED).verdicts
+    assert (len(desk.asked), verdict.kind, verdict.rule) == (MOST_ROUNDS, VerdictKind.DENY, "edited_arguments")
+
+
+def test_a_malformed_call_beside_it_is_never_asked_about() -> None:
+    settled = settle_with_person([BROKEN], [ASKED], SPECS, Desk().hands)
+    assert settled.verdicts == [ASKED]
+
+
+def test_a_call_without_a_preview_is_asked_about_all_the_same() -> None:
+    desk = Desk("approve")
+    object.__setattr__(desk.hands, "preview", lambda _: {})
+    assert desk.settle(ASKED).verdicts == [ASKED.model_copy(update={"kind": VerdictKind.ALLOW})]
+    assert desk.asked[0]["calls"][0]["preview"] == NO_PREVIEW.shown

@@ -1,0 +1,95 @@
+"""A run whose one reply holds two writes and a command, and a person's answers to it; also as a process of its own."""
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from graph.context import AgentContext
+from graph.events import Asked, Event
+from graph.session import Session
+from nodes.execute_tools.registry import Tool, ToolContext, ToolOutput, tool
+from nodes.execute_tools.tools import default_tools
+from nodes.records import Effect, JsonMap
+from tests.doubles.replies import Say
+from tests.doubles.scripted_model import ScriptedModel
+
+BUG = "def add(a, b):\n    return a - b\n"
+THREE = """tool: edit_file({"path": "calc.py", "old_str": "a - b", "new_str": "a + b"})
+tool: append_file({"path": "log.txt", "content": "one"})
+tool: ring({"argv": ["bell", "loud"]})"""
+EDITED = {"path": "log.txt", "content": "two"}
+ANSWER: JsonMap = {
+    "decisions": {
+        "0": {"action": "approve"},
+        "1": {"action": "edit", "arguments": EDITED},
+        "2": {"action": "reject", "reason": "too loud"},
+    }
+}
+AFTER = {"calc.py": BUG.replace("-", "+"), "log.txt": "two"}
+
+
+@tool(effect=Effect.EXECUTE)
+def ring(context: ToolContext, argv: list[str]) -> ToolOutput:
+    """Start a program; each time leaves a mark."""
+    with (Path(context.workspace.root).parent / "rung").open("a", encoding="utf-8") as marks:
+        marks.write(f"{' '.join(argv)}\n")
+    return ToolOutput.ok(exit_code=0)
+
+
+def tools() -> tuple[Tool, ...]:
+    """The usual ones, and a command that counts."""
+    return (*default_tools(), ring)
+
+
+def session(root: Path, *replies: str, thread: str = "t", secrets: tuple[str, ...] = (), **context: Any) -> Session:
+    """A session in mode "ask" on a scripted model that says these replies."""
+    root.mkdir(exist_ok=True)
+    settings = {"mode": "ask", "protocol": "text", "evidence": False, "read_ahead": False, **context}
+    return Session(
+        AgentContext(workspace=str(root), **settings),
+        model=ScriptedModel([Say(reply) for reply in replies]),
+        tools=tools(),
+        thread_id=thread,
+        secrets=secrets,
+    )
+
+
+def last(events: Iterator[Event]) -> Event:
+    """The last event of a turn."""
+    return list(events)[-1]
+
+
+def asked(events: Iterator[Event]) -> list[JsonMap]:
+    """The calls that a person is asked about."""
+    event = last(events)
+    assert isinstance(event, Asked), event
+    return list(event.request["calls"])
+
+
+def files(root: Path) -> dict[str, str]:
+    """The text of each file in the folder, by its name."""
+    return {path.name: path.read_text(encoding="utf-8") for path in sorted(root.iterdir()) if path.is_file()}
+
+
+def main() -> None:
+    """Answer, or go on, in this process, and die where the third argument says so.
+
+    `guarded`: once the answer is judged; `before` and `after` an effect; `never`.
+    """
+    root, way, death = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+    with session(root, "Done.") as now:
+        events = now.answer(ANSWER) if way == "answer" else now.resume()
+        for event in events:
+            name = type(event).__name__
+            if (death, name) in {("guarded", "Denied"), ("before", "ToolStarted"), ("after", "StepDone")}:
+                os.kill(os.getpid(), signal.SIGKILL)
+            end = event
+        sys.stdout.write(json.dumps([type(end).__name__, files(root)]))
+
+
+if __name__ == "__main__":
+    main()

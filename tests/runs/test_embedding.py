@@ -1,0 +1,237 @@
+"""The machine inside a user's graph: as a node that shares `messages`, and called by a node with a state of its own."""
+
+import asyncio
+import logging
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.types import Command, Send
+from typing_extensions import TypedDict
+
+from graph.build import Machine, build_graph
+from graph.context import AgentContext
+from nodes.records import FileChange, Outcome, OutcomeKind, StopReason
+from tests.doubles.history_model import HistoryModel
+from tests.runs.embedding import ASKED, LINES, REPAIR, THREAD, context, last, saver, told, workspace
+from tests.runs.playing import changed_files
+from tests.runs.scenario import use
+from tests.runs.scenarios_of_work import CALC, DONE, MENDED, TASK
+
+FIXED = {"calc.py": MENDED}
+
+
+class Shared(MessagesState, total=False):
+    """A parent's state that wants to know how its agent ended."""
+
+    outcome: Outcome
+    changes: Annotated[list[FileChange], operator.add]
+
+
+def parent(agent: Machine, checkpointer: Any = None, schema: Any = AgentContext) -> Any:
+    """A graph whose only node is the agent."""
+    builder = StateGraph(Shared, context_schema=schema)
+    builder.add_node("coder", agent)
+    builder.add_edge(START, "coder")
+    builder.add_edge("coder", END)
+    return builder.compile(checkpointer=checkpointer)
+
+
+# --- As a node
+
+
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("loop", [True, False])
+def test_a_node_repairs_and_tells_its_outcome(tmp_path: Path, kept: bool, loop: bool) -> None:
+    around = parent(build_graph(model=told(*REPAIR)), saver() if kept else None)
+    settings: Any = {"config": THREAD, "context": context(tmp_path)}
+    result = asyncio.run(around.ainvoke(ASKED, **settings)) if loop else around.invoke(ASKED, **settings)
+    assert (result["outcome"].kind, last(result)) == (OutcomeKind.FINISHED, "add now adds.")
+    assert [message.type for message in result["messages"]] == ["human", "ai", "tool", "ai", "tool", "ai"]
+    assert [change.path for change in result["changes"]] == ["calc.py"]
+    assert changed_files(tmp_path, CALC) == FIXED
+
+
+@pytest.mark.parametrize("loop", [True, False])
+def test_a_question_is_asked_and_answered_at_the_parent(
+    tmp_path: Path, loop: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    around = parent(build_graph(model=told(*REPAIR)), saver())
+    settings: Any = {"config": THREAD, "context": context(tmp_path, mode="ask")}
+
+    def go(given: Any) -> Any:
+        return asyncio.run(around.ainvoke(given, **settings)) if loop else around.invoke(given, **settings)
+
+    with caplog.at_level(logging.WARNING):
+        asked = go(ASKED)
+        (question,) = asked["__interrupt__"]
+        assert [call["tool"] for call in question.value["calls"]] == ["edit_file"]
+        assert changed_files(tmp_path, CALC) == {}
+        result = go(Command(resume="approve"))
+    assert (result["outcome"].kind, changed_files(tmp_path, CALC)) == (OutcomeKind.FINISHED, FIXED)
+    assert caplog.records == []  # LangGraph warns of types that it does not know
+
+
+def test_a_question_without_a_checkpointer_is_refused_in_words(tmp_path: Path) -> None:
+    result = parent(build_graph(model=told(*REPAIR))).invoke(ASKED, context=context(tmp_path, mode="ask"))
+    assert result["outcome"].reason is StopReason.INVALID_REQUEST
+    assert "needs a checkpointer" in result["outcome"].message
+
+
+def test_a_parent_streams_what_its_agent_does(tmp_path: Path) -> None:
+    around = parent(build_graph(model=told(*REPAIR)))
+    parts = around.stream(
+        ASKED, context=context(tmp_path), subgraphs=True, stream_mode=["updates", "custom"], config=THREAD
+    )
+    seen = [(place, mode, part) for place, mode, part in parts]
+    nodes = [name for place, mode, part in seen if place and mode == "updates" for name in part]
+    assert nodes[:4] == ["begin_turn", "call_model", "parse", "guard"]
+    assert nodes[-1] == OutcomeKind.FINISHED.value
+    assert {place[0].partition(":")[0] for place, _, _ in seen if place} == {"coder"}
+    assert any(mode == "custom" and part["type"] == "text" for _, mode, part in seen)
+
+
+def test_a_long_run_is_not_cut_by_the_parents_recursion_limit(tmp_path: Path) -> None:
+    """40 replies are 200 steps of the graph."""
+    reads = [use(("read_file", {"path": "calc.py", "start_line": line})) for line in range(1, 41)]
+    model = told(*reads, DONE)
+    room: Any = {"max_calls_per_turn": 60, "max_input_tokens_per_session": 10**7, "max_failed_tries": 100}
+    result = parent(build_graph(model=model)).invoke(
+        {"messages": [("user", "What is in calc.py?")]}, context=context(tmp_path, **room)
+    )
+    assert (result["outcome"].kind, len(model.calls)) == (OutcomeKind.FINISHED, 41)
+
+
+def test_a_threads_next_turn_knows_what_was_said(tmp_path: Path) -> None:
+    """The parent keeps the messages; with `checkpointer=True` the agent keeps all of its own as well."""
+    for own in (None, True):
+        model = told(*REPAIR, DONE)
+        around = parent(build_graph(own, model=model), saver())
+        settings: Any = {"config": THREAD, "context": context(tmp_path / str(own))}
+        around.invoke(ASKED, **settings)
+        result = around.invoke({"messages": [("user", "Is it right now?")]}, **settings)
+        assert result["outcome"].kind is OutcomeKind.FINISHED
+        assert [message.type for message in result["messages"]].count("human") == 2
+        assert TASK in str(model.calls[-1].prompt.messages)
+        assert result["outcome"].usage["total_calls"] == (4 if own else 1)
+
+
+# --- Its context
+
+
+@dataclass
+class Mine:
+    """What a user's graph knows of its user."""
+
+    user: str
+
+
+def test_an_agent_has_the_context_that_it_was_built_with(tmp_path: Path) -> None:
+    agent = build_graph(model=told(*REPAIR), context=context(tmp_path))
+    result = parent(agent, schema=Mine).invoke(ASKED, context=Mine("ada"))
+    assert (result["outcome"].kind, changed_files(tmp_path, CALC)) == (OutcomeKind.FINISHED, FIXED)
+
+
+def test_a_foreign_context_is_refused_in_words() -> None:
+    model = told(*REPAIR)
+    result = parent(build_graph(model=model), schema=Mine).invoke(ASKED, context=Mine("ada"))
+    assert result["outcome"].reason is StopReason.INVALID_REQUEST
+    assert "given a context of the type Mine" in result["outcome"].message
+    assert "build_graph(context=AgentContext(...))" in result["outcome"].message
+    assert model.calls == []
+
+
+# --- Called by a node
+
+
+class Asking(TypedDict, total=False):
+    """A parent's state that shares nothing with the agent's."""
+
+    question: str
+    said: Annotated[list[str], operator.add]
+
+
+def calling(agent: Machine, folder: Path, **more: Any) -> Callable[[Asking], Asking]:
+    """A node that calls the agent."""
+
+    def node(_: Asking) -> Asking:
+        result = agent.invoke(ASKED, context=context(folder, **more))
+        return {"said": [result["outcome"].message]}
+
+    return node
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_node_calls_the_agent_with_a_state_of_its_own(tmp_path: Path, kept: bool) -> None:
+    builder: Any = StateGraph(Asking)
+    builder.add_node("work", calling(build_graph(model=told(*REPAIR)), tmp_path))
+    builder.add_edge(START, "work")
+    result = builder.compile(checkpointer=saver() if kept else None).invoke({"question": TASK}, THREAD)
+    assert (result["said"], changed_files(tmp_path, CALC)) == (["add now adds."], FIXED)
+
+
+def test_a_question_inside_of_a_node_is_answered_at_the_parent(tmp_path: Path) -> None:
+    model = told(*REPAIR)
+    builder: Any = StateGraph(Asking)
+    agent = build_graph(model=model)
+    (tmp_path / "w").mkdir()
+    asking = context(tmp_path / "w", mode="ask")
+
+    async def work(_: Asking) -> Asking:
+        return {"said": [(await agent.ainvoke(ASKED, context=asking))["outcome"].message]}
+
+    builder.add_node("work", work)
+    builder.add_edge(START, "work")
+    around = builder.compile(checkpointer=saver())
+
+    async def play() -> Any:
+        asked: Any = await around.ainvoke({"question": TASK}, THREAD)
+        assert [call["tool"] for call in asked["__interrupt__"][0].value["calls"]] == ["edit_file"]
+        return await around.ainvoke(Command(resume="approve"), THREAD)
+
+    result = asyncio.run(play())
+    assert (result["said"], len(model.calls)) == (["add now adds."], 3)
+    assert changed_files(tmp_path / "w", CALC) == FIXED
+
+
+# --- Several in one thread
+
+
+class Task(TypedDict, total=False):
+    """One of several tasks, each for an agent."""
+
+    folder: str
+    said: Annotated[list[str], operator.add]
+
+
+def test_agents_of_one_thread_do_not_share_records(tmp_path: Path) -> None:
+    """Two nodes at once, one of them twice, and a second turn: each is a run with records and counters of its own."""
+
+    def node(agent: Machine) -> Callable[[Task], Task]:
+        def work(task: Task) -> Task:
+            result = agent.invoke(ASKED, context=context(tmp_path / task["folder"]))
+            return {"said": [f"{task['folder']}: {result['outcome'].usage['total_calls']}"]}
+
+        return work
+
+    builder: Any = StateGraph(Task)
+    for name in ("first", "second"):
+        builder.add_node(name, node(build_graph(model=HistoryModel(LINES))))
+    tasks = (("first", "a"), ("first", "b"), ("second", "c"))
+    builder.add_conditional_edges(START, lambda _: [Send(name, {"folder": folder}) for name, folder in tasks])
+    around = builder.compile(checkpointer=saver())
+    runs: list[set[tuple[str, str]]] = []
+    for _ in range(2):
+        for name in "abc":
+            workspace(tmp_path / name)
+        parts = around.stream({"said": []}, THREAD, subgraphs=True, stream_mode="custom")
+        runs.append({(place[0], part["run_id"]) for place, part in parts if part["type"] == "trace"})
+        assert {name: changed_files(tmp_path / name, CALC) for name in "abc"} == dict.fromkeys("abc", FIXED)
+    assert sorted(around.get_state(THREAD).values["said"]) == sorted([f"{name}: 3" for name in "abc"] * 2)
+    both = runs[0] | runs[1]
+    assert [*map(len, runs), len(both), len({run for _, run in both})] == [3, 3, 6, 6]
+    assert both == {(place, f"parent|{place}") for place, _ in both}

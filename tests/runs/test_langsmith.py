@@ -1,0 +1,84 @@
+"""LangSmith by its own variables: runs are posted where the user has set them, and nothing is asked where not."""
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.doubles.scripted_server import Calls, Say, ScriptedServer
+
+WORD = "hunter2-hunter2-hunter2"
+INFO = b"""{"batch_ingest_config": {"use_multipart_endpoint": true, "size_limit": 100, "size_limit_bytes": 20971520,
+"scale_up_nthreads_limit": 16, "scale_up_qsize_trigger": 1000}}"""
+RUN = """
+import sys
+from graph import AgentContext, run_task
+
+folder, url = sys.argv[1:]
+context = AgentContext(workspace=folder, base_url=url, model="m", protocol="native", evidence=False)
+print(run_task("Look for hunter2-hunter2-hunter2.", context).outcome.answer)
+from langchain_core.tracers.langchain import wait_for_all_tracers
+wait_for_all_tracers()
+"""
+
+
+@contextmanager
+def ingest() -> Iterator[tuple[str, list[tuple[str, bytes]]]]:
+    """What stands in for LangSmith: its address, and the paths and bodies that it was sent."""
+    got: list[tuple[str, bytes]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.answer(b"", INFO)
+
+        def do_POST(self) -> None:
+            self.answer(self.rfile.read(int(self.headers["Content-Length"])), b"{}")
+
+        def answer(self, body: bytes, document: bytes) -> None:
+            got.append((self.path, body))
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(document)))
+            self.end_headers()
+            self.wfile.write(document)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", got
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.mark.parametrize("tracing", ["true", "false"])
+def test_a_run_is_posted_without_secrets_where_the_user_traces_and_only_there(tmp_path: Path, tracing: str) -> None:
+    (tmp_path / "a.txt").write_text(f"one {WORD} two\n", encoding="utf-8")
+    script = [Calls([("read_file", '{"path": "a.txt"}')]), Say(f"It is {WORD}.")]
+    with ingest() as (url, got), ScriptedServer(script) as server:
+        environment = {
+            **os.environ,
+            "LANGSMITH_TRACING": tracing,
+            "LANGSMITH_ENDPOINT": url,
+            "LANGSMITH_API_KEY": f"key-{WORD}",
+            "DEPLOY_TOKEN": WORD,
+        }
+        command = [sys.executable, "-c", RUN, str(tmp_path), server.base_url]
+        ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=True)
+    sent = b"".join(body for _, body in got)
+    assert ended.stdout == "It is [redacted secret].\n"
+    assert any(path.startswith("/runs") for path, _ in got) is (tracing == "true")
+    assert (b"call_model" in sent, b"[redacted secret]" in sent) == (tracing == "true",) * 2
+    assert WORD.encode() not in sent

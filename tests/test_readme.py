@@ -1,0 +1,227 @@
+"""README.md does what it says: its examples run, its commands parse, and what it names is there.
+
+How a block is prepared is written at the top of `tests/readme.py`.
+"""
+
+import io
+import os
+import re
+import subprocess
+import sys
+from contextlib import redirect_stdout, suppress
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+import pytest
+import typer
+
+from graph.cli import app
+from graph.context import AgentContext
+from graph.terminal.word_order import NESTED
+from tests import readme
+from tests.architecture.house import ROOT
+from tests.doubles.scripted_server import ScriptedServer
+from tests.readme import Block, Saying
+from tests.runs.playing import write_files
+
+pytest_plugins = ("pytester",)
+
+GROUPS: Final = readme.of_python()
+PROGRAM: Final = typer.main.get_command(app)
+PATHS: Final = re.compile(r"(?:graph|nodes|tests|benchmarks|cassettes)/[\w/.]*|[\w-]+\.(?:toml|json|lock|md)|Makefile")
+
+
+@pytest.fixture
+def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A workspace as README speaks of it, which is the current folder; `python` is this one."""
+    folder = tmp_path / "scene"
+    write_files(folder, readme.SCENE)
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("OPENAI_API_KEY", "a-key-of-nobody")
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
+    return folder
+
+
+def ids(groups: list[list[Block]]) -> list[str]:
+    return [group[0].name for group in groups]
+
+
+@pytest.mark.parametrize("group", GROUPS, ids=ids(GROUPS))
+def test_a_python_block_runs(
+    group: list[Block], scene: Path, monkeypatch: pytest.MonkeyPatch, pytester: pytest.Pytester
+) -> None:
+    for block in group:
+        write_files(scene, block.how.get("files", {}))
+    with ScriptedServer(then=Saying(group)) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+        if "def test_" in group[0].text:
+            run_as_tests(group[0], pytester, monkeypatch)
+        else:
+            monkeypatch.chdir(scene)
+            run_as_program(group, monkeypatch)
+
+
+def run_as_program(group: list[Block], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the blocks as one module, and look at what each prints."""
+    module = ModuleType(f"readme_line_{group[0].line}")
+    monkeypatch.setitem(sys.modules, module.__name__, module)  # where a tool's annotations are looked up
+    for block in group:
+        padded = "\n" * block.line + block.text  # a traceback names the line of README
+        with redirect_stdout(io.StringIO()) as shown:
+            exec(compile(padded, str(ROOT / "README.md"), "exec"), vars(module))  # noqa: S102 - that is the point
+        if "expects" in block.how:
+            expected = block.how["expects"]
+            assert expected in shown.getvalue() if expected else shown.getvalue() == ""
+
+
+def run_as_tests(block: Block, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Record the tests of the block, then replay them, each in a session of pytest inside of this one."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    options = ("-p", "graph.cassettes.plugin", "-p", "no:cacheprovider", "--import-mode=importlib")
+    pytester.makepyfile(test_readme_block=block.text)
+    for more in (["--mendgraph-record"], []):
+        done = pytester.runpytest_inprocess(*options, *more)
+        assert (done.ret, done.parseoutcomes().get("passed", 0)) == (0, block.text.count("def test_"))
+
+
+def test_the_tests_run_what_there_is() -> None:
+    """Fences that are opened and not read would be examples that nobody runs."""
+    fences = re.findall(r"^```+(\w*)", readme.readme(), re.MULTILINE)
+    assert len(fences) == 2 * len(readme.blocks(readme.readme()))
+    assert {name for name in fences if name} <= {"python", "text", "mermaid", "json", "toml", "yaml", *readme.SHELLS}
+
+
+KNOWN_TO_MYPY: Final = ROOT / ".mypy_cache"
+
+
+@pytest.mark.skipif(not KNOWN_TO_MYPY.is_dir(), reason="mypy would read all libraries first: `make lint` once")
+def test_the_python_blocks_are_typed(tmp_path: Path) -> None:
+    """Strictly, but for those that are tests, whose fixtures nobody annotates."""
+    for group in GROUPS:
+        if "def test_" not in group[0].text:
+            (tmp_path / f"readme_line_{group[0].line}.py").write_text("".join(block.text for block in group))
+    options = ("--strict", "--cache-dir", str(KNOWN_TO_MYPY), "--config-file", str(ROOT / "pyproject.toml"))
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", *options, *sorted(map(str, tmp_path.iterdir()))],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout.splitlines()[:-1]) == (0, [])
+
+
+# --- The command line
+
+
+def parse(words: list[str]) -> None:
+    """Read a command line as the program does, and do nothing."""
+    context: Any = PROGRAM.make_context("mendgraph", [*words])
+    with context:
+        command: Any = PROGRAM
+        while hasattr(command, "resolve_command"):
+            rest = [*context._protected_args, *context.args]
+            if not rest:
+                return
+            _, command, left = command.resolve_command(context, rest)
+            assert command is not None
+            context = command.make_context(command.name, left, parent=context)
+
+
+USAGE_ERROR: Final[Any] = typer.BadParameter.__base__
+OWN: Final = [(line, words[1:]) for line, words in readme.command_lines() if words[0] == "mendgraph"]
+
+
+@pytest.mark.parametrize(
+    "words", [words for _, words in OWN], ids=[f"line {line}-{at}" for at, (line, _) in enumerate(OWN)]
+)
+def test_a_command_of_ours_parses(words: list[str], scene: Path) -> None:
+    for name in words:  # files that a command reads have to be there
+        if re.fullmatch(r"[\w/-]+\.(?:yaml|json|html)", name):
+            write_files(scene, {name: ""})
+    with suppress(typer.Exit):  # `--help` and `--version` end at once
+        parse(words)
+
+
+def test_other_commands_name_what_there_is() -> None:
+    made = {word for _, (program, *words) in readme.command_lines() if program == "make" for word in words}
+    made |= {span.split()[1] for span in readme.spans() if re.match(r"make [\w-]+", span)}
+    assert {word for word in made if "=" not in word} <= readme.make_targets()
+    assert readme.extras_named() <= readme.extras()
+
+
+def options(command: Any) -> set[str]:
+    """All options of a command and of those below it."""
+    found = {name for each in command.params for name in (*each.opts, *each.secondary_opts)} | {"--help"}
+    for below in getattr(command, "commands", {}).values():
+        found |= options(below)
+    return found
+
+
+FOREIGN: Final = frozenset({"--mendgraph-record", "--extra"})
+"""Options of pytest and of uv that README speaks of."""
+
+
+def test_every_option_that_is_named_is_there() -> None:
+    text = re.sub(r"<!--.*?-->", "", readme.readme(), flags=re.DOTALL)
+    named = set(re.findall(r"(?<![\w-])--[a-z][\w-]+", text))
+    assert named - FOREIGN <= options(PROGRAM)
+
+
+def test_every_command_that_is_named_is_there() -> None:
+    known = set(PROGRAM.commands)  # type: ignore[attr-defined]  # a group
+    below = {name: set(getattr(each, "commands", {})) for name, each in PROGRAM.commands.items()}  # type: ignore[attr-defined]
+    for span in readme.spans():
+        words = re.match(r"mendgraph ([a-z]+)(?: ([a-z][a-z-]+))?(?= |$)", span)
+        if words is None or span.startswith("mendgraph run "):
+            continue
+        assert words[1] in known, span
+        if below[words[1]] and words[2]:
+            assert words[2] in below[words[1]], span
+    assert NESTED in known
+
+
+# --- Names
+
+
+def test_every_file_that_is_named_is_there() -> None:
+    linked = re.findall(r"\]\((?!https?:|#)([^)#]+)[^)]*\)", readme.readme())
+    named = [span for span in readme.spans() if PATHS.fullmatch(span) and span != "prices.toml"]
+    missing = [each for each in (*linked, *named) if not (ROOT / each).exists()]
+    assert missing == []
+
+
+def test_every_link_inside_leads_somewhere() -> None:
+    headings = re.findall(r"^#+ (.+)$", readme.readme(), re.MULTILINE)
+    anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    assert set(re.findall(r"\]\(#([\w-]+)\)", readme.readme())) <= anchors
+
+
+def test_every_field_of_the_table_of_limits_is_one_of_the_context() -> None:
+    rows = re.findall(r"^\| (`[a-z_]+`[^|]*) \|", readme.readme().partition("## Limits")[2], re.MULTILINE)
+    named = {name for row in rows for name in re.findall(r"`([a-z_]+)`", row)}
+    tools_and_words = {"read_file"}
+    assert named
+    assert named - tools_and_words <= set(AgentContext.model_fields)
+
+
+# --- The tests' own reading
+
+
+def test_a_block_is_read_with_what_its_comment_says() -> None:
+    text = (
+        '<!-- test\nsays: ["Hi."]\nexpects: two\n-->\n\n```python\nx = 1\n```\n\n````text\n```\nno block\n```\n````\n'
+    )
+    first, second = readme.blocks(text)
+    assert first == Block("python", "x = 1\n", 6, {"says": ["Hi."], "expects": "two"})
+    assert second == Block("text", "```\nno block\n```\n", 10)
+    with pytest.raises(ValueError, match="line 3: a test has no skip"):
+        readme.blocks("<!-- test\nskip: true -->\n```python\n```\n")
+
+
+@pytest.mark.parametrize("line", ["--modle x task", "runs show a b c", "model pul", "usage --days many"])
+def test_a_command_that_is_wrong_does_not_parse(line: str) -> None:
+    with pytest.raises(USAGE_ERROR):
+        parse(line.split())
