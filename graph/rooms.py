@@ -294,9 +294,14 @@ class Rooms:
 
     @contextmanager
     def _lease(self) -> Iterator[Lease]:
-        """The right of one step, which is closed when somebody wants the run to stop."""
-        lease = Lease()
-        with self._stop.told(lease.close) if self._stop else nullcontext():
+        """The right of one step, which is closed when somebody wants the run to stop in it."""
+        lease, stop = Lease(), self._stop
+
+        def close() -> None:
+            if stop and stop.in_step:
+                lease.close()
+
+        with stop.told(close) if stop else nullcontext():
             yield lease
 
     def _hands(self, state: CallModelSlice, ready: Prepared) -> Hands:

@@ -318,7 +318,7 @@ class Session:
             try:
                 yield
             except GeneratorExit:
-                self._stop.ask("by the program, which closed the stream")
+                self._stop.ask("by the program, which closed the stream", in_step=False)
                 raise
 
     def _read(self, mode: str, part: Any) -> Iterator[Event]:

@@ -16,7 +16,7 @@ class StopRequest:
 
     def __init__(self) -> None:
         """Nobody wants anything yet."""
-        self._reason = ""
+        self._reason, self._in_step = "", False
         self._listeners: list[Callable[[], None]] = []
 
     @property
@@ -24,15 +24,24 @@ class StopRequest:
         """Who asked, as in "by Ctrl-C"; "" while nobody has."""
         return self._reason
 
-    def ask(self, reason: str) -> None:
-        """Ask for the end. Any thread and any signal handler may; of several reasons the first one counts."""
+    @property
+    def in_step(self) -> bool:
+        """Whether the calls that have not begun are to be left out of the step at work."""
+        return self._in_step
+
+    def ask(self, reason: str, *, in_step: bool = True) -> None:
+        """Ask for the end. Any thread and any signal handler may; of several reasons the first one counts.
+
+        Without `in_step` a step that has begun runs all of its calls: whoever takes the run up finds it whole.
+        """
+        self._in_step = self._in_step or in_step  # first: whoever hears of the reason asks for this as well
         self._reason = self._reason or reason
         for listener in tuple(self._listeners):
             listener()
 
     def clear(self) -> None:
         """Forget what was asked: another turn begins."""
-        self._reason = ""
+        self._reason, self._in_step = "", False
 
     @contextmanager
     def told(self, listener: Callable[[], None]) -> Iterator[None]:

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from types import ModuleType
@@ -91,6 +92,13 @@ def test_the_tests_run_what_there_is() -> None:
     fences = re.findall(r"^```+(\w*)", readme.readme(), re.MULTILINE)
     assert len(fences) == 2 * len(readme.blocks(readme.readme()))
     assert {name for name in fences if name} <= {"python", "text", "mermaid", "json", "toml", "yaml", *readme.SHELLS}
+
+
+def test_the_toml_blocks_are_settings() -> None:
+    settings = [tomllib.loads(block.text) for block in readme.blocks(readme.readme()) if block.language == "toml"]
+    assert settings
+    for given in settings:
+        AgentContext(**given)
 
 
 KNOWN_TO_MYPY: Final = ROOT / ".mypy_cache"
@@ -186,9 +194,13 @@ def test_every_command_that_is_named_is_there() -> None:
 # --- Names
 
 
+OF_USERS: Final = {"prices.toml", "config.toml", "AGENTS.md", "CLAUDE.md"}
+"""Files that users have, not we."""
+
+
 def test_every_file_that_is_named_is_there() -> None:
     linked = re.findall(r"\]\((?!https?:|#)([^)#]+)[^)]*\)", readme.readme())
-    named = [span for span in readme.spans() if PATHS.fullmatch(span) and span != "prices.toml"]
+    named = [span for span in readme.spans() if PATHS.fullmatch(span) and span not in OF_USERS]
     missing = [each for each in (*linked, *named) if not (ROOT / each).exists()]
     assert missing == []
 

@@ -172,3 +172,15 @@ def test_a_loop_that_has_ended_stands_in_nobodys_way(stop: StopRequest) -> None:
     with stop.told(partial(told.append, "another")):
         stop.ask("by the program")
     assert told == ["another"]
+
+
+def test_a_step_that_has_begun_is_left_alone_unless_somebody_says_otherwise() -> None:
+    request = StopRequest()
+    request.ask("by the program", in_step=False)
+    seen = [request.in_step]
+    request.ask("by Ctrl-C")
+    seen += [request.in_step]
+    request.ask("by the program", in_step=False)
+    seen += [request.in_step]
+    request.clear()
+    assert (seen, request.in_step, request.reason) == ([False, True, True], False, "")

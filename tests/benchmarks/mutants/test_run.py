@@ -6,7 +6,7 @@ from tests.architecture.house import ROOT, is_pure
 
 def test_files_are_chosen_by_pattern_among_the_pure_ones() -> None:
     assert files_to_mutate(["nodes/heal/h*.py", "graph/routes.py"]) == ["graph/routes.py", "nodes/heal/healing.py"]
-    assert files_to_mutate(["graph/run.py", "README.md"]) == []
+    assert files_to_mutate(["graph/session.py", "README.md"]) == []
     every = files_to_mutate([])
     assert len(every) > 200
     assert all(is_pure(path) and (ROOT / path).is_file() for path in every)
@@ -44,5 +44,5 @@ def test_the_bounds_of_the_options_are_checked(capsys: pytest.CaptureFixture[str
 
 
 def test_a_name_of_no_pure_file_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["graph/run.py", "x.py"]) == 2
-    assert capsys.readouterr().err == "no pure file with tests is named graph/run.py or x.py\n"
+    assert main(["graph/session.py", "x.py"]) == 2
+    assert capsys.readouterr().err == "no pure file with tests is named graph/session.py or x.py\n"
