@@ -1,5 +1,6 @@
 """Calls and their results in a few words, for the lines that a terminal shows while tools run. Pure."""
 
+import re
 import shlex
 from collections.abc import Mapping
 from typing import Any
@@ -9,6 +10,8 @@ from nodes.records import ExtractionError, ToolResult
 
 _LONGEST_TARGET = 80
 _LISTED_FILES = 5
+_RULED = re.compile(r"(?m)^\s*([=\-_*#~])\1{4,}\s*$")
+"""A line that test runners draw between their parts."""
 
 
 def target_of(arguments: Mapping[str, Any]) -> str:
@@ -19,7 +22,8 @@ def target_of(arguments: Mapping[str, Any]) -> str:
 def result_words(result: ToolResult) -> str:
     """What a result amounts to: `35 lines`, `1 replacement`, `not found: ...`; "ok" for what has no number."""
     if result.error is not None:
-        return f"{result.error.code.value.replace('_', ' ')}: {one_line(result.error.message)}"
+        message = one_line(_RULED.sub("", result.error.message))
+        return f"{result.error.code.value.replace('_', ' ')}: {message}"
     data = result.data
     for key, words in _WORDS.items():
         if key in data:

@@ -107,6 +107,12 @@ def test_a_failure_is_named_with_its_message() -> None:
     assert result_words(failure) == r"not found: No such file: 'a\x1b'."
 
 
+def test_lines_that_only_part_a_test_report_are_left_out() -> None:
+    message = f"test_a.py fails:\n.F\n{'=' * 70}\nFAIL: test_total\n{'-' * 70}\na ---- b"
+    failure = ToolResult.failure(ToolErrorCode.CHECK_FAILED, message)
+    assert result_words(failure) == "check failed: test_a.py fails: .F FAIL: test_total a ---- b"
+
+
 def test_errors_of_a_reply() -> None:
     cut = ExtractionError(ExtractionErrorType.TRUNCATED_REPLY, 0, "", "")
     paren = ExtractionError(ExtractionErrorType.MISSING_CLOSING_PAREN, 3, "", "")
