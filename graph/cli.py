@@ -218,6 +218,8 @@ def _start(chosen: opt.Options, work: "Callable[[Setup], int]", *, attended: boo
     except KeyboardInterrupt as signal:  # while libraries are loaded, or for the second time
         terminated = type(signal) is not KeyboardInterrupt
         code = ExitCode.TERMINATED if terminated else ExitCode.INTERRUPTED
+        if not terminated and sys.stderr.isatty():
+            sys.stderr.write("\n")  # the terminal has echoed ^C
         asked_for = ["--json-lines" if chosen.json_lines else "--json"] if chosen.as_json else []
         return process_end.fail(asked_for, code, f"stopped by {'SIGTERM' if terminated else 'Ctrl-C'}")
 

@@ -108,12 +108,12 @@ class Session:
         Closing it early stops the run, after the call at work; `astream` and `stream_task` drop a model call at once.
         """
         self._clear_stop()
-        yield from self._stream(partial(self._begin, self.scrub(request)))
+        yield from self._stream(partial(self._begin, self._asked(request)))
 
     def work(self, request: str) -> Event:
         """Work on one request that nobody watches: its last event alone, `Ended` or `Asked`, at a lower cost."""
         self._clear_stop()
-        return self._last(partial(self._begin, self.scrub(request)))
+        return self._last(partial(self._begin, self._asked(request)))
 
     def work_on(self, decisions: Mapping[str, Any] | str) -> Event:
         """Go on after `Asked`, as `answer` does, while nobody watches."""
@@ -131,7 +131,7 @@ class Session:
     async def astream(self, request: str) -> AsyncGenerator[Event, None]:
         """Work on one request without blocking the event loop."""
         self._clear_stop()
-        async with aclosing(self._astream(partial(self._begin, self.scrub(request)))) as events:
+        async with aclosing(self._astream(partial(self._begin, self._asked(request)))) as events:
             async for event in events:
                 yield event
 
@@ -180,6 +180,11 @@ class Session:
         await asyncio.to_thread(self._keeper.close)
 
     # --- One turn
+
+    def _asked(self, request: str) -> str:
+        if not isinstance(request, str):
+            raise TypeError(f"request: {type(request).__name__} is no text: say in words what is wanted.")
+        return self.scrub(request)
 
     def _begin(self, request: str) -> TurnStart | StopCause:
         begun = self._keeper.begin(request, self._rooms.records)

@@ -18,8 +18,10 @@ SELECT
     day, model, total(calls), total(input_tokens), total(output_tokens), total(cached_tokens), total(cost_usd),
     total(CASE WHEN cost_usd IS NULL AND input_tokens + output_tokens > 0 THEN max(calls, 1) ELSE 0 END),
     total(settled_at IS NULL), total(seconds)
-FROM entries WHERE day > ? GROUP BY day, model ORDER BY day DESC, model
+FROM entries WHERE day > ? AND (calls > 0 OR input_tokens + output_tokens > 0 OR settled_at IS NULL)
+GROUP BY day, model ORDER BY day DESC, model
 """
+"""An entry that was settled without a call (the machine had the reply at hand) is none of its model's."""
 
 _FIRST_DAY: Final = date(1970, 1, 1)
 """From which the book counts its days."""

@@ -170,7 +170,7 @@ def course_of(history: History, *, begun: bool = True) -> Course:
     for visit in history.visits:
         if visit.transition is not None:
             edges[visit.transition] = edges.get(visit.transition, 0) + 1
-        path.append(visit.node)
+        path += [visit.node, END] if visit.target == END else [visit.node]
         at = "" if visit.target else visit.node
         if visit.target or visit.asked:
             visited[visit.node] = visited.get(visit.node, 0) + 1
@@ -178,8 +178,6 @@ def course_of(history: History, *, begun: bool = True) -> Course:
     _give_requests(turns, history.requests)
     if not begun:
         turns = []
-    if path and not at:
-        path.append(END)
     return Course(tuple(turns), edges, visited, at, tuple(path))
 
 

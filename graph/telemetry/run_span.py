@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from graph.telemetry import conventions as names
-from graph.telemetry.active import CURRENT_RUN, meter
+from graph.telemetry.active import CURRENT_RUN, meter, own_version
 from nodes.records import Outcome, OutcomeKind
 
 if TYPE_CHECKING:
@@ -76,10 +76,11 @@ class RunSpan(Telling):
 
     def __init__(self, tracer: "Tracer", conversation: str) -> None:
         """Begin it, as a child of the caller's span where there is one. `conversation` is the run's id, if known."""
-        first = {
+        first: Attributes = {
             names.OPERATION: "invoke_agent",
             "gen_ai.agent.name": names.AGENT_NAME,
-            **({names.CONVERSATION: conversation} if conversation else {}),
+            "gen_ai.agent.version": own_version(),
+            names.CONVERSATION: conversation,
         }
         self._tracer = tracer
         self._input, self._output = 0, 0
@@ -88,10 +89,10 @@ class RunSpan(Telling):
         with suppress(Exception):
             from opentelemetry import trace
 
-            span = tracer.start_span(f"invoke_agent {names.AGENT_NAME}", attributes=first)
+            span = tracer.start_span(f"invoke_agent {names.AGENT_NAME}", attributes=_known(first))
             self._context = trace.set_span_in_context(span)
         super().__init__(span)
-        self.attributes.update(first)
+        self.attributes.update(_known(first))
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
@@ -198,5 +199,9 @@ class Child(Telling):
 
 
 def _known(attributes: Attributes) -> dict[str, Any]:
-    """Those that have a value."""
-    return {name: value for name, value in attributes.items() if value is not None and value not in ("", ())}
+    """Those that have a value. Half a surrogate pair, which a model can write, is none: no exporter can send it."""
+    return {
+        name: value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+        for name, value in attributes.items()
+        if value is not None and value not in ("", ())
+    }

@@ -6,9 +6,12 @@ gen-ai-output-messages.json.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
-from nodes.records import JsonMap, ModelReply
+from nodes.records import FinishReason, JsonMap, ModelReply
+
+_FINISH_REASONS: Final = {FinishReason.TOOL_CALLS: "tool_call", FinishReason.REFUSAL: "content_filter"}
+"""Where the schema's word is another one than the endpoint's, which the span's own attribute keeps."""
 
 
 def asked(messages: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -21,9 +24,11 @@ def asked(messages: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 def answered(reply: ModelReply) -> dict[str, str]:
     """The attributes for a reply."""
-    parts: list[JsonMap] = [{"type": "text", "content": reply.text}] if reply.text else []
+    parts: list[JsonMap] = [{"type": "reasoning", "content": reply.reasoning}] if reply.reasoning else []
+    parts += [{"type": "text", "content": reply.text}] if reply.text else []
     parts += [_call(call.call_id, call.tool, call.arguments) for call in reply.calls]
-    message = {"role": "assistant", "parts": parts, "finish_reason": reply.finish_reason.value}
+    reason = _FINISH_REASONS.get(reply.finish_reason, reply.finish_reason.value)
+    message = {"role": "assistant", "parts": parts, "finish_reason": reason}
     return {"gen_ai.output.messages": as_json([message])}
 
 
@@ -47,4 +52,12 @@ def _text(message: Mapping[str, Any]) -> JsonMap:
 
 
 def _call(call_id: Any, name: str, arguments: str) -> JsonMap:
-    return {"type": "tool_call", "id": call_id, "name": name, "arguments": arguments}
+    return {"type": "tool_call", "id": call_id, "name": name, "arguments": _read(arguments)}
+
+
+def _read(arguments: str) -> Any:
+    """The arguments as the object that they are; a text that is none as it is."""
+    try:
+        return json.loads(arguments, parse_constant=str)
+    except (ValueError, RecursionError):
+        return arguments

@@ -8,6 +8,7 @@ from contextlib import aclosing, closing
 from typing import TYPE_CHECKING, Any, cast
 
 from langchain_core.messages import BaseMessage
+from langchain_core.runnables.config import DEFAULT_RECURSION_LIMIT
 from langgraph.graph.state import CompiledStateGraph
 
 from graph.context import AgentContext
@@ -31,13 +32,15 @@ class TracedMachine(Compiled):
 
     def stream(self, *given: Any, **options: Any) -> Iterator[Any]:
         """Run; the parts are LangGraph's own."""
-        parts = super().stream(*self._clean(given), **options)
+        given, options = _own_limit(self._clean(given), options)
+        parts = super().stream(*given, **options)
         listening = tracer()
         return parts if listening is None else self._told(listening, parts, given, options)
 
     def astream(self, *given: Any, **options: Any) -> AsyncIterator[Any]:
         """Run without blocking the event loop."""
-        parts = super().astream(*self._clean(given), **options)
+        given, options = _own_limit(self._clean(given), options)
+        parts = super().astream(*given, **options)
         listening = tracer()
         return parts if listening is None else self._atold(listening, parts, given, options)
 
@@ -98,6 +101,18 @@ def traced(compiled: Compiled, scrub: Callable[[str], str]) -> TracedMachine:
     """The same machine, whose runs are told of."""
     parts = {name: value for name, value in vars(compiled).items() if name != "__orig_class__"}
     return TracedMachine(scrub=scrub, **parts)
+
+
+def _own_limit(given: tuple[Any, ...], options: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What is given, without LangChain's default limit of steps, which `batch` and chains hand on as if it were set.
+
+    The machine has limits of its own, and a bound that follows from them.
+    """
+    config = options.get("config") or (given[1] if len(given) > 1 else None)
+    if not isinstance(config, dict) or config.get("recursion_limit") != DEFAULT_RECURSION_LIMIT:
+        return given, options
+    own = {name: value for name, value in config.items() if name != "recursion_limit"}
+    return (given, {**options, "config": own}) if "config" in options else ((given[0], own, *given[2:]), options)
 
 
 def _failed(run: RunSpan, error: BaseException) -> None:

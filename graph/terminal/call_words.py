@@ -13,6 +13,9 @@ _LISTED_FILES = 5
 _RULED = re.compile(r"(?m)^\s*([=\-_*#~])\1{4,}\s*$")
 """A line that test runners draw between their parts."""
 
+_FOR_THE_MODEL = re.compile(r"\A[A-Z]+(?:_[A-Z]+)+: | Available: \[.*\]\Z")
+"""What a message has for the model alone: the name of the error, and all names that there are."""
+
 
 def target_of(arguments: Mapping[str, Any]) -> str:
     """What a call is about (a command, a URL, a pattern, a path), on one line; "" where it says nothing of the kind."""
@@ -22,7 +25,7 @@ def target_of(arguments: Mapping[str, Any]) -> str:
 def result_words(result: ToolResult) -> str:
     """What a result amounts to: `35 lines`, `1 replacement`, `not found: ...`; "ok" for what has no number."""
     if result.error is not None:
-        message = one_line(_RULED.sub("", result.error.message))
+        message = one_line(_RULED.sub("", _FOR_THE_MODEL.sub("", result.error.message)))
         return f"{result.error.code.value.replace('_', ' ')}: {message}"
     data = result.data
     for key, words in _WORDS.items():

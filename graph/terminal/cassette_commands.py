@@ -57,9 +57,10 @@ def from_run(
 
 @app.command()
 def lint(context: typer.Context, folder: opt.CassetteFolder = "cassettes") -> int:
-    """Find secrets, machine paths, orphans and drift in cassettes; exit code 1 where there is any.
+    """Find what is wrong with cassettes.
 
-    Drift: this version would not send what was recorded.
+    Secrets, machine paths, orphans and drift; exit code 1 where there is any. Drift: this version would not send what
+    was recorded.
     """
     from graph.cassettes.cassette_lint import lint_cassettes
     from graph.terminal.call_words import count_of

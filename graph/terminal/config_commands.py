@@ -11,7 +11,7 @@ import typer
 from graph.terminal import options as opt
 from graph.terminal.exit_codes import ExitCode
 from graph.terminal.plain_text import one_line
-from graph.terminal.run_commands import refused, tell, tell_object
+from graph.terminal.run_commands import options_without_events, refused, tell, tell_object
 from nodes.records import ToolError, ToolErrorCode
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from graph.configuration.settings_file import Problem, Settings
 
 app = typer.Typer(
-    help="Show the settings of this folder and who set them; `check` files, or `trust` the folder's.",
+    help="Show settings and who set them; `check` or `trust` a file.",
     rich_markup_mode=None,
 )
 
@@ -50,12 +50,12 @@ def config(context: typer.Context) -> int:
 
 @app.command()
 def show(context: typer.Context) -> int:
-    """Show all settings of a run in this folder, each with where it comes from."""
+    """Show all settings of a run here, and who set them."""
     from graph.configuration.loading import CALLER, DEFAULT, Origin, load_configuration
     from graph.context import AgentContext
     from graph.terminal.ending import Line
 
-    chosen: opt.Options = context.obj
+    chosen = options_without_events(context)
     found = load_configuration(str(chosen.root), workspace_file=chosen.workspace_file)
     if isinstance(found, tuple):
         return _wrong(chosen, found)
@@ -79,14 +79,17 @@ def show(context: typer.Context) -> int:
 
 @app.command()
 def check(context: typer.Context, file: opt.SettingsFile = None) -> int:
-    """Check your settings and those of this folder, or one file; every problem is named with file, line and field."""
+    """Check your settings and this folder's, or a file.
+
+    Every problem is named with file, line and field.
+    """
     from graph.configuration import loading
     from graph.configuration.settings_file import Settings, parse_settings
     from graph.terminal.ending import Line
     from nodes.execute_tools.environment.settings_files import SETTINGS_FILE
     from nodes.execute_tools.environment.user_files import read_user_file
 
-    chosen: opt.Options = context.obj
+    chosen = options_without_events(context)
     found: list[Settings | tuple[Problem, ...]]
     if file is None:
         found = [loading.read_user_settings(os.environ), loading.read_workspace_settings(str(chosen.root))]
@@ -107,15 +110,15 @@ def check(context: typer.Context, file: opt.SettingsFile = None) -> int:
 
 @app.command()
 def trust(context: typer.Context, forget: opt.Forget = False) -> int:
-    """Trust the .mendgraph.toml of this folder as it is now, so that it may allow more than you do.
+    """Trust the .mendgraph.toml of this folder.
 
-    Read it first. A file that is changed later has to be trusted again.
+    It may then allow more than you do, so read it first. A file that is changed later has to be trusted again.
     """
     from graph.configuration.loading import read_workspace_settings
     from graph.terminal.ending import Line
     from nodes.execute_tools.environment import settings_files
 
-    chosen: opt.Options = context.obj
+    chosen = options_without_events(context)
     own = read_workspace_settings(str(chosen.root))
     if not forget and isinstance(own, tuple):
         return _wrong(chosen, own)

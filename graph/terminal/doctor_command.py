@@ -1,6 +1,7 @@
 """`mendgraph doctor`: what this machine lacks for a run, and what to do; or all of it in a file, for a bug report."""
 
 import re
+import textwrap
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +11,7 @@ import typer
 from graph.terminal import options as opt
 from graph.terminal.exit_codes import ExitCode
 from graph.terminal.plain_text import one_line
-from graph.terminal.run_commands import refused, tell, tell_object
+from graph.terminal.run_commands import options_without_events, refused, tell, tell_object, terminal_width
 from nodes.records import ToolError
 
 if TYPE_CHECKING:
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
 
 _STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red", "off": "dim"}
 _LONGEST = 600
+_LEAST_ROOM = 40
+"""Columns that a finding needs beside its name."""
+
+_BELOW = 2
+"""How far it is moved in where it stands below."""
 
 Offline = Annotated[bool, typer.Option("--offline", help="Ask no endpoint.")]
 Deep = Annotated[bool, typer.Option("--deep", help="Read the embedded model whole, and compare its SHA-256.")]
@@ -41,7 +47,9 @@ def doctor(
     include_messages: WithMessages = False,
     force: opt.Force = False,
 ) -> int:
-    """Check this machine: model, sandbox, store, programs and settings. Exit code 1 where there is a problem.
+    """Check this machine, and say what to do.
+
+    It looks at model, sandbox, store, programs and settings; exit code 1 where there is a problem.
 
     Options of a run, such as --model, are honoured. Nothing is written unless --bundle asks for it.
     """
@@ -52,7 +60,7 @@ def doctor(
     from graph.doctor.examination import examine
     from graph.doctor.finding import is_fine, report
 
-    chosen: opt.Options = context.obj
+    chosen = options_without_events(context)
     root = str(chosen.root)
     found = examine(root, chosen.settings, offline=offline, deep=deep, workspace_file=chosen.workspace_file)
     code = ExitCode.FINISHED if is_fine(found) else ExitCode.FINDINGS
@@ -67,23 +75,37 @@ def doctor(
     if chosen.as_json:
         tell_object(report(found))
     else:
-        tell(finding_lines(found))
+        tell(finding_lines(found, terminal_width()))
     return code
 
 
-def finding_lines(found: "tuple[Finding, ...]") -> "list[Line]":
-    """A line for each finding, and one for what to do about it."""
+def finding_lines(found: "tuple[Finding, ...]", columns: int | None = None) -> "list[Line]":
+    """A line for each finding, and one for what to do about it; wrapped where a terminal has so many columns."""
     from graph.doctor.finding import summary
     from graph.terminal.ending import Line
 
     width = max((len(each.name) for each in found), default=0)
     lines = []
     for each in found:
-        told = f"{each.status.value:<8} {each.name:<{width}}  {one_line(each.found, _LONGEST)}"
-        lines.append(Line(told, _STYLES[each.status.value]))
+        head = f"{each.status.value:<8} {each.name:<{width}}  "
+        told = _wrapped(head, one_line(each.found, _LONGEST), columns)
+        lines += [Line(text, _STYLES[each.status.value]) for text in told]
         if each.remedy:
-            lines.append(Line(f"{'':<8} {'':<{width}}  -> {one_line(each.remedy, _LONGEST)}"))
+            lines += map(Line, _wrapped(" " * len(head), f"-> {one_line(each.remedy, _LONGEST)}", columns))
     return [*lines, Line(summary(found), "bold")]
+
+
+def _wrapped(head: str, text: str, columns: int | None) -> list[str]:
+    """The text beside its head, or below it where there is little room; no word is cut: it may be a path to copy."""
+    if columns is None:
+        return [head + text]
+    beside = columns - len(head) >= _LEAST_ROOM
+    indent = " " * (len(head) if beside else _BELOW)
+    wrap = textwrap.TextWrapper(columns, indent, indent, break_long_words=False, break_on_hyphens=False)
+    lines = wrap.wrap(text)
+    if beside:
+        return [head + lines[0].lstrip(), *lines[1:]]
+    return [head.rstrip(), *lines] if head.strip() else lines
 
 
 def bundle_lines(made: "Written") -> "list[Line]":

@@ -1,13 +1,17 @@
 """`mendgraph model ...`: fetch the embedded model's weights, look at them, serve them."""
 
+from dataclasses import asdict
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import typer
 
 from graph.terminal.exit_codes import ExitCode
-from graph.terminal.options import Port
+from graph.terminal.options import Options, Port
 from graph.terminal.plain_text import plain
+from graph.terminal.process_end import fail
+from graph.terminal.run_commands import options_without_events, tell_object
 from nodes.call_model.weights import WeightsState, WeightsStatus, weights_path, weights_status
 
 if TYPE_CHECKING:
@@ -19,52 +23,63 @@ EXTRA_HINT = 'not installed: run `uv sync --extra local` or `pip install "mendgr
 
 
 @app.command()
-def pull() -> int:
-    """Fetch the weights (1.1 GB): once, resumable, verified; shared by all projects."""
+def pull(context: typer.Context) -> int:
+    """Fetch the weights (1.1 GB): resumable, verified.
+
+    Once for all projects.
+    """
     from graph.terminal.pull_bar import PullBar
     from nodes.call_model.pull import pull_weights
     from nodes.call_model.pull_outcome import Pulled, PullFailureKind
 
+    chosen = options_without_events(context)
     with PullBar(_standard_error()) as progress:
         pulled = pull_weights(progress)
+    if isinstance(pulled, Pulled) and chosen.as_json:
+        return tell_object(asdict(pulled))
     if isinstance(pulled, Pulled):
         how = "was already there" if pulled.source == "cache" else "is in place and verified"
         _tell(f"the model {how}: {pulled.path} ({_gigabytes(pulled.size_bytes)})")
         return ExitCode.FINISHED
-    _complain(pulled.message)
     interrupted = pulled.kind is PullFailureKind.INTERRUPTED
-    return ExitCode.INTERRUPTED if interrupted else ExitCode.SYSTEM_ERROR
+    return _complain(chosen, ExitCode.INTERRUPTED if interrupted else ExitCode.SYSTEM_ERROR, pulled.message)
 
 
 @app.command()
-def status() -> int:
+def status(context: typer.Context) -> int:
     """Say whether the embedded model can be used; exit code 0 if it can."""
     from graph.terminal.pull_bar import PullBar
 
+    chosen = options_without_events(context)
     with PullBar(_standard_error()) as progress:
         found = weights_status(progress=progress)
     has_server = find_spec("xllamacpp") is not None
-    _tell(f"weights: {_state_words(found)}")
-    _tell(f"file: {found.path}")
-    _tell(f'extra "local": {"installed" if has_server else EXTRA_HINT}')
     usable = has_server and found.state is WeightsState.READY
+    if chosen.as_json:
+        tell_object({**asdict(found), "extra_installed": has_server, "usable": usable})
+    else:
+        _tell(f"weights: {_state_words(found)}")
+        _tell(f"file: {found.path}")
+        _tell(f'extra "local": {"installed" if has_server else EXTRA_HINT}')
     return ExitCode.FINISHED if usable else ExitCode.SYSTEM_ERROR
 
 
 @app.command()
-def serve(port: Port = 0) -> int:
+def serve(context: typer.Context, port: Port = 0) -> int:
     """Serve the embedded model on this machine until Ctrl-C."""
     from nodes.call_model.local_model import serve_in_foreground, why_unavailable
 
-    failure = why_unavailable() or serve_in_foreground(weights_path(), port, _announce)
-    if failure is None:
-        return ExitCode.FINISHED
-    _complain(failure.message)
-    return ExitCode.SYSTEM_ERROR
+    chosen = options_without_events(context)
+    announce = partial(_announce, as_json=chosen.as_json)
+    failure = why_unavailable() or serve_in_foreground(weights_path(), port, announce)
+    return ExitCode.FINISHED if failure is None else _complain(chosen, ExitCode.SYSTEM_ERROR, failure.message)
 
 
-def _announce(base_url: str) -> None:
-    _tell(f"serving on {base_url} until Ctrl-C; use it with OPENAI_BASE_URL={base_url}")
+def _announce(base_url: str, *, as_json: bool) -> None:
+    if as_json:
+        tell_object({"base_url": base_url})
+    else:
+        _tell(f"serving on {base_url} until Ctrl-C; use it with OPENAI_BASE_URL={base_url}")
 
 
 def _state_words(found: WeightsStatus) -> str:
@@ -82,8 +97,8 @@ def _tell(message: str) -> None:
     typer.echo(plain(message))
 
 
-def _complain(message: str) -> None:
-    typer.echo(f"mendgraph: {plain(message)}", err=True)
+def _complain(chosen: Options, code: ExitCode, message: str) -> int:
+    return fail(["--json"] * chosen.as_json, code, plain(message))
 
 
 def _standard_error() -> "Console":

@@ -161,7 +161,9 @@ ProjectNotes: TypeAlias = Annotated[
 WorkspaceConfig: TypeAlias = Annotated[
     bool,
     typer.Option(
-        "--workspace-config/--no-workspace-config", help="Heed the folder's own .mendgraph.toml (default: do)."
+        "--workspace-config/--no-workspace-config",
+        help="Heed the folder's own .mendgraph.toml (default: do).",
+        show_default=False,
     ),
 ]
 Durability: TypeAlias = Annotated[

@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
 from graph.events import Compacted, Ended, Event, Paid
+from graph.terminal.answer_objects import ANSWERS, LISTED
 from graph.terminal.command_objects import COMMAND_LINES, COMMAND_OBJECTS
 from graph.terminal.ending import SCHEMA
 from graph.terminal.json_lines import event_name
@@ -52,12 +53,23 @@ class ResultObject(TypedDict):
     resume: NotRequired[str]
 
 
+class SettingsProblem(TypedDict):
+    """What is wrong with a file of settings. Line and column count from 1, 0 where it is about the whole."""
+
+    file: str
+    message: str
+    line: int
+    column: int
+    field: str
+
+
 class ErrorWords(TypedDict):
-    """What went wrong. `suggestions` are what may have been meant."""
+    """What went wrong. `suggestions` are what may have been meant, `problems` those of files of settings."""
 
     code: str
     message: str
     suggestions: NotRequired[list[str]]
+    problems: NotRequired[list[SettingsProblem]]
 
 
 class ErrorObject(TypedDict):
@@ -101,8 +113,11 @@ _MODE: Final[Mode] = "serialization"
 
 
 def object_schema() -> JsonMap:
-    """The schema of the one object of `--json`."""
-    return _one_of("What `mendgraph --json` writes: one object on a line.", _OBJECTS)
+    """The schema of what `--json` writes: that of a task first, then those of the other commands."""
+    title = "What `mendgraph --json` writes: one object on a line, or an array of runs, of days or of findings."
+    schema = _one_of(title, (*_OBJECTS, *ANSWERS, *LISTED))
+    kinds = [_reference(kind) for kind in (*_OBJECTS, *ANSWERS)]
+    return {**schema, "anyOf": [*kinds, *({"type": "array", "items": _reference(kind)} for kind in LISTED)]}
 
 
 def line_schema() -> JsonMap:

@@ -55,7 +55,12 @@ def close_output(message: str = "") -> int:
 
 
 def make_streams_writable() -> None:
-    """What the terminal's encoding does not know is written as an escape; a closed stream swallows everything."""
+    """What the terminal's encoding does not know is written as an escape; a closed stream swallows everything.
+
+    A closed input has nothing to read.
+    """
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115 - open until the process ends
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:

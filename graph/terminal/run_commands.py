@@ -139,14 +139,20 @@ def fork(context: typer.Context, run: opt.Run, at: opt.AtStep, skip_changed: opt
 
 def options_without_a_task(context: typer.Context) -> opt.Options:
     """The options of a command that begins no run: those of a run would have no effect, so they are refused."""
-    chosen: opt.Options = context.obj
-    if chosen.json_lines and context.info_name != "resume":
-        context.fail("--json-lines is for what works on a task (run, chat, resume); use --json here")
+    chosen: opt.Options = context.obj if context.info_name == "resume" else options_without_events(context)
     if chosen.given:
         context.fail(
             f"{chosen.given[0]} is for new runs: a run goes on with the options that it was begun with;"
             " `mendgraph chat --run RUN` takes others"
         )
+    return chosen
+
+
+def options_without_events(context: typer.Context) -> opt.Options:
+    """The options of a command that works on no task, and so tells no events."""
+    chosen: opt.Options = context.obj
+    if chosen.json_lines:
+        context.fail("--json-lines is for what works on a task (run, chat, resume); use --json here")
     return chosen
 
 

@@ -82,12 +82,12 @@ def run_command(turns: Turns, line: str, keys: Sequence[str] = ()) -> Told | Too
     if command is None:
         return _unknown(name)
     if words and not command.arguments:
-        return _invalid(f"{command.name} takes no arguments, and there is {_shown(words[0])}.")
+        return _invalid(f"{command.name} takes no arguments, and there is '{_shown(words[0])}'.")
     return _help(keys) if command.run is _usual_help else command.run(turns, words)
 
 
 def _unknown(name: str) -> ToolError:
-    meant = closest_names(name, COMMANDS, 1)
+    meant = closest_names(name, COMMANDS, 1) if name != SLASH else ()
     remedy = f"Did you mean {meant[0]}?" if meant else "/help lists them."
     message = f"There is no command {_shown(name)}. {remedy} With another / before it the line goes to the model."
     return ToolError(code=ToolErrorCode.NOT_FOUND, message=message, suggestions=meant)
@@ -179,7 +179,7 @@ def _plan(turns: Turns, _: Sequence[str]) -> Told | ToolError:
 
 def _model(turns: Turns, words: Sequence[str]) -> Told | ToolError:
     if len(words) > 1:
-        return _invalid(f"/model takes one name, and there is {_shown(words[1])} as well.")
+        return _invalid(f"/model takes one name, and there is '{_shown(words[1])}' as well.")
     context = turns.context
     if words:
         try:

@@ -6,8 +6,8 @@ thread that waits for an endpoint cannot be interrupted.
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import ExitStack, aclosing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
@@ -156,7 +156,7 @@ class Turns:
         """Go on with the turn that was cut off or stopped; otherwise as `take`."""
         return self._take(self._session.aresume(), same_turn=True)
 
-    def _take(self, events: AsyncIterator[Event], *, same_turn: bool = False) -> ExitCode:
+    def _take(self, events: AsyncGenerator[Event, None], *, same_turn: bool = False) -> ExitCode:
         self._view.begin()
         self._signals.begin()
         self._status.begin(self._used_before, same_turn=same_turn)
@@ -211,7 +211,7 @@ class Turns:
     def _kept(self) -> KeptRun | None:
         return self._setup.find_run(self._session.thread_id)
 
-    def _work_on(self, events: AsyncIterator[Event]) -> RunResult:
+    def _work_on(self, events: AsyncGenerator[Event, None]) -> RunResult:
         asked = self._run(events)
         while asked is not None:
             asked = self._run(self._session.aanswer(self._answer(asked)))
@@ -221,24 +221,29 @@ class Turns:
         if self._signals.stopping:
             return "stop"
         edit = partial(in_editor, self._setup.environment)
-        return ask_person(asked.request, self._display.err, self._setup.ask, edit, width=columns())
+        try:
+            return ask_person(asked.request, self._display.err, self._setup.ask, edit, width=columns())
+        except KeyboardInterrupt:
+            self._display.err.line("")  # the question stands in this line, and the terminal's ^C
+            raise
 
-    def _run(self, events: AsyncIterator[Event]) -> Asked | None:
+    def _run(self, events: AsyncGenerator[Event, None]) -> Asked | None:
         try:
             return self._runner.run(self._show(events))
         except asyncio.CancelledError:  # by the second signal
             raise KeyboardInterrupt from None
 
-    async def _show(self, events: AsyncIterator[Event]) -> Asked | None:
+    async def _show(self, events: AsyncGenerator[Event, None]) -> Asked | None:
         """Show all events; the question, if they end in one."""
         last: Event | None = None
         with self._signals.draining(), self._status.shown():
-            async for event in events:
-                self._status.note(event)
-                if self._display.json_lines and not isinstance(event, Ended):  # which is told with the result
-                    self._display.out.line(as_json(event_as_map(event, self._session.scrub)))
-                self._view.show(event)
-                last = event
+            async with aclosing(events):  # where nobody reads any more, the run ends here, in order
+                async for event in events:
+                    self._status.note(event)
+                    if self._display.json_lines and not isinstance(event, Ended):  # which is told with the result
+                        self._display.out.line(as_json(event_as_map(event, self._session.scrub)))
+                    self._view.show(event)
+                    last = event
         return last if isinstance(last, Asked) else None
 
     def _show_end(self, result: RunResult) -> None:

@@ -105,7 +105,7 @@ def settle_with_person(
     settled = Settled(list(items), list(verdicts))
     open_calls = _waiting(settled, specs, hands)
     for index in [place for place, each in open_calls.items() if is_granted(each.grant, hands.grants)]:
-        settled.verdicts[index] = _allowed(open_calls.pop(index).verdict)
+        settled.verdicts[index] = _granted(open_calls.pop(index))
     for round_number in range(1, MOST_ROUNDS + 1):
         if not open_calls:
             break
@@ -237,6 +237,11 @@ def _outdated(each: _Waiting, decision: Decision, hands: Hands) -> Verdict | Non
 
 def _allowed(asked: Verdict, preview: Preview = NO_PREVIEW) -> Verdict:
     return asked.model_copy(update={"kind": VerdictKind.ALLOW, "pins": preview.pins})
+
+
+def _granted(each: _Waiting) -> Verdict:
+    """Allowed as before, on whatever the file holds; a call that cannot do anything now may not do anything later."""
+    return _allowed(each.verdict, each.preview if each.preview.pins == () else NO_PREVIEW)
 
 
 def _rejected(asked: Verdict, decision: Decision) -> Verdict:

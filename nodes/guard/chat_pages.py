@@ -15,6 +15,7 @@ from nodes.records import JsonMap
 
 _INBOX_ACTIONS = {"accept": "approve", "edit": "edit", "ignore": "reject", "response": "reject"}
 _DECISIONS = {"approve": "approve", "edit": "edit", "reject": "reject", "respond": "reject"}
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9./-]+")
 
 
 def page_fields(calls: Sequence[Mapping[str, Any]]) -> JsonMap:
@@ -34,11 +35,12 @@ def page_fields(calls: Sequence[Mapping[str, Any]]) -> JsonMap:
     }
 
 
-def page_answer(answer: object, asked: Mapping[int, JsonMap]) -> object:
+def page_answer(answer: object, asked: Mapping[int, JsonMap], tools: Mapping[int, str] | None = None) -> object:
     """A page's answer as one of ours; any other is given back as it is.
 
     `asked` holds the arguments of each call that was asked about, by its index in the reply. Fewer decisions than
-    calls leave the rest undecided; more decide nothing.
+    calls leave the rest undecided; more decide nothing. `tools` are the names of the calls: an edit that names another
+    tool than its call rejects it, for a tool cannot be exchanged.
     """
     if isinstance(answer, Mapping) and _are_decisions(answer.get("decisions")):
         given = [_middleware(each) for each in answer["decisions"]]
@@ -50,18 +52,33 @@ def page_answer(answer: object, asked: Mapping[int, JsonMap]) -> object:
     if len(given) > len(asked):
         return {"decisions": {}}
     named = zip(asked.items(), given, strict=False)
-    return {"decisions": {str(index): _like(arguments, decision) for (index, arguments), decision in named}}
+    called = tools or {}
+    return {
+        "decisions": {
+            str(index): _like(arguments, _of_tool(called.get(index), decision))
+            for (index, arguments), decision in named
+        }
+    }
 
 
 def _request(call: Mapping[str, Any]) -> JsonMap:
     preview = call.get("preview") or {}
-    about = f" {call['path']}" if call.get("path") else ""
+    about = f" {_code(call['path'])}" if call.get("path") else ""
     text = str(preview.get("text", ""))
     fence = max([3, *(len(each) + 1 for each in re.findall(r"`{3,}", text))]) * "`"
     kind = "diff" if preview.get("kind") == "diff" else ""
     shown = f"\n\n{fence}{kind}\n{text}\n{fence}" if text else ""
     description = f"{call['tool']}{about} ({call['rule']}){shown}"
     return {"name": call["tool"], "args": call["arguments"], "description": description}
+
+
+def _code(name: str) -> str:
+    """A file's name in Markdown, which pages read: as code, where a link, an image or `__init__` is what it says."""
+    if _PLAIN_NAME.fullmatch(name):
+        return name
+    ticks = "`" * (max(map(len, re.findall(r"`+", name)), default=0) + 1)
+    space = " " if "`" in name else ""
+    return f"{ticks}{space}{' '.join(name.splitlines())}{space}{ticks}"
 
 
 def _are_decisions(value: object) -> bool:
@@ -74,13 +91,15 @@ def _middleware(decision: Mapping[str, Any]) -> JsonMap:
     action = _word(_DECISIONS, decision)
     edited = decision.get("edited_action")
     arguments = edited.get("args") if isinstance(edited, Mapping) else None
-    return _decision(action, arguments, decision.get("message"))
+    named = edited.get("name") if isinstance(edited, Mapping) else None
+    return _decision(action, arguments, decision.get("message"), named)
 
 
 def _inbox(response: Mapping[str, Any]) -> JsonMap:
     action, given = _word(_INBOX_ACTIONS, response), response.get("args")
     arguments = given.get("args") if isinstance(given, Mapping) else None
-    return _decision(action, arguments, given)
+    named = given.get("action") if isinstance(given, Mapping) else None
+    return _decision(action, arguments, given, named)
 
 
 def _word(words: Mapping[str, str], decision: Mapping[str, Any]) -> str:
@@ -89,10 +108,21 @@ def _word(words: Mapping[str, str], decision: Mapping[str, Any]) -> str:
     return words.get(kind, kind)
 
 
-def _decision(action: str, arguments: object, reason: object) -> JsonMap:
+def _decision(action: str, arguments: object, reason: object, tool: object) -> JsonMap:
     if action == "edit" and isinstance(arguments, Mapping):
-        return {"action": action, "arguments": dict(arguments)}
+        return {"action": action, "arguments": dict(arguments), "tool": tool}
     return {"action": action, "reason": reason} if isinstance(reason, str) and reason else {"action": action}
+
+
+def _of_tool(asked: str | None, decision: JsonMap) -> JsonMap:
+    """The decision without the tool that it names, or a rejection where that is another one."""
+    named = decision.get("tool")
+    if asked is not None and isinstance(named, str) and named not in {"", asked}:
+        return {
+            "action": "reject",
+            "reason": f"the call was changed to another tool, {named}, which cannot be done here",
+        }
+    return {name: value for name, value in decision.items() if name != "tool"}
 
 
 def _like(arguments: JsonMap, decision: JsonMap) -> JsonMap:

@@ -28,7 +28,9 @@ def grant_for(thread: str, rule: str, call: ToolCall, spec: ToolSpec) -> Grant |
     if not thread or rule == PROJECT_CONFIG_RULE.name:
         return None
     subject = _subject(call, spec)
-    return None if subject is None else Grant(thread=thread, rule=rule, tool=call.tool, subject=subject)
+    if subject is None or shown(subject) != subject:  # two that are cut alike would look like one
+        return None
+    return Grant(thread=thread, rule=rule, tool=call.tool, subject=subject)
 
 
 def is_granted(wanted: Grant | None, grants: Sequence[Grant]) -> bool:

@@ -52,4 +52,5 @@ def _ask(request: ApprovalRequest) -> object:
 
     calls = request["calls"]
     answer: object = interrupt({**request, **page_fields(calls)}, response_schema=RESPONSE_SCHEMA)
-    return page_answer(answer, {call["index"]: call["arguments"] for call in calls})
+    tools = {call["index"]: call["tool"] for call in calls}
+    return page_answer(answer, {call["index"]: call["arguments"] for call in calls}, tools)

@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 import pytest
 from selenium.webdriver.common.keys import Keys
 
-from tests.browser.chromium import Page, chromium, needs_chromium, needs_node_modules, screenshots
+from tests.browser.chromium import Page, needs_chromium, needs_node_modules, screenshots
 from tests.doubles.replies import Say
 from tests.doubles.scripted_server import ScriptedServer
 from tests.runs.playing import changed_files, write_files
@@ -52,11 +52,12 @@ def site() -> Iterator[str]:
         thread.join()
 
 
-@pytest.fixture(scope="module")
-def page() -> Iterator[Page]:
-    """One browser for all chats."""
-    with chromium(width=1280, height=1300) as shown:
-        yield shown
+@pytest.fixture
+def page(browser: Page) -> Iterator[Page]:
+    """The browser, in a window for chats; at the end it holds no connection to the server."""
+    browser.view(width=1280, height=1300)
+    yield browser
+    browser.open("about:blank")
 
 
 @pytest.fixture

@@ -1,11 +1,10 @@
 """The browser of the tests notices what a person would."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.browser.chromium import AXE, Page, chromium, needs_chromium
+from tests.browser.chromium import AXE, Page, needs_chromium
 
 pytestmark = needs_chromium
 
@@ -16,12 +15,6 @@ FAULTY = """<!doctype html><html lang="en"><title>t</title>
 <details><summary>folded</summary><p>nobody sees this</p></details>
 <script>console.error("broken"); document.body.append("scripted")</script><img src="http://example.com/a.png" alt="">
 """
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Page]:
-    with chromium() as browser:
-        yield browser
 
 
 @pytest.fixture

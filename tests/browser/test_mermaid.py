@@ -1,6 +1,5 @@
 """The machine's picture, as Mermaid draws it: README's, and the one that Studio's server has from LangGraph."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,18 +7,18 @@ from selenium.webdriver.common.by import By
 
 from graph import routes
 from graph.build import build_graph
-from tests.browser.chromium import Page, chromium, needs_chromium, needs_node_modules, screenshots
+from tests.browser.chromium import Page, needs_chromium, needs_node_modules, screenshots
 
 pytestmark = [needs_chromium, needs_node_modules]
 
 PAGE = Path(__file__).parent / "mermaid.html"
 
 
-@pytest.fixture(scope="module")
-def page() -> Iterator[Page]:
-    """One browser for all pictures."""
-    with chromium(width=1000) as shown:
-        yield shown
+@pytest.fixture
+def page(browser: Page) -> Page:
+    """The browser, in a window for pictures."""
+    browser.view(width=1000)
+    return browser
 
 
 OVERLAPS = """

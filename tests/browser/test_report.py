@@ -1,6 +1,5 @@
 """The run report as a person sees it: in a window, in the dark, on a phone, on paper."""
 
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -8,7 +7,7 @@ import pytest
 from selenium.webdriver.common.keys import Keys
 
 from graph.report.page import report_html
-from tests.browser.chromium import AXE, Page, chromium, needs_chromium, screenshots
+from tests.browser.chromium import AXE, Page, needs_chromium, screenshots
 from tests.graph.report.report_plays import HOSTILE, asked_run, hostile_run, page
 
 pytestmark = needs_chromium
@@ -21,12 +20,6 @@ VIEWS = {
     "print": {"width": 794, "height": 1123, "print": True},
 }
 needs_axe = pytest.mark.skipif(not AXE.is_file(), reason="axe-core is missing; `make browser` installs it")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Page]:
-    with chromium() as browser:
-        yield browser
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +51,20 @@ def test_it_can_be_read_everywhere(name: str, browser: Page, pages: dict[str, Pa
     unfold(browser)
     assert browser.overflow() == []
     assert browser.console_errors() == browser.requests() == []
+
+
+def test_no_word_of_a_command_is_torn_on_a_phone(browser: Page, pages: dict[str, Path]) -> None:
+    """It is read and typed, or taken as a whole: a break after the first `-` of `--root` would be taken for a dash."""
+    browser.view(**VIEWS["phone"])  # type: ignore[arg-type]
+    browser.open(pages["asked"])
+    lines, commands = browser.run(
+        "const words = [...document.querySelectorAll('.commands code > *')].filter(each => each.innerText.length < 20);"
+        "return [words.map(each => [each.innerText, each.getClientRects().length, each.offsetHeight < 30]),"
+        " [...document.querySelectorAll('.commands code')].map(each => each.innerText)]"
+    )
+    assert "--root" in {word for word, *_ in lines}
+    assert [each for each in lines if each[1:] != [1, True]] == []
+    assert [each for each in commands if "  " in each or "\n" in each or not each.startswith("mendgraph ")] == []
 
 
 @needs_axe

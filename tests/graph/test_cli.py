@@ -260,7 +260,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("error", "code", "line"),
     [
-        (KeyboardInterrupt(), 130, "mendgraph: stopped by Ctrl-C\n"),
+        (KeyboardInterrupt(), 130, "\nmendgraph: stopped by Ctrl-C\n"),
         (OSError(28, "No space left on device"), 1, "mendgraph: cannot read or write (No space left on device)\n"),
         (BrokenPipeError(), 1, ""),
         (KeyError("x\n"), 70, "mendgraph: this is a bug (KeyError: 'x\\n'): please report it with what --debug says\n"),
@@ -280,6 +280,7 @@ def test_what_nobody_expected_is_one_line(
     assert run("Fix it")[0] == 0
     monkeypatch.setattr(cli, "_session_options", fail)
     monkeypatch.setattr(os, "dup2", lambda *_: None)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)  # a terminal echoes ^C
     assert cli.main(["Fix it"]) == code
     assert capsys.readouterr().err == line
 

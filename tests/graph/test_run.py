@@ -70,6 +70,21 @@ def test_an_async_task_gives_back_the_same(tmp_path: Path) -> None:
     assert first.thread_id != second.thread_id
 
 
+@pytest.mark.parametrize("task", [None, 5, ["Mend add."]])
+def test_a_task_that_is_no_text_is_a_mistake_of_the_program(folder: Path, task: Any) -> None:
+    """Nothing is begun, and no model is asked for `None`."""
+    model = ScriptedModel([])
+    for begin in (run_task, lambda *given, **more: asyncio.run(arun_task(*given, **more)), _events):
+        with pytest.raises(TypeError, match=f"request: {type(task).__name__} is no text"):
+            begin(task, AgentContext(workspace=str(folder)), model=model)
+    assert not model.calls
+    assert list_runs(str(folder)) == ()
+
+
+def _events(*given: Any, **more: Any) -> list[Event]:
+    return [*stream_task(*given, **more)]
+
+
 def test_a_task_without_text_is_an_invalid_request(folder: Path) -> None:
     model = told(DONE)
     outcome = run_task("  ", context(folder), model=model).outcome

@@ -66,6 +66,12 @@ def test_days_and_models_are_added_up_newest_first(tmp_path: Path) -> None:
     ]
 
 
+def test_what_was_settled_without_a_call_is_no_use_of_a_model(tmp_path: Path) -> None:
+    book(tmp_path, "", Used(calls=0, input_tokens=0, output_tokens=0, cached_tokens=0, cost_usd=0.0, seconds=0.0))
+    book(tmp_path, "m", used(0.25))
+    assert spent_by_day(1, str(tmp_path), lambda: NOON) == [day("m")]
+
+
 def test_the_last_days_include_today_and_begin_at_midnight(tmp_path: Path) -> None:
     for days_ago in (0, 1, 2):
         book(tmp_path, "m", used(0.25), days_ago)

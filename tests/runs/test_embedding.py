@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
+from langchain_core.runnables import RunnableLambda
+from langgraph.errors import GraphRecursionError
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.types import Command, Send
 from typing_extensions import TypedDict
@@ -104,6 +106,24 @@ def test_a_long_run_is_not_cut_by_the_parents_recursion_limit(tmp_path: Path) ->
         {"messages": [("user", "What is in calc.py?")]}, context=context(tmp_path, **room)
     )
     assert (result["outcome"].kind, len(model.calls)) == (OutcomeKind.FINISHED, 41)
+
+
+@pytest.mark.parametrize("way", ["batch", "abatch", "chain"])
+def test_a_run_is_not_cut_by_the_default_limit_of_langchain(way: str, tmp_path: Path) -> None:
+    """What wraps a graph hands on its 25 steps as if somebody had set them; a limit that somebody sets holds."""
+    reads = [use(("read_file", {"path": "calc.py", "start_line": line})) for line in range(1, 11)]
+    agent = build_graph(model=told(*reads, DONE))
+    room = context(tmp_path, max_calls_per_turn=60)
+    asked: Any = {"messages": [("user", "What is in calc.py?")]}
+    if way == "batch":
+        [result] = agent.batch([asked], context=room)
+    elif way == "abatch":
+        [result] = asyncio.run(agent.abatch([asked], context=room))
+    else:
+        result = (RunnableLambda(lambda given: given) | agent.bind(context=room)).invoke(asked)
+    assert (result["outcome"].kind, result["outcome"].usage["total_calls"]) == (OutcomeKind.FINISHED, 11)
+    with pytest.raises(GraphRecursionError):
+        build_graph(model=told(*reads, DONE)).invoke(asked, {"recursion_limit": 24}, context=room)
 
 
 def test_a_threads_next_turn_knows_what_was_said(tmp_path: Path) -> None:

@@ -48,6 +48,12 @@ def test_names_homes_and_secrets_are_taken_out(text: str, cleaned: str) -> None:
     assert CLEAN.value({"a": [text, 1, None], text: True}) == {"a": [hidden, 1, None], hidden: True}
 
 
+def test_a_secret_that_holds_the_users_name_is_taken_out_whole() -> None:
+    known = "corp-alice-9f8e7d6c5b4a"
+    shown = Cleaner(Redactor((known,)), (), "alice").text(f"alice has {known}")
+    assert shown == "~ has [redacted secret]"
+
+
 @pytest.mark.parametrize("user", ["root", "al", ""])
 def test_a_users_name_that_is_a_word_is_no_secret(user: str) -> None:
     assert Cleaner(Redactor(()), (), user).text(f"the {user} of it") == f"the {user} of it"

@@ -22,8 +22,10 @@ from tests.graph.telemetry.conftest import Told
 
 URL = "http://127.0.0.1:9"
 RUN = """
-import sys
+import os, sys
 from graph.cli import main
+from graph.telemetry import exporting
+exporting.FLUSH_S = float(os.environ.get("FLUSH_S", exporting.FLUSH_S))
 code = main(sys.argv[1:])
 print("opentelemetry.exporter.otlp.proto.http" in sys.modules, file=sys.stderr)
 sys.exit(code)
@@ -160,9 +162,9 @@ def test_where_nothing_is_set_no_exporter_is_imported(tmp_path: Path) -> None:
 def test_a_collector_that_says_nothing_is_not_waited_for(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent, ScriptedServer([Say("Done.")]) as server:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        ended = run(tmp_path, server.base_url, OTEL_EXPORTER_OTLP_ENDPOINT=url)
+        ended = run(tmp_path, server.base_url, OTEL_EXPORTER_OTLP_ENDPOINT=url, FLUSH_S="0.1")
     assert ended.returncode == 0
     assert [line for line in ended.stderr.splitlines() if "telemetry" in line] == [
-        "mendgraph: telemetry was not, or not all, exported: the collector did not take it within 2 s"
+        "mendgraph: telemetry was not, or not all, exported: the collector did not take it within 0.1 s"
     ]
     assert "Traceback" not in ended.stderr

@@ -45,6 +45,17 @@ def test_what_has_no_span_takes_all_and_tells_nothing() -> None:
     assert nobody.attributes == {"a": 1, "error.type": "f"}
 
 
+def test_half_a_surrogate_pair_is_told_as_a_question_mark(told: Told) -> None:
+    """An exporter cannot write it, and would drop all the spans that it sends together."""
+    run = begun("t\ud800")
+    run.set({"said": "a\udfffb", "more": ("x",)})
+    run.event("happened", {"said": "\ud83d"})
+    run.end()
+    attributes = told.spans[0].attributes or {}
+    assert [attributes[name] for name in ("gen_ai.conversation.id", "said", "more")] == ["t?", "a?b", ("x",)]
+    assert told.spans[0].events[0].attributes == {"said": "?"}
+
+
 def test_tokens_add_up(told: Told) -> None:
     run = begun()
     run.spent(1, 2)

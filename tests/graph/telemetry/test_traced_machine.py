@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,7 @@ def test_what_is_told_of_a_run(tmp_path: Path, told: Told) -> None:
     assert dict(agent.attributes or {}) == {
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.agent.name": "mendgraph",
+        "gen_ai.agent.version": version("mendgraph"),
         "gen_ai.conversation.id": "t",
         "gen_ai.provider.name": "openai",
         "gen_ai.request.model": "m",

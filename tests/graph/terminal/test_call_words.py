@@ -113,6 +113,12 @@ def test_lines_that_only_part_a_test_report_are_left_out() -> None:
     assert result_words(failure) == "check failed: test_a.py fails: .F FAIL: test_total a ---- b"
 
 
+def test_what_an_error_says_for_the_model_alone_is_left_out() -> None:
+    message = "UNKNOWN_TOOL_NAME: Unknown tool 'search'. Available: ['edit_file', 'list_files']"
+    failure = ToolResult.failure(ToolErrorCode.INVALID_ARGUMENT, message)
+    assert result_words(failure) == "invalid argument: Unknown tool 'search'."
+
+
 def test_errors_of_a_reply() -> None:
     cut = ExtractionError(ExtractionErrorType.TRUNCATED_REPLY, 0, "", "")
     paren = ExtractionError(ExtractionErrorType.MISSING_CLOSING_PAREN, 3, "", "")

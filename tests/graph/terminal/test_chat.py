@@ -89,7 +89,7 @@ def test_a_chat_goes_on_after_ctrl_c_at_a_question(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     assert chat(replace(terminal.setup, ask=stop)) is ExitCode.FINISHED
-    assert "mendgraph: stopped by Ctrl-C; " in terminal.err
+    assert "\n\nmendgraph: stopped by Ctrl-C; " in terminal.err  # the first one ends the line of the question
     assert "mendgraph: Hello.\n" in terminal.out
     assert terminal.calc.read_text(encoding="utf-8") == BUG
 

@@ -32,6 +32,24 @@ def test_a_finding_is_a_line_and_its_remedy_another() -> None:
     ]
 
 
+def test_on_a_terminal_no_word_is_cut() -> None:
+    long = Finding("store", Status.PROBLEM, "the disk under /var/lib/mendgraph/runs is full", "make room on it")
+    assert [line.text for line in finding_lines((long,), 60)] == [
+        "problem  store  the disk under /var/lib/mendgraph/runs is",
+        "                full",
+        "                -> make room on it",
+        "1 problem",
+    ]
+    assert [line.text for line in finding_lines((long,), 24)] == [
+        "problem  store",
+        "  the disk under",
+        "  /var/lib/mendgraph/runs",
+        "  is full",
+        "  -> make room on it",
+        "1 problem",
+    ]
+
+
 def test_the_exit_code_says_whether_there_is_a_problem(
     found: list[Finding], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,5 +1,6 @@
 """`mendgraph model ...`: one line for each answer, and an exit code."""
 
+import json
 import os
 from pathlib import Path
 
@@ -67,6 +68,34 @@ def test_status(
     assert called(capsys, "status") == (code, f'{first}\nfile: /m.gguf\nextra "local": {local}\n', "")
 
 
+def test_for_programs_there_is_one_object(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    found = WeightsStatus(WeightsState.READY, "/m.gguf", GIGABYTE, GIGABYTE)
+    monkeypatch.setattr(model_commands, "weights_status", lambda **_: found)
+    monkeypatch.setattr(model_commands, "find_spec", lambda _: None)
+    monkeypatch.setattr(pull, "pull_weights", lambda _: PullFailure(PullFailureKind.DISK_FULL, "the disk is full"))
+    assert cli.main(["--json", "model", "status"]) == 4
+    assert json.loads(capsys.readouterr().out) == {
+        "state": "ready",
+        "path": "/m.gguf",
+        "bytes_present": GIGABYTE,
+        "bytes_expected": GIGABYTE,
+        "extra_installed": False,
+        "usable": False,
+    }
+    assert cli.main(["--json", "model", "pull"]) == 4
+    told = {"code": "system_error", "message": "the disk is full"}
+    assert json.loads(capsys.readouterr().out) == {"error": told}
+    monkeypatch.setattr(pull, "pull_weights", lambda _: Pulled("/m.gguf", 5, "hub"))
+    assert cli.main(["--json", "model", "pull"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"path": "/m.gguf", "size_bytes": 5, "source": "hub"}
+
+
+@pytest.mark.parametrize("words", ["model status", "doctor", "config", "runs"])
+def test_what_works_on_no_task_tells_no_events(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--json-lines", *words.split()]) == 2
+    assert "use --json here" in capsys.readouterr().err
+
+
 def test_status_of_a_fresh_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -89,6 +118,8 @@ def test_serve_says_where_and_ends_with_ctrl_c(
     url = "http://127.0.0.1:8123/v1"
     line = f"serving on {url} until Ctrl-C; use it with OPENAI_BASE_URL={url}\n"
     assert called(capsys, "serve", "--port", "8123") == (0, line, "")
+    assert cli.main(["--json", "model", "serve", "--port", "8123"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"base_url": url}
 
 
 def test_serve_needs_the_model(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

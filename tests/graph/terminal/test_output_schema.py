@@ -126,7 +126,7 @@ def test_every_event_is_published_under_its_name() -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [{}, {"error": {}}, {"outcome": {}}, {"schema": 1}, [], {"error": {"code": 1, "message": "x"}}],
+    [{}, {"error": {}}, {"outcome": {}}, {"schema": 1}, [{}], {"error": {"code": 1, "message": "x"}}],
 )  # fmt: skip
 def test_what_is_not_written_is_no_object_of_ours(value: Any) -> None:
     assert not OBJECTS.is_valid(value)

@@ -65,6 +65,13 @@ def test_what_the_encoding_does_not_know_is_escaped_and_a_closed_stream_swallows
     assert raw.getvalue() == b"\\xfc"
 
 
+def test_a_closed_input_is_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    process_end.make_streams_writable()
+    with sys.stdin as ended:
+        assert (ended.isatty(), ended.read()) == (False, "")
+
+
 def test_threads_are_not_waited_for() -> None:
     program = (
         "import threading; from graph.terminal import process_end\n"

@@ -135,14 +135,15 @@ def test_the_model_is_shown_and_changed_from_the_next_turn_on(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("/model a b", "/model takes one name, and there is b as well."),
+        ("/model a b", "/model takes one name, and there is 'b' as well."),
         ("/model gpt", "Model 'gpt' needs an endpoint: "),
         ("/model local", "The embedded model is not on this machine: `mendgraph model pull` fetches it."),
-        ("/diff now", "/diff takes no arguments, and there is now."),
+        ("/diff now", "/diff takes no arguments, and there is 'now'."),
         (
             "/undoo",
             "There is no command /undoo. Did you mean /undo? With another / before it the line goes to the model.",
         ),
+        ("/", "There is no command /. /help lists them. With another / before it the line goes to the model."),
         ("/etc/hosts is wrong", "There is no command /etc/hosts."),
     ],
 )

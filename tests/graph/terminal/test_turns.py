@@ -1,5 +1,7 @@
 """Turns at a terminal: one task or a chat, on a scripted model in a real workspace."""
 
+import errno
+import io
 import json
 import re
 import signal
@@ -33,6 +35,23 @@ from tests.graph.terminal.small_terminal import SmallTerminal
 
 COMMENT = 'tool: edit_file({"path": "calc.py", "old_str": "a + b", "new_str": "a + b  # sum"})'
 DOWN = ProviderFailure(kind=ProviderErrorKind.AUTHENTICATION, message="The endpoint refuses the key.")
+
+
+class Full(io.StringIO):
+    """A file on a full disk."""
+
+    def write(self, text: str) -> int:
+        assert text
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_where_nothing_can_be_written_the_run_ends_in_order(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    terminal = Terminal(tmp_path, [READ, FIX, "It adds now."])
+    full = replace(terminal.setup.display, out=Screen(Console(file=Full())))
+    with pytest.raises(OSError, match="No space left"):
+        run_once(replace(terminal.setup, display=full), "Fix add")
+    assert caplog.messages == []
+    assert terminal.calc.read_text(encoding="utf-8") == BUG
 
 
 def test_a_task_is_worked_on_before_the_eyes_of_its_owner(tmp_path: Path) -> None:

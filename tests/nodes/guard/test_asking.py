@@ -1,12 +1,14 @@
 """What a person is shown, said and allowed, without a graph around it."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from nodes.guard.approvals import NO_PREVIEW, ApprovalRequest, Preview, ShownPreview
 from nodes.guard.asking import MOST_ROUNDS, NOBODY, Hands, Settled, settle_with_person, stop_asked_for
+from nodes.guard.grants import Grant
 from nodes.guard.verdicts import denied
 from nodes.records import (
     CallError,
@@ -74,6 +76,21 @@ def test_a_link_to_project_configuration_is_asked_for_as_that_and_cannot_be_gran
     settled = desk.settle(ASKED)
     assert [(each["rule"], each["grant"]) for each in desk.asked[0]["calls"]] == [("project_config", "")]
     assert (settled.verdicts[0].kind, settled.granted) == (VerdictKind.ALLOW, [])
+
+
+@pytest.mark.parametrize(("seen", "pins"), [(PINS, None), (None, None), ((), ())])
+def test_a_granted_call_that_could_do_nothing_when_it_was_judged_may_do_nothing_later(
+    seen: tuple[tuple[str, str, str], ...] | None, pins: tuple[tuple[str, str, str], ...] | None
+) -> None:
+    """Else it might, on files that the calls before it make, reach project configuration that nobody has seen."""
+    grant = Grant(thread="t", rule="ask_before_write", tool="write")
+    desk = Desk()
+    hands = replace(
+        desk.hands, grants=[grant], preview=lambda calls: dict.fromkeys(calls, Preview(DIFF, ("a.py",), seen))
+    )
+    settled = settle_with_person([CALL], [ASKED], SPECS, hands)
+    expected = Verdict(kind=VerdictKind.ALLOW, rule="ask_before_write", path="a.py", pins=pins)
+    assert (settled.verdicts, desk.asked) == ([expected], [])
 
 
 @pytest.mark.parametrize(

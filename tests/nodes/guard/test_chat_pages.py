@@ -103,3 +103,33 @@ def test_nothing_but_a_word_for_yes_lets_a_call_run_as_it_is(answer: Any) -> Non
     for index in (0, 2):
         action = read_decision(page_answer(answer, {0: EDIT, 2: RUN}), index).action
         assert action != "approve" or '"accept"' in given_words or '"approve"' in given_words
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("nodes/a-b.py", "nodes/a-b.py"),
+        ("nodes/__init__.py", "`nodes/__init__.py`"),
+        ("![x](https:/evil.test/a.png)", "`![x](https:/evil.test/a.png)`"),
+        ("a`](b)``.py", "``` a`](b)``.py ```"),
+        ("a\n\n# Approved\n.py", "`a  # Approved .py`"),
+    ],
+)
+def test_a_file_name_is_no_markup_on_a_page(path: str, said: str) -> None:
+    assert page_fields([{**TWO, "path": path}])["description"] == f"run_command {said} (ask)"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        [{"type": "edit", "args": {"action": "read_file", "args": {"path": "a.py"}}}],
+        {"decisions": [{"type": "edit", "edited_action": {"name": "read_file", "args": {"path": "a.py"}}}]},
+    ],
+)
+def test_an_edit_cannot_exchange_the_tool(answer: object) -> None:
+    asked = {0: {"path": "a.py"}}
+    other = read_decision(page_answer(answer, asked, {0: "delete_file"}), 0)
+    assert other.action == "reject"
+    assert other.reason == "the call was changed to another tool, read_file, which cannot be done here"
+    same = read_decision(page_answer(answer, asked, {0: "read_file"}), 0)
+    assert (same.action, same.arguments) == ("edit", {"path": "a.py"})

@@ -39,6 +39,8 @@ def test_a_grant_says_what_it_covers(spec: ToolSpec, arguments: JsonMap, subject
         (RUN, {"argv": [""]}),
         (RUN, {"argv": "make"}),
         (RUN, {"argv": ["make"], "cwd": 1}),
+        (RUN, {"argv": [f"./{'a' * 300}"]}),
+        (RUN, {"argv": ["ma\u202eke"]}),
         (GET, {}),
         (GET, {"url": 1}),
         (GET, {"url": "docs"}),

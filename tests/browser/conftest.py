@@ -1,0 +1,14 @@
+"""One browser for all tests of a process: each says by `Page.view` how its pages are shown."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.browser.chromium import Page, chromium
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Page]:
+    """The browser."""
+    with chromium() as shown:
+        yield shown
