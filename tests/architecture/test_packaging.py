@@ -31,7 +31,7 @@ def test_nobody_else_provides_our_names() -> None:
 
 def test_the_agent_is_run_by_its_console_script() -> None:
     scripts = metadata.distribution("mendgraph").entry_points.select(group="console_scripts")
-    assert [(script.name, script.value) for script in scripts] == [("mendgraph", "graph.cli:main")]
+    assert [(script.name, script.value) for script in scripts] == [("mendgraph", "graph.start:main")]
     assert (Path(sys.executable).parent / "mendgraph").is_file()
 
 
