@@ -1,3 +1,5 @@
+import asyncio
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,11 @@ class Hidden(Do):
 
 class TooLate(Do):
     def execute(self, **_: Any) -> Any:
+        raise TimeoutError("the server's own")
+
+
+class TooLateLater(Do):
+    async def execute(self, **_: Any) -> Any:
         raise TimeoutError("the server's own")
 
 
@@ -114,8 +121,16 @@ def test_an_action_may_say_what_it_does() -> None:
     ]
 
 
-def test_a_timeout_of_the_actions_own_is_noted(tmp_path: Path) -> None:
-    tool, attempts = tool_of(TooLate(), "do", Effect.WRITE)
+@pytest.mark.parametrize("action", [TooLate(), TooLateLater()])
+def test_a_timeout_of_the_actions_own_is_noted(tmp_path: Path, action: Do) -> None:
+    tool, attempts = tool_of(action, "do", Effect.WRITE)
+    context = ToolContext(Workspace(str(tmp_path), lambda *_: None))
+
+    async def call() -> None:
+        ended = tool.run(context, SeenArguments(text="{}"))
+        if inspect.isawaitable(ended):
+            await ended
+
     with pytest.raises(TimeoutError, match="own"):
-        tool.run(ToolContext(Workspace(str(tmp_path), lambda *_: None)), SeenArguments(text="{}"))
+        asyncio.run(call())
     assert str(attempts.own_timeout) == "the server's own"
