@@ -157,9 +157,7 @@ def _in_words(path: tuple[str, ...], said: str) -> str:
     where = path[0] + "".join(f"[{part}]" if part.isdigit() else f".{_shown(part)}" for part in path[1:])
     if said.startswith("Value error, "):
         return f"{where}: {said.removeprefix('Value error, ')}."
-    if said.startswith("Input should"):
-        return f"{where} should{said.removeprefix('Input should')}."
-    return f"{where}: {said}."
+    return f"{where} {said.removeprefix('Input ')}."
 
 
 def _help(name: str) -> str:

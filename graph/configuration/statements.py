@@ -1,5 +1,6 @@
 """Where in a TOML document each key stands: the standard library reads the values and forgets the lines. Pure."""
 
+import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -12,7 +13,10 @@ _TOKEN: Final = re.compile(
     r'#[^\n]*|"""(?:\\.|[^\\])*?"""(?!")|\'\'\'.*?\'\'\'(?!\')|"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\'|[\[\]{}\n]', re.DOTALL
 )
 _DEPTH: Final = {"[": 1, "{": 1, "]": -1, "}": -1}
-_PLACE: Final = re.compile(r" \(at (?:line (?P<line>\d+), column (?P<column>\d+)|end of document)\)$")
+_NUMBER: Final = re.compile(r"\d+")
+_TOO_DEEP: Final = "arrays or tables are nested too deep"
+MOST_NESTED: Final = 64
+"""Tables and arrays in each other. pydantic's reader gives up at about 200, and then judges nothing at all."""
 
 
 class SyntaxProblem(NamedTuple):
@@ -34,23 +38,29 @@ def read_document(text: str) -> Document | SyntaxProblem:
     """The document, or the first place at which it is none."""
     try:
         values = tomllib.loads(text)
-        return Document(values, _lines(text))
+        json.dumps(values, default=str)  # which refuses the numbers that tomllib reads and nobody can write
+        return SyntaxProblem(_TOO_DEEP) if _is_deep(values, MOST_NESTED) else Document(values, _lines(text))
     except tomllib.TOMLDecodeError as error:
         return _problem(str(error), text)
     except RecursionError:
-        return SyntaxProblem("arrays or tables are nested too deep")
+        return SyntaxProblem(_TOO_DEEP)
     except ValueError:  # a number of thousands of digits
         return SyntaxProblem("a number in it is too long")
 
 
+def _is_deep(value: Any, left: int) -> bool:
+    """Whether tables and arrays stand in each other more often than this."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return left < 0 or any(_is_deep(each, left - 1) for each in inner)
+
+
 def _problem(said: str, text: str) -> SyntaxProblem:
-    found = _PLACE.search(said)
-    message = _PLACE.sub("", said)
-    if found is None:
-        return SyntaxProblem(message)
-    if found["line"] is None:
+    """What tomllib said: a message, and "(at line 1, column 2)" or "(at end of document)" after it."""
+    message, _, place = said.rpartition(" (at ")
+    numbers = [int(each) for each in _NUMBER.findall(place)]
+    if not numbers:
         return SyntaxProblem(f"{message} at the end of the file", text.count("\n") + 1)
-    return SyntaxProblem(message, int(found["line"]), int(found["column"]))
+    return SyntaxProblem(message, *numbers)
 
 
 def _lines(text: str) -> dict[Path, int]:

@@ -180,17 +180,16 @@ class PromptInput:
     def _ended_by_signals(self) -> Iterator[None]:
         """What the handler of SIGTERM raises ends the prompt in order, instead of tearing the event loop apart."""
         before, loop = signal.getsignal(signal.SIGTERM), asyncio.get_running_loop()
-
-        def hear(number: int, frame: FrameType | None) -> None:
-            try:
-                if callable(before):
-                    before(number, frame)
-            except KeyboardInterrupt as error:
-                loop.call_soon_threadsafe(self._end, error)
-
         if not callable(before):
             yield
             return
+
+        def hear(number: int, frame: FrameType | None) -> None:
+            try:
+                before(number, frame)
+            except KeyboardInterrupt as error:
+                loop.call_soon_threadsafe(self._end, error)
+
         signal.signal(signal.SIGTERM, hear)
         try:
             yield

@@ -131,8 +131,7 @@ def _options(line: _Line) -> Iterator[Offer]:
         for name in (*each.opts, *each.secondary_opts):
             if name.startswith("--") and name not in line.given and not each.hidden:
                 yield Offer("plain", name, _help(each.help))
-    if "--help" not in line.given:
-        yield Offer("plain", "--help", "Show this message and exit.")
+    yield Offer("plain", "--help", "Show this message and exit.")
 
 
 def _words(line: _Line, word: str, list_runs: ListRuns) -> Iterator[Offer]:

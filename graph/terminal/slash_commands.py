@@ -51,12 +51,15 @@ class Told(NamedTuple):
 
 @dataclass(frozen=True)
 class SlashCommand:
-    """A command: its name, the arguments that it takes as `/help` shows them, and what it does with them."""
+    """A command: its name, the arguments that it takes as `/help` shows them, and what it does with them.
+
+    `run` is None for `/help` itself, which needs no turns.
+    """
 
     name: str
     arguments: str
     help: str
-    run: Callable[[Turns, Sequence[str]], Told | ToolError]
+    run: Callable[[Turns, Sequence[str]], Told | ToolError] | None
 
     @property
     def usage(self) -> str:
@@ -83,7 +86,7 @@ def run_command(turns: Turns, line: str, keys: Sequence[str] = ()) -> Told | Too
         return _unknown(name)
     if words and not command.arguments:
         return _invalid(f"{command.name} takes no arguments, and there is '{_shown(words[0])}'.")
-    return _help(keys) if command.run is _usual_help else command.run(turns, words)
+    return _help(keys) if command.run is None else command.run(turns, words)
 
 
 def _unknown(name: str) -> ToolError:
@@ -182,10 +185,7 @@ def _model(turns: Turns, words: Sequence[str]) -> Told | ToolError:
         return _invalid(f"/model takes one name, and there is '{_shown(words[1])}' as well.")
     context = turns.context
     if words:
-        try:
-            context = AgentContext.model_validate({**context.model_dump(), "model": words[0]})
-        except ValueError as error:
-            return _invalid(f"{_shown(words[0])} is no model: {one_line(str(error))}.")
+        context = context.model_copy(update={"model": words[0]})
     endpoint = find_endpoint(context.model, context.base_url, turns.environment)
     problem = _problem(context, endpoint) if words else ""
     if problem or isinstance(endpoint, ProviderFailure):
@@ -219,10 +219,6 @@ def _address(url: str) -> str:
     """The address without the user and the password that it may hold."""
     parts = urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
-
-
-def _usual_help(_: Turns, __: Sequence[str]) -> Told:
-    return _help(())
 
 
 def _help(keys: Sequence[str]) -> Told:
@@ -264,7 +260,7 @@ COMMANDS: Final[Mapping[str, SlashCommand]] = {
         SlashCommand("/plan", "", "the plan of the model", _plan),
         SlashCommand("/usage", "", "calls, tokens and cost so far", _usage),
         SlashCommand("/model", "[NAME]", "which model answers, or another one from the next turn on", _model),
-        SlashCommand("/help", "", "this list", _usual_help),
+        SlashCommand("/help", "", "this list", None),
         SlashCommand("/exit", "", "leave", _exit),
         SlashCommand("/quit", "", "leave", _exit),
     )

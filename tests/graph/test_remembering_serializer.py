@@ -1,4 +1,5 @@
 from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -58,6 +59,24 @@ def test_threads_do_not_disturb_each_other() -> None:
     stored = [("bytes", str(number % 20).encode() * 5) for number in range(2_000)]
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(serde.loads_typed, stored)) == [data for _, data in stored]
+
+
+def test_what_two_threads_read_at_once_is_counted_once() -> None:
+    both = Barrier(2)
+
+    class AtOnce(Counted):
+        def loads_typed(self, data: tuple[str, bytes]) -> Any:
+            if data == one:
+                both.wait(60)
+            return super().loads_typed(data)
+
+    counted = AtOnce()
+    serde = RememberingSerializer(counted, budget=25)
+    one, two = ("bytes", b"1" * 10), ("bytes", b"2" * 10)
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(serde.loads_typed, (one, one))) == [one[1], one[1]]
+    assert [serde.loads_typed(stored) for stored in (two, one)] == [two[1], one[1]]
+    assert counted.read == [one[1], one[1], two[1]]
 
 
 def test_an_error_is_remembered_by_nobody() -> None:

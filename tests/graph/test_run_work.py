@@ -1,13 +1,19 @@
 """What has come of a run so far: its diffs in all turns together, and its plan."""
 
+import hashlib
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from graph.run import Session
 from graph.run_work import RunDiff, run_diffs, run_plan
+from graph.store import Store
 from graph.time_travel import undo_run
+from nodes.execute_tools.environment.journal import Journal
+from nodes.execute_tools.environment.journal_records import CallKey, FileEffect, FileState
 from nodes.execute_tools.environment.restoring import Restored
+from nodes.guard.file_rules import FileGuardrailRule
 from nodes.records import Plan, PlanStatus, PlanStep, ToolError, ToolErrorCode
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Say
@@ -59,6 +65,30 @@ def test_what_others_changed_since_is_in_it_and_said(folder: Path) -> None:
         RunDiff("docs/calc.md", "", "it is no text", changed_since=True),
         RunDiff("pkg/new.py", NEW.replace("1\n", "2\n").replace("+2 @@", "+1 @@"), changed_since=True),
     )
+
+
+def test_a_file_that_the_rules_deny_is_named_without_its_text(folder: Path) -> None:
+    run = played(folder)
+    rule = FileGuardrailRule("no_docs", "Docs are private.", lambda path: path.suffix == ".md")
+    found = run_diffs(run.thread_id, str(folder), rules=(rule,))
+    said = "Blocked by rule 'no_docs': Docs are private. (docs/calc.md). Go on without this file."
+    assert found == (
+        RunDiff("calc.py", CALC),
+        RunDiff("docs/calc.md", "", said),
+        RunDiff("notes.txt", NOTES),
+        RunDiff("pkg/new.py", NEW),
+    )
+
+
+def test_a_file_of_which_nothing_was_kept_is_named_without_a_diff(folder: Path) -> None:
+    run = played(folder, (use(("list_files", {})), Say("Done.")))
+    (folder / "large.bin").write_bytes(b"new")
+    with closing(Store(str(folder))) as store:
+        journal = Journal(store.folder)
+    call = journal.begin(CallKey(run.thread_id, "later", 9, 0, "run_command", "execute", "0" * 64))
+    before, after = FileState("1" * 64, 0o644), FileState(hashlib.sha256(b"new").hexdigest(), 0o644)
+    journal.recorder(call).add("token", [FileEffect("large.bin", before, after)], {}, ())
+    assert run_diffs(run.thread_id, str(folder)) == (RunDiff("large.bin", "", "what it held before was not kept"),)
 
 
 def test_a_plan_stands_as_the_model_left_it(folder: Path) -> None:

@@ -68,6 +68,16 @@ def test_the_users_file_is_found_where_the_platform_keeps_such_files(
     assert load_context(str(tmp_path)) == AgentContext(workspace=str(tmp_path))
 
 
+def test_a_user_without_a_home_has_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(name: str, appauthor: bool) -> str:
+        raise RuntimeError(name, appauthor)
+
+    monkeypatch.setattr("platformdirs.user_config_dir", none)
+    (tmp_path / OWN).write_text("max_steps = 3\n")
+    origins = {"max_steps": Origin(OWN, 1)}
+    assert load_configuration(str(tmp_path), {}) == Configuration({"max_steps": 3}, origins, (OWN,))
+
+
 def test_a_file_that_the_variable_names_has_to_be_there(root: Path) -> None:
     (root.parent / "user.toml").unlink()
     [problem] = said(root)
@@ -158,7 +168,10 @@ def test_a_folder_is_no_file(root: Path) -> None:
 def test_settings_that_do_not_go_together_are_told(root: Path) -> None:
     write(root, user="usd_per_million_input = 1.0\n")
     assert said(root) == ["/user.toml: usd_per_million_input and usd_per_million_output are given together"]
-    write(root, user="")
+    trusted = f'trusted_workspaces = ["{root}"]\n'
+    write(root, "usd_per_million_cached_input = 1.0\n", trusted)
+    assert said(root) == [f"{OWN}: usd_per_million_cached_input needs usd_per_million_input as well"]
+    write(root, "", "")
     found = load_context(str(root), max_steps=0)
     assert isinstance(found, ToolError)
     assert found.message == "max_steps: Input should be greater than or equal to 1"

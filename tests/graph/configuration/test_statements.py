@@ -5,7 +5,7 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
-from graph.configuration.statements import Document, SyntaxProblem, read_document
+from graph.configuration.statements import MOST_NESTED, Document, SyntaxProblem, read_document
 
 TEXT = '''# "[ a comment
 mode = "ask" # ["
@@ -81,8 +81,11 @@ def test_lines_are_those_of_any_document(parts: list[tuple[str, str]], ends: str
         ("a = 1\na = 2\n", SyntaxProblem("Cannot overwrite a value", 2, 6)),
         ("a = " + "[" * 5_000, SyntaxProblem("arrays or tables are nested too deep")),
         ("a = " + "9" * 5_000, SyntaxProblem("a number in it is too long")),
+        ("a = 0x" + "f" * 5_000, SyntaxProblem("a number in it is too long")),
+        ("a = " + "[" * 65 + "]" * 65, SyntaxProblem("arrays or tables are nested too deep")),
+        (f"[{'a.' * 65}a]\nb = 1", SyntaxProblem("arrays or tables are nested too deep")),
     ],
-    ids=["unfinished", "no value", "twice", "deep", "long"],
+    ids=["unfinished", "no value", "twice", "deep", "long", "long in hex", "too deep to judge", "deep tables"],
 )
 def test_what_is_no_toml_is_told_with_its_place(text: str, problem: SyntaxProblem) -> None:
     found = read_document(text)
@@ -97,3 +100,8 @@ def test_every_text_is_a_document_or_a_problem(text: str) -> None:
         assert {path[:1] for path in found.lines} == {(name,) for name in found.values}
     else:
         assert found.message
+
+
+def test_what_is_nested_as_deep_as_may_be_is_read() -> None:
+    document = read_document("a = " + "[" * (MOST_NESTED - 1) + "]" * (MOST_NESTED - 1))
+    assert isinstance(document, Document)

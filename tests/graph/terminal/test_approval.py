@@ -177,6 +177,12 @@ def test_help_and_all_arguments_can_be_seen() -> None:
     assert '│   "old_str": "a - b",' in shown
 
 
+def test_help_names_no_like_calls_where_there_are_none() -> None:
+    _, shown = decided(Person("?", "y"), CONFIG)
+    head, choices = "? edit_file a.toml: project_config", "[y]es, [e]dit, [n]o, [s]top, [v]iew, [?]"
+    assert shown == [head, *(f"│ {line}" for line in DIFF.splitlines()), choices, *HELP, choices]
+
+
 def test_what_was_wrong_with_an_edit_and_what_is_cut_is_said() -> None:
     preview = {"kind": "problem", "text": "The call would fail: no.", "truncated": True}
     _, shown = decided(Person("n x"), {**EDIT, "problem": "Blocked by rule 'env_file'.", "preview": preview})

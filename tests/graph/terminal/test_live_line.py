@@ -58,6 +58,16 @@ def test_it_stands_below_what_is_written_and_goes_when_the_run_is_over() -> None
     assert shown.write("After.") == ["Hello, you.", "Next line", "After."]
 
 
+def test_before_it_begins_and_after_its_end_there_is_nothing_to_draw() -> None:
+    shown = Shown()
+    shown.live.refresh()
+    assert shown.terminal.shown == []
+    shown.begin()
+    shown.live.end()
+    shown.live.refresh()
+    assert shown.terminal.shown == []
+
+
 def test_words_that_wrap_take_its_place() -> None:
     shown = Shown()
     shown.begin()

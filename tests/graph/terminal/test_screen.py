@@ -358,6 +358,13 @@ def test_what_is_not_in_the_spending_book_is_told_once() -> None:
     assert Shown().show(trouble, trouble, ENDED).out == "! not in the spending book: The disk is full.\n"
 
 
+def test_notes_that_were_read_are_told() -> None:
+    files = [{"path": "AGENTS.md", "lines": 34, "cut": False}, {"path": "a/AGENTS.md", "lines": 1, "cut": True}]
+    shown = Shown().show(Traced("notes.read", {"files": files}, "run", "1", 0), ENDED)
+    assert shown.out == "→ AGENTS.md  34 lines of notes\n→ a/AGENTS.md  1 line of notes, the rest left out\n"
+    assert shown.err == ""
+
+
 def test_a_warning_is_shown_down_to_its_remedy() -> None:
     reason = "why " * 100 + "Install it."
     shown = Shown().show(unavailable("commands.unavailable", reason), Alerted("cost", reason, 9.0, 3.0))

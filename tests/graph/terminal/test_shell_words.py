@@ -1,5 +1,7 @@
 """What a shell may offer for each place of a line of ours."""
 
+from typing import Annotated
+
 import pytest
 import typer
 from hypothesis import given, strategies as st
@@ -54,6 +56,9 @@ def values(line: str) -> list[str]:
         ("-- fix --mod", []),
         ("model p", ["pull"]),
         ("model --js", []),
+        ("schema ", ["json", "json-lines"]),
+        ("schema json-", ["json-lines"]),
+        ("undo --he", ["--help"]),
         ("--unknown ", []),
         ("--unknown=", []),
     ],
@@ -61,6 +66,22 @@ def values(line: str) -> list[str]:
 def test_what_may_stand_there(line: str, expected: list[str]) -> None:
     found = values(line)
     assert found == expected or (line == "--unknown " and "undo" in found)
+
+
+def test_what_is_hidden_is_not_offered() -> None:
+    own = typer.Typer(add_completion=False)
+
+    @own.command()
+    def seen(secret: Annotated[str, typer.Option(hidden=True)] = "") -> None:
+        """Look. Then more."""
+
+    @own.command(hidden=True)
+    def unseen() -> None:
+        """Nobody is told of it."""
+
+    tree = typer.main.get_command(own)
+    assert offers(tree, [], "", lambda _: [], ()) == [Offer("plain", "seen", "Look")]
+    assert offers(tree, ["seen"], "-", lambda _: [], ()) == [Offer("plain", "--help", "Show this message and exit.")]
 
 
 def test_names_of_files_are_the_shells_own() -> None:

@@ -11,7 +11,10 @@ import pytest
 from graph.run_steps import RunStep, StepKind
 from graph.terminal.chat import chat
 from graph.terminal.exit_codes import ExitCode
-from graph.terminal.slash_commands import COMMANDS, KEYS, as_request, begin_of_last_change
+from graph.terminal.slash_commands import COMMANDS, KEYS, as_request, begin_of_last_change, run_command
+from graph.terminal.turns import Turns
+from nodes.execute_tools.environment.run_folder import workspace_folder
+from nodes.records import ToolError, ToolErrorCode
 from tests.graph.terminal.played_terminal import BUG, FIX, READ, Terminal
 
 COMMENT = 'tool: edit_file({"path": "calc.py", "old_str": "a + b", "new_str": "a + b  # sum"})'
@@ -111,6 +114,22 @@ def test_before_the_first_turn_there_is_nothing(tmp_path: Path) -> None:
     assert terminal.out.startswith("no file is changed\nnothing to undo: ")
     assert "there is no plan: the model has made none\n" in terminal.out
     assert terminal.err == ""
+
+
+@pytest.mark.parametrize("line", ["/diff", "/undo", "/undo 1", "/plan"])
+def test_a_store_that_cannot_be_read_is_said(tmp_path: Path, line: str) -> None:
+    terminal = Terminal(tmp_path, [])
+    folder = workspace_folder(str(tmp_path))
+    assert isinstance(folder, str)
+    store = Path(folder, "store.sqlite")
+    store.write_bytes(b"no database at all" * 100)
+    with Turns(terminal.setup) as turns:
+        told = run_command(turns, line)
+    message = (
+        f"The database {str(store)!r} is damaged, or no database at all (file is not a database):"
+        " put a backup in its place, or move it away and begin with a new one."
+    )
+    assert told == ToolError(code=ToolErrorCode.IO_ERROR, message=message)
 
 
 def test_the_plan_is_shown_as_it_stands(tmp_path: Path) -> None:

@@ -5,8 +5,10 @@ import io
 import json
 import re
 import signal
+import sqlite3
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -20,6 +22,7 @@ from graph.terminal.live_line import LiveLine
 from graph.terminal.screen import Display, Screen
 from graph.terminal.turns import TOOL_THREAD, _let_tools_tidy_up, edits_in_blocks, resume_once, run_once
 from nodes.call_model.model import Call
+from nodes.execute_tools.environment.run_folder import workspace_folder_path
 from nodes.records import ModelReply, ProviderErrorKind, ProviderFailure
 from tests.doubles.scripted_model import ScriptedModel
 from tests.graph.terminal.played_terminal import BUG, FIX, READ, Terminal
@@ -291,16 +294,18 @@ class Watching(ScriptedModel):
         return self.complete(call, on_text)
 
 
+def with_a_status_line(screen: SmallTerminal) -> Display:
+    console = Console(file=cast("Any", screen), width=screen.width, color_system=None, _environ={"TERM": "xterm"})
+    live = LiveLine(console, iter(range(1_000)).__next__)
+    return Display(Screen(console, live), Screen(console, live), live=live)
+
+
 @pytest.mark.parametrize("resumed", [False, True])
 def test_a_terminal_has_a_status_line_below_the_run_and_nothing_of_it_afterwards(tmp_path: Path, resumed: bool) -> None:
-    screen = SmallTerminal(110, 30)
-    seen: list[str] = []
-    console = Console(file=cast("Any", screen), width=110, color_system=None, _environ={"TERM": "xterm"})
-    live = LiveLine(console, iter(range(1_000)).__next__)
-    display = Display(Screen(console, live), Screen(console, live), live=live)
+    screen, seen = SmallTerminal(110, 30), list[str]()
     played = Terminal(tmp_path, ["I look.\n" + READ, FIX, "It adds now."], model=Watching)
     played.setup.session_options["model"].look = lambda: seen.append(screen.shown[-1])
-    setup = replace(played.setup, display=display)
+    setup = replace(played.setup, display=with_a_status_line(screen))
     assert run_once(setup, "Fix add") is ExitCode.FINISHED
     if resumed:
         assert resume_once(setup) is ExitCode.FINISHED
@@ -316,3 +321,18 @@ def test_a_terminal_has_a_status_line_below_the_run_and_nothing_of_it_afterwards
         "→ edit_file calc.py  1 replacement",
         "It adds now.",
     ]
+
+
+def test_what_was_used_before_and_cannot_be_read_is_left_to_the_turn_to_say(tmp_path: Path) -> None:
+    screen = SmallTerminal(1_000, 30)
+    played = Terminal(tmp_path, ["It adds.", "Not asked."])
+    assert run_once(played.setup, "Does it add?") is ExitCode.FINISHED
+    store = Path(workspace_folder_path(str(tmp_path)), "store.sqlite")
+    with closing(sqlite3.connect(store, isolation_level=None)) as database:
+        database.execute("UPDATE checkpoints SET type = NULL")
+    setup = replace(played.setup, display=with_a_status_line(screen))
+    assert run_once(setup, "And now?") is ExitCode.SYSTEM_ERROR
+    plain = Terminal(tmp_path, [])
+    assert run_once(plain.setup, "And now?") is ExitCode.SYSTEM_ERROR
+    assert screen.shown == plain.out.splitlines()
+    assert screen.shown[0].startswith(f"SYSTEM_ERROR (store_failed): The database {str(store)!r} is damaged (")

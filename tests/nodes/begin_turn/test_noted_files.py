@@ -57,6 +57,11 @@ def test_all_notes_together_are_bounded_and_a_cut_is_told() -> None:
     )
 
 
+def test_notes_whose_first_line_has_no_room_are_left_out_and_the_next_folder_has_its_turn() -> None:
+    files = {"AGENTS.md": "too long a line\nb", "CLAUDE.md": "c", "api/AGENTS.md": "four"}
+    assert find_notes("Look at api/a.py", reader(files), 5) == Found(notes(("api/AGENTS.md", "four")))
+
+
 def test_without_room_nothing_is_read() -> None:
     def read(path: str) -> str:
         raise AssertionError(path)
@@ -70,6 +75,7 @@ def test_without_room_nothing_is_read() -> None:
         ("Hello", [""]),
         ("Mend a/b/c.py and a/d.py", ["", "a/", "a/b/"]),
         ("Mend ../x/a.py and /etc/a.py and ./s/a.py", ["", "s/"]),
+        ("Mend '/etc/my a.py' and '../x/my b.py' and 's/my c.py'", ["", "s/"]),
         ("Mend a/b/c/d/e/f.py", ["", "a/", "a/b/", "a/b/c/"]),
     ],
 )
