@@ -10,8 +10,9 @@ from graph.store import Store
 from graph.workspace_records import decide_open_changes
 from nodes.execute_tools.environment.database import StoreError
 from nodes.execute_tools.environment.journal import Journal
-from nodes.execute_tools.environment.run_lock import Owner, RunLock
+from nodes.execute_tools.environment.run_lock import Owner
 from nodes.execute_tools.environment.sandbox import check_workspace
+from nodes.execute_tools.environment.workspace_lock import WorkspaceLock
 from nodes.records import ToolError, ToolErrorCode
 
 Done = TypeVar("Done")
@@ -36,7 +37,7 @@ def with_store_alone(workspace: str, who: str, use: Callable[[Store, str], Done 
     """
 
     def with_lock(store: Store) -> Done | ToolError:
-        root, lock = str(check_workspace(workspace)), RunLock(store.folder)
+        root, lock = str(check_workspace(workspace)), WorkspaceLock(store.folder)
         busy = lock.acquire(Owner(who))
         if busy is not None:
             return busy

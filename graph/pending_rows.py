@@ -47,8 +47,9 @@ class _TaskWrites(NamedTuple):
 class PendingRows:
     """Any thread may add to it; who takes what there is has it alone."""
 
-    def __init__(self, serializer: SerializerProtocol) -> None:
-        self._serializer = serializer
+    def __init__(self, serializer: SerializerProtocol, once: str = _ONCE, anew: str = _ANEW) -> None:
+        """`once` inserts a write that may be there already, `anew` one that takes the place of what is there."""
+        self._serializer, self._once, self._anew = serializer, once, anew
         self._writes: dict[Place, list[_TaskWrites]] = {}
         self._rows: list[Statement] = []
         self._passed: deque[tuple[Place, Collection[str]]] = deque(maxlen=_MOST_LATE)
@@ -70,8 +71,8 @@ class PendingRows:
                 return
             self._writes.setdefault(place, []).append(_TaskWrites(task, path, tuple(writes)))
 
-    def add_checkpoint(self, parent: Place, values: Mapping[str, Any], rows: Statement) -> None:
-        """The row of a checkpoint with these channels. It holds most of what was written at its parent.
+    def add_checkpoint(self, parent: Place, values: Mapping[str, Any], *rows: Statement) -> None:
+        """The rows of a checkpoint with these channels. It holds most of what was written at its parent.
 
         Raises:
             StoreError: something of what it does not hold has no stored form.
@@ -87,7 +88,7 @@ class PendingRows:
             for each in led_to_it
         ]
         with self._lock:
-            self._rows.extend(each for each in (*statements, rows) if each[1])
+            self._rows.extend(each for each in (*statements, *rows) if each[1])
 
     def take(self) -> list[Statement]:
         """All that waits, which waits no more, in an order in which it may be written.
@@ -104,14 +105,14 @@ class PendingRows:
         return rows
 
     def _statement(self, place: Place, written: _TaskWrites, indices: Sequence[int]) -> Statement:
-        """The rows of the writes with these indices, as `SqliteSaver.put_writes` stores them."""
+        """The rows of the writes with these indices, as LangGraph's own savers store them."""
         special = all(channel in WRITES_IDX_MAP for channel, _ in written.writes)
         rows = []
         for index in indices:
             channel, value = written.writes[index]
             where = (*place, written.task, written.path, WRITES_IDX_MAP.get(channel, index), channel)
             rows.append((*where, *self._serializer.dumps_typed(value)))
-        return (_ANEW if special else _ONCE), rows
+        return (self._anew if special else self._once), rows
 
 
 def is_urgent(writes: Sequence[Write]) -> bool:

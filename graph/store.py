@@ -5,19 +5,30 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from sqlite3 import Cursor
+from typing import TYPE_CHECKING
 
 from graph.context import AgentContext
 from graph.run_records import UNDONE, Durability, RunRecord, bounded, find_run, run_record
 from graph.state import serializer
 from graph.typical_checkpoint import typical_checkpoint
 from graph.workspace_saver import WorkspaceSaver
-from nodes.execute_tools.environment.database import FILE_NAME, StoreError, open_database, store_errors, transaction
+from nodes.execute_tools.environment.database import (
+    FILE_NAME,
+    Database,
+    StoreError,
+    open_file,
+    shared_database,
+    store_errors,
+    transaction,
+)
 from nodes.execute_tools.environment.failures import os_failure
 from nodes.execute_tools.environment.run_folder import remove_run_folder, run_folder_path, workspace_folder
 from nodes.execute_tools.redact import Redactor, known_values
 from nodes.language.storable_text import storable
 from nodes.records import Outcome, OutcomeKind, ToolError
+
+if TYPE_CHECKING:
+    from graph.shared_saver import SharedSaver
 
 __all__ = ["Durability", "Pruned", "RunRecord", "Store"]
 
@@ -25,27 +36,27 @@ _FORGET = (
     "DELETE FROM effects WHERE change IN (SELECT c.id FROM changes c JOIN calls ON call = calls.id WHERE thread = ?)",
     "DELETE FROM changes WHERE call IN (SELECT id FROM calls WHERE thread = ?)",
     "DELETE FROM calls WHERE thread = ?",
-    "DELETE FROM checkpoints WHERE thread_id = ?",
-    "DELETE FROM writes WHERE thread_id = ?",
     "DELETE FROM runs WHERE run_id = ?",
 )
-"""Everything that belongs to one run."""
+"""Everything that belongs to one run, beside its checkpoints."""
 
-_FORGET_BACKUPS = "DELETE FROM backups WHERE sha256 NOT IN (SELECT sha256_before FROM effects)"
-"""Bytes that no change of any run has replaced."""
+_FORGET_BACKUPS = """
+DELETE FROM backups WHERE sha256 NOT IN (SELECT sha256_before FROM effects UNION SELECT sha256_after FROM effects)
+"""
+"""Bytes that no change of any run has replaced or made."""
 
 _QUICK = ("guard", "loop_check")
 """Nodes whose turn need not be on the disk: a kill meanwhile loses no reply and no effect. `parse` may run examples."""
 
-_SIZE = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
-
-_BEGIN_TURN = """
-INSERT INTO runs (run_id, task, created, updated, request, context, durability, turns, state)
-VALUES (?, ?, ?, ?, ?, ?, ?, 1, 'working')
-ON CONFLICT (run_id) DO UPDATE SET
-    updated = excluded.updated, request = excluded.request, context = excluded.context,
-    durability = excluded.durability, turns = turns + 1, state = 'working',
+_BEGIN_NEXT_TURN = """
+UPDATE runs SET
+    updated = ?, request = ?, context = ?, durability = ?, turns = turns + 1, state = 'working',
     kind = '', reason = '', message = '', answer = '', changed = '[]'
+WHERE run_id = ? RETURNING turns
+"""
+_BEGIN_FIRST_TURN = """
+INSERT INTO runs (updated, request, context, durability, run_id, created, task, turns, state)
+VALUES (?, ?, ?, ?, ?, ?, ?, 1, 'working') RETURNING turns
 """
 _END_TURN = """
 UPDATE runs SET
@@ -88,16 +99,7 @@ class Store:
             raise StoreError(folder.message)
         self.folder, self._now = folder, now
         self._redactor = Redactor((*secrets, *known_values(os.environ)))
-        path, database = os.path.join(folder, FILE_NAME), open_database(folder)
-        try:
-            with store_errors(path), transaction(database):
-                typical = serializer().dumps_typed(typical_checkpoint())[1]
-                database.execute("INSERT OR IGNORE INTO dictionary VALUES (1, ?)", (typical,))
-                (dictionary,) = database.execute("SELECT data FROM dictionary").fetchone()
-        except BaseException:
-            database.close()
-            raise
-        self.saver = WorkspaceSaver(database, path, serializer(secrets, dictionary), _QUICK)
+        self.saver = _saver(folder, os.path.realpath(workspace), secrets)
 
     def close(self) -> None:
         """Close the database."""
@@ -106,11 +108,12 @@ class Store:
     def begin_turn(self, run_id: str, request: str, context: AgentContext, durability: Durability) -> int:
         """Write down that a turn begins, and give its number, counted from 1. It is on the disk afterwards."""
         clean, now = self._clean(request), self._time()
-        values = (run_id, bounded(clean), now, now, clean, self._stored(context), durability)
+        values = (now, clean, self._stored(context), durability, run_id)
         with self.saver.cursor() as cursor:
-            cursor.execute(_BEGIN_TURN, values)
-            (turn,) = cursor.execute("SELECT turns FROM runs WHERE run_id = ?", (run_id,)).fetchone()
-        return int(turn)
+            begun = cursor.execute(_BEGIN_NEXT_TURN, values).fetchall()
+            if not begun:
+                begun = cursor.execute(_BEGIN_FIRST_TURN, (*values, now, bounded(clean))).fetchall()
+        return int(begun[0][0])
 
     def take_up(self, run_id: str) -> None:
         """Write down that the run's last turn is at work again."""
@@ -141,7 +144,7 @@ class Store:
     def runs(self) -> list[RunRecord]:
         """All runs of the workspace; the one that was at work last comes first."""
         with self.saver.cursor(transaction=False) as cursor:
-            return _records(cursor)
+            return [run_record(row) for row in cursor.execute(_ALL).fetchall()]
 
     def run(self, run_id: str) -> RunRecord | ToolError:
         """The run with this id, or whose id begins so: NOT_FOUND and INVALID_ARGUMENT name those that are like it.
@@ -171,18 +174,14 @@ class Store:
             for statement in _FORGET:
                 cursor.execute(statement, (run_id,))
             cursor.execute(_FORGET_BACKUPS)
-        return freed
+            return freed + self.saver.forget(cursor, run_id)
 
     def shrink(self) -> int:
-        """Give what is not used any more back to the disk, and tell how many bytes that were."""
-        before = self._bytes()
-        with self.saver.cursor(transaction=False) as cursor:
-            cursor.executescript("PRAGMA incremental_vacuum; PRAGMA wal_checkpoint(TRUNCATE)")  # steps to their ends
-        return before - self._bytes()
+        """Give what is not used any more back to the disk, and tell how many bytes that were.
 
-    def _bytes(self) -> int:
-        with self.saver.cursor(transaction=False) as cursor:
-            return int(cursor.execute(_SIZE).fetchone()[0])
+        A shared database does that by itself, in its own time.
+        """
+        return self.saver.shrink()
 
     def _clean(self, text: str) -> str:
         """The text without secrets, and without lone surrogates, which no database holds."""
@@ -198,5 +197,31 @@ class Store:
         return (self._now() - ago).isoformat(timespec="milliseconds")
 
 
-def _records(cursor: Cursor) -> list[RunRecord]:
-    return [run_record(row) for row in cursor.execute(_ALL).fetchall()]
+def _saver(folder: str, root: str, secrets: Sequence[str]) -> "WorkspaceSaver | SharedSaver":
+    """The saver of the workspace at `root`, whose folder of records this is, in its own database or the shared one."""
+    shared = shared_database(folder)
+    if shared is not None:
+        from graph.rooted_serializer import RootedSerializer
+        from graph.shared_saver import SharedSaver, with_checkpoints
+
+        rooted = RootedSerializer(serializer(secrets, _dictionary(shared)), root)
+        return SharedSaver(with_checkpoints(shared), rooted, _QUICK)
+    path, connection = os.path.join(folder, FILE_NAME), open_file(folder)
+    try:
+        with store_errors(path):
+            dictionary = _dictionary(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return WorkspaceSaver(connection, path, serializer(secrets, dictionary), _QUICK)
+
+
+def _dictionary(database: Database) -> bytes:
+    """What the database's checkpoints are compressed with: the typical one of the version that made it."""
+    row = database.execute("SELECT data FROM dictionary").fetchone()
+    if row is None:
+        typical = serializer().dumps_typed(typical_checkpoint())[1]
+        with transaction(database):
+            database.execute("INSERT INTO dictionary VALUES (1, ?) ON CONFLICT DO NOTHING", (typical,))
+            row = database.execute("SELECT data FROM dictionary").fetchone()
+    return bytes(row[0])

@@ -2,16 +2,14 @@
 
 A checkpoint is stored whole or not at all, together with the writes that led to it, and is on the disk when the call
 returns. Only where what comes next is a quick node, which anybody would run again to the same end, the disk hears of it
-together with the next checkpoint: flushing a disk costs more than such a node. Async calls run in threads; one that is
-cancelled ends first, so that nothing is written behind the back of whoever goes on.
+together with the next checkpoint: flushing a disk costs more than such a node.
 """
 
-import asyncio
 import json
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
-from typing import Any, TypeVar
+from typing import Any
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -26,24 +24,22 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.sqlite import SqliteSaver
 
 from graph.delta_history import delta_history
-from graph.pending_rows import PendingRows, Place, is_urgent
+from graph.pending_rows import PendingRows, is_urgent
 from graph.remembering_serializer import RememberingSerializer
+from graph.threaded_saver import ThreadedSaver, config_of, is_quick, place_of
 from nodes.execute_tools.environment import database
-from nodes.execute_tools.environment.database import StoreError, store_errors
+from nodes.execute_tools.environment.database import Database, StoreError, store_errors
 from nodes.execute_tools.environment.failures import quoted
 
-Result = TypeVar("Result")
-
+_FORGET = ("DELETE FROM checkpoints WHERE thread_id = ?", "DELETE FROM writes WHERE thread_id = ?")
 _PUT = """
 INSERT OR REPLACE INTO checkpoints
     (thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata)
 VALUES (?, ?, ?, ?, ?, ?, ?)
 """
-_BRANCH = "branch:to:"
-"""How LangGraph names the channel that makes a node run."""
 
 
-class WorkspaceSaver(SqliteSaver):
+class WorkspaceSaver(ThreadedSaver, SqliteSaver):
     """A saver for sync and async graphs. Whatever the database or the disk refuses is a `StoreError`."""
 
     def __init__(
@@ -54,7 +50,7 @@ class WorkspaceSaver(SqliteSaver):
         `quick` are nodes without effects that take no time to speak of.
         """
         super().__init__(connection, serde=serde)
-        self._path, self._quick = path, frozenset(f"{_BRANCH}{node}" for node in quick)
+        self._path, self._quick = path, frozenset(quick)
         self._memory = RememberingSerializer(serde)
         self._pending = PendingRows(serde)
 
@@ -100,6 +96,19 @@ class WorkspaceSaver(SqliteSaver):
             finally:
                 cursor.close()
 
+    def forget(self, cursor: Database, thread_id: str) -> int:
+        """Delete a thread within the transaction of `cursor`. It frees no bytes at once, but when the file shrinks."""
+        for statement in _FORGET:
+            cursor.execute(statement, (thread_id,))
+        return 0
+
+    def shrink(self) -> int:
+        """Give what is not used any more back to the disk, and tell how many bytes that were."""
+        with self.cursor(transaction=False) as cursor:
+            before = _size(cursor)
+            cursor.executescript("PRAGMA incremental_vacuum; PRAGMA wal_checkpoint(TRUNCATE)")  # steps to their ends
+            return before - _size(cursor)
+
     def put(
         self,
         config: RunnableConfig,
@@ -108,17 +117,15 @@ class WorkspaceSaver(SqliteSaver):
         new_versions: ChannelVersions,  # noqa: ARG002 - LangGraph's signature
     ) -> RunnableConfig:
         """Store a checkpoint, and the writes that led to it as far as it does not hold what they wrote itself."""
-        parent = _place(config)
+        parent = place_of(config)
         kind, data = self.serde.dumps_typed(checkpoint)
         told = json.dumps(get_checkpoint_metadata(config, metadata), ensure_ascii=False).encode("utf-8", "ignore")
         own = parent._replace(checkpoint=checkpoint["id"])
         row = (*own, parent.checkpoint or None, kind, data, told)
         self._pending.add_checkpoint(parent, checkpoint["channel_values"], (_PUT, [row]))
-        if not self._may_wait(checkpoint, metadata):
+        if not is_quick(checkpoint, metadata, self._quick):
             self.flush()
-        return RunnableConfig(
-            configurable={"thread_id": own.thread, "checkpoint_ns": own.namespace, "checkpoint_id": own.checkpoint}
-        )
+        return config_of(own)
 
     def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
@@ -126,13 +133,9 @@ class WorkspaceSaver(SqliteSaver):
         """Store what a task wrote together with the checkpoint to which it leads; an error or a question, at once."""
         with store_errors(self._path):
             _ = self.conn.total_changes  # refused once it is closed
-        self._pending.add_writes(_place(config), task_id, task_path, writes)
+        self._pending.add_writes(place_of(config), task_id, task_path, writes)
         if is_urgent(writes):
             self.flush()
-
-    def _may_wait(self, checkpoint: Checkpoint, metadata: CheckpointMetadata) -> bool:
-        begun = {name for name in checkpoint.get("updated_channels") or () if name.startswith(_BRANCH)}
-        return metadata.get("source") == "loop" and bool(begun) and begun <= self._quick
 
     def list(
         self,
@@ -155,12 +158,12 @@ class WorkspaceSaver(SqliteSaver):
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
         """What the values of delta channels are made of, read with a memory: each checkpoint is one of many's past."""
-        place = _place(config)
+        place = place_of(config)
         if not place.checkpoint:
             newest = self.get_tuple(config)
             if newest is None:
                 return {channel: {"writes": []} for channel in channels}
-            place = _place(newest.config)
+            place = place_of(newest.config)
         with self._undamaged(), self.cursor(transaction=False) as walk, closing(self.conn.cursor()) as look:
             return delta_history(walk, look, place, channels, self._memory)
 
@@ -180,61 +183,7 @@ class WorkspaceSaver(SqliteSaver):
         """The next version of a channel: a number, in few digits, as each row holds one for each channel."""
         return f"{int(current or 0) + 1:08}"
 
-    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """As `get_tuple`."""
-        return await _in_thread(lambda: self.get_tuple(config))
 
-    async def alist(
-        self,
-        config: RunnableConfig | None,
-        *,
-        filter: dict[str, Any] | None = None,  # noqa: A002 - LangGraph's name
-        before: RunnableConfig | None = None,
-        limit: int | None = None,
-    ) -> AsyncIterator[CheckpointTuple]:
-        """As `list`."""
-        for found in await _in_thread(lambda: self.list(config, filter=filter, before=before, limit=limit)):
-            yield found
-
-    async def aput(
-        self,
-        config: RunnableConfig,
-        checkpoint: Checkpoint,
-        metadata: CheckpointMetadata,
-        new_versions: ChannelVersions,
-    ) -> RunnableConfig:
-        """As `put`."""
-        return await _in_thread(lambda: self.put(config, checkpoint, metadata, new_versions))
-
-    async def aput_writes(
-        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
-    ) -> None:
-        """As `put_writes`."""
-        await _in_thread(lambda: self.put_writes(config, writes, task_id, task_path))
-
-    async def adelete_thread(self, thread_id: str) -> None:
-        """As `delete_thread`."""
-        await _in_thread(lambda: self.delete_thread(thread_id))
-
-    async def aget_delta_channel_history(
-        self, *, config: RunnableConfig, channels: Sequence[str]
-    ) -> Mapping[str, DeltaChannelHistory]:
-        """As `get_delta_channel_history`."""
-        return await _in_thread(lambda: self.get_delta_channel_history(config=config, channels=channels))
-
-
-def _place(config: RunnableConfig) -> Place:
-    where = config["configurable"]
-    return Place(str(where["thread_id"]), str(where.get("checkpoint_ns", "")), str(where.get("checkpoint_id") or ""))
-
-
-async def _in_thread(work: Callable[[], Result]) -> Result:
-    """What `work` gives. Who is cancelled waits for its end first: a write that has begun is made."""
-    task = asyncio.create_task(asyncio.to_thread(work))
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait([task])
-        if not task.cancelled():
-            task.exception()  # nobody asks for it any more
-        raise
+def _size(cursor: sqlite3.Cursor) -> int:
+    (pages,), (size,) = (cursor.execute(f"PRAGMA {name}").fetchone() for name in ("page_count", "page_size"))
+    return int(pages) * int(size)

@@ -368,8 +368,8 @@ class StopReason(StrEnum):
     LOOP_PERSISTED, PROVIDER_FAILED, CONTEXT_OVERFLOW = "loop_persisted", "provider_failed", "context_overflow"
     EMPTY_REPLY, REFUSED, CANCELLED, INVALID_REQUEST = "empty_reply", "refused", "cancelled", "invalid_request"
     WORKSPACE_FAILED, WORKSPACE_CHANGED, WORKSPACE_BUSY = "workspace_failed", "workspace_changed", "workspace_busy"
-    CHECKS_FAILED, EDITS_FAILED = "checks_failed", "edits_failed"
-    NOTHING_CHANGED, STORE_FAILED, DAY_LIMIT = "nothing_changed", "store_failed", "day_limit"
+    CHECKS_FAILED, EDITS_FAILED, NOTHING_CHANGED = "checks_failed", "edits_failed", "nothing_changed"
+    STORE_FAILED, DAY_LIMIT, ACCOUNT_LIMIT = "store_failed", "day_limit", "account_limit"
 
 
 class StopCause(Record):

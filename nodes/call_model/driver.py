@@ -100,7 +100,7 @@ class Hands:
     """What performs the effects of a script, and who hears of them.
 
     Without a `book` nothing is booked: limits of a day are not checked, and a call that is lost with its process is
-    not remembered. `limits` are the run's, of which the book checks those of the day.
+    not remembered. `limits` are the run's, of which the book checks those of the day and of the account.
     """
 
     connect: Connector

@@ -11,6 +11,9 @@ WRAP_UP_INPUT_TOKENS: Final = 2_000
 WRAP_UP_OUTPUT_TOKENS: Final = 400
 """What is held back for the account of a run that a limit ends."""
 
+LONGEST_ACCOUNT_NAME: Final = 200
+"""Characters of an account's name."""
+
 FEWEST_CALLS_TO_HOLD_BACK: Final = 3
 HOLD_BACK_AT_MOST: Final = 0.1
 """Nothing is held back of a limit with fewer calls, or of which the tokens or USD would be more than this part."""
@@ -21,8 +24,19 @@ _CALLS: Final = frozenset({"max_calls_per_session", "max_calls_per_turn"})
 Amount = TypeVar("Amount", int, float)
 
 
+def account_problem(account: str) -> str | None:
+    """What is wrong with the name of an account, None where nothing is: "" is that of runs that name none."""
+    if len(account) > LONGEST_ACCOUNT_NAME or not account.isprintable():
+        return f"an account's name is empty, or has 1 to {LONGEST_ACCOUNT_NAME} printable characters"
+    return None
+
+
 class RunLimits(Record):
-    """What one run may use. None means no limit of that kind. Those of a day are of all workspaces, by the UTC day."""
+    """What one run may use. None means no limit of that kind.
+
+    Those of a day (UTC) and of an account are of all workspaces together. A day's limits are of all runs, or with
+    `account_days` of the account's runs alone. An account's own limits are of all that it has ever used.
+    """
 
     api: APILimits = APILimits()
     max_input_tokens_per_turn: int | None = None
@@ -34,6 +48,10 @@ class RunLimits(Record):
     max_cost_usd: float | None = None
     max_tokens_per_day: int | None = None
     max_cost_usd_per_day: float | None = None
+    account: str = ""
+    account_days: bool = False
+    max_tokens_per_account: int | None = None
+    max_cost_usd_per_account: float | None = None
     wrap_up: bool = False
 
 
@@ -42,6 +60,7 @@ def unknown_price(limits: RunLimits, price: Price | None, model: str = "") -> St
     capped = (
         (StopReason.MAX_COST, "max_cost_usd", limits.max_cost_usd),
         (StopReason.DAY_LIMIT, "max_cost_usd_per_day", limits.max_cost_usd_per_day),
+        (StopReason.ACCOUNT_LIMIT, "max_cost_usd_per_account", limits.max_cost_usd_per_account),
     )
     for reason, name, maximum in capped:
         if price is None and maximum is not None:

@@ -157,10 +157,20 @@ class ServerSlot:
                 self._server = server
             return server
 
+    def start_with(self, start: Callable[[], LocalServer | ProviderFailure]) -> None:
+        """From the next start on servers come from there; one that is running stays."""
+        with self._lock:
+            self._start = start
+
 
 def shared_local_server() -> LocalServer | ProviderFailure:
     """The embedded model's server of this process, started on first use (about 4 s). Safe in threads."""
     return _SHARED.get()
+
+
+def take_local_server_from(start: Callable[[], LocalServer | ProviderFailure]) -> None:
+    """Let this process use the server that `start` gives, such as one that several processes share."""
+    _SHARED.start_with(start)
 
 
 def local_server_is_starting() -> bool:
@@ -178,7 +188,8 @@ _SHARED = ServerSlot(_start_embedded)
 def _launch(command: list[str]) -> subprocess.Popen[bytes]:
     """The child has its own session, so that Ctrl-C in the terminal reaches only us, and no PYTHONPATH."""
     environment = {**os.environ, **_CALM_THREADS}
-    environment.pop("PYTHONPATH", None)
+    for name in ("PYTHONPATH", "MENDGRAPH_STORE_URL"):  # which may hold a password
+        environment.pop(name, None)
     pipe = subprocess.PIPE
     return subprocess.Popen(  # noqa: S603 - our own interpreter with our own program
         command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment, start_new_session=True

@@ -97,7 +97,8 @@ def pip_download(part: WeightPart, folder: str, tick: Callable[[], None]) -> str
 def _run(command: list[str], scratch: str, tick: Callable[[], None]) -> tuple[int, str]:
     """Run to the end, ticking; an interrupt ends the child as well."""
     environment = {**os.environ, "TMPDIR": scratch}
-    environment.pop("PYTHONPATH", None)
+    for name in ("PYTHONPATH", "MENDGRAPH_STORE_URL"):  # which may hold a password
+        environment.pop(name, None)
     with (
         TemporaryFile(dir=scratch) as output,
         subprocess.Popen(  # noqa: S603 - our own interpreter with our own arguments

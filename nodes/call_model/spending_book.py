@@ -51,9 +51,10 @@ class SpendingBook(Protocol):
         ...
 
     def reserve(self, entry: Entry, limits: RunLimits) -> int | StopCause:
-        """Enter a call before it is sent, if it fits into the day's limits; its number, or why it may not be sent.
+        """Enter a call before it is sent, if it fits into the limits of day and account; or why it may not be sent.
 
-        0 is the number of a call that cannot be entered and needs no day limit: nothing is ever settled for it.
+        It counts for the account that the limits name. 0 is the number of a call that cannot be entered and has no such
+        limit: nothing is ever settled for it.
         """
         ...
 

@@ -30,6 +30,7 @@ HOW_TO_GO_ON = {
     StopReason.WALL_CLOCK: "Send another message to go on with a new turn, or raise max_seconds.",
     StopReason.MAX_COST: "Raise max_cost_usd, as `chat --run RUN` allows, or start a new thread.",
     StopReason.DAY_LIMIT: "Go on tomorrow (UTC) with `mendgraph resume`, or raise it, as `chat --run RUN` allows.",
+    StopReason.ACCOUNT_LIMIT: "Raise the account's limit, as `chat --run RUN` allows, or name another account.",
     StopReason.HEALING_EXHAUSTED: "Try again, another --protocol, or a larger model.",
     StopReason.SCHEMA_REPAIR_EXHAUSTED: "Try again, loosen the schema, or take a larger model.",
     StopReason.LOOP_PERSISTED: "Say in other words what is wanted, or take a larger model.",

@@ -1,15 +1,23 @@
-"""The database of a workspace: opened, made where there is none, and never misread."""
+"""The database of a workspace: opened, made where there is none, and never misread.
+
+It is a file of the workspace's own, or its part of a shared PostgreSQL database where `MENDGRAPH_STORE_URL` names one.
+SQL that is for both has "?" for values, `RETURNING id` and `ON CONFLICT DO NOTHING`, and no functions of one alone.
+"""
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from nodes.execute_tools.environment.database_schema import SCHEMA
 from nodes.execute_tools.environment.deadline import monotonic_s, pause
 from nodes.execute_tools.environment.failures import os_failure, quoted
 from nodes.execute_tools.environment.run_folder import DATA_DIR_VARIABLE
+
+if TYPE_CHECKING:
+    from nodes.execute_tools.environment.shared_database import SharedDatabase
+    from nodes.execute_tools.environment.shared_schema import SharedPart
 
 FILE_NAME = "store.sqlite"
 
@@ -19,7 +27,7 @@ APPLICATION_ID: Final = int.from_bytes(b"mend")
 FORMAT: Final = 1
 """Which tables there are and what a stored value means; raised with every change of either."""
 
-FINGERPRINT: Final = "2f3f084031ef1529"
+FINGERPRINT: Final = "a1a0d919b7be0719"
 """What of the tables and of all stored types belongs to this format; `tests/graph/test_state.py` compares it."""
 
 PAGE_BYTES: Final = 8_192
@@ -45,7 +53,80 @@ class StoreError(Exception):
     """The database cannot be read or written; the text is one sentence or two, with the remedy."""
 
 
-def open_database(folder: str) -> sqlite3.Connection:
+class Rows(Protocol):
+    """What a statement gives."""
+
+    def fetchone(self) -> Any:
+        """The next row, None after the last one."""
+
+    def fetchall(self) -> list[Any]:
+        """The rows that are left."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """The rows that are left, one by one."""
+
+    @property
+    def rowcount(self) -> int:
+        """How many rows were changed."""
+
+
+class Database(Protocol):
+    """What both databases can do. Outside of `transaction` each statement is one of its own."""
+
+    def execute(self, statement: str, values: Sequence[Any] = (), /) -> Rows:
+        """What the statement gives for these values, which stand where it says "?"."""
+
+    def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> object:
+        """Execute it for each of the rows."""
+
+    def close(self) -> None:
+        """Nothing is read or written any more."""
+
+
+def open_database(folder: str) -> Database:
+    """The database of the workspace whose folder of records this is, made where there is none; who opens it closes it.
+
+    What is committed is on the disk. Any thread may use it, one at a time.
+
+    Raises:
+        StoreError: it is no database of ours, or one of another format, or cannot be used.
+    """
+    shared = shared_database(folder)
+    return open_file(folder) if shared is None else shared
+
+
+def shared_database(folder: str) -> "SharedDatabase | None":
+    """The workspace's part of the shared database; None where it has a file of its own.
+
+    Raises:
+        StoreError: as `open_shared`.
+    """
+    from nodes.execute_tools.environment.shared_name import shared_name
+    from nodes.execute_tools.environment.shared_schema import STORE
+    from nodes.execute_tools.environment.shared_url import is_shared
+
+    return open_shared(STORE, shared_name(folder)) if is_shared() else None
+
+
+def open_shared(part: "SharedPart", workspace: str = "") -> "SharedDatabase | None":
+    """The shared database with the tables of this part, made where they are missing; None where nothing is shared.
+
+    `workspace` is whose rows the views mean; "" for tables that all workspaces share.
+
+    Raises:
+        StoreError: it cannot be used, or is not of this version, or the extra `postgres` is missing.
+    """
+    from nodes.execute_tools.environment.shared_url import shared_url
+
+    url = shared_url()
+    if url is None:
+        return None
+    from nodes.execute_tools.environment import shared_database
+
+    return shared_database.opened(url, part, workspace)
+
+
+def open_file(folder: str) -> sqlite3.Connection:
     """A connection to the database in this folder, which is made where there is none.
 
     What is committed is on the disk. There is no transaction but those that a caller begins with `BEGIN IMMEDIATE`.
@@ -76,18 +157,29 @@ def connect_to(path: str) -> sqlite3.Connection:
 
 @contextmanager
 def store_errors(path: str) -> Iterator[None]:
-    """Whatever the database at `path` or the disk refuses comes out as a `StoreError`."""
+    """Whatever the database at `path` or the disk refuses comes out as a `StoreError`.
+
+    A shared database says so itself.
+    """
     try:
         yield
     except sqlite3.Error as error:
         raise StoreError(_sentence(error, path)) from error
+    except UnicodeEncodeError as error:
+        message = f"The database {quoted(path)} cannot hold a name with half a character: {quoted(str(error.object))}."
+        raise StoreError(message) from error
     except OSError as error:
         raise StoreError(os_failure(error, "use the database", path).message) from error
 
 
 @contextmanager
-def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+def transaction(database: Database) -> Iterator[None]:
     """All of what is done inside, or none of it; it is on the disk afterwards."""
+    if not isinstance(database, sqlite3.Connection):
+        with cast("SharedDatabase", database).transaction():
+            yield
+        return
+    connection = database
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield

@@ -42,6 +42,14 @@ def os_failure(error: OSError, doing: str, path: str) -> ToolError:
     return ToolError(code=code, message=f"Cannot {doing} {quoted(path)}: {reason}.", fatal=fatal)
 
 
+def is_disk_full(error: ToolError) -> bool:
+    """Whether `os_failure` told this of a full disk: whoever makes room can try again."""
+    return error.message.endswith(_FULL)
+
+
+_FULL: Final = tuple(f": {_FAILURES[number][1]}." for number in (errno.ENOSPC, errno.EDQUOT))
+
+
 def quoted(path: str) -> str:
     """The path between quotes on one line: control and invisible characters escaped, and never long."""
     return repr(path if len(path) <= LONGEST_QUOTE else f"{path[:LONGEST_QUOTE]}...")

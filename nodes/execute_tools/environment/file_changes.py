@@ -45,7 +45,7 @@ def _make(transaction: Transaction, plan: Plan, recorder: ChangeRecorder | None)
     try:
         if recorder is not None:
             effects = [planned.effect for planned in plan.effects]
-            recorder.intend(transaction.token, effects, plan.backups, plan.made)
+            recorder.intend(transaction.token, effects, {**_new_bytes(plan), **plan.backups}, plan.made)
         refusal = stage(transaction, plan) or _commit(transaction)
     except StoreError as error:
         message = f"Nothing was changed, because the record of it could not be written: {error}"
@@ -56,6 +56,11 @@ def _make(transaction: Transaction, plan: Plan, recorder: ChangeRecorder | None)
     if refusal is not None:
         return _told(refusal, _take_back(transaction, recorder))
     return _finish(transaction, recorder) or tuple(plan.done)
+
+
+def _new_bytes(plan: Plan) -> dict[str, bytes]:
+    """What the files will hold, by its hash."""
+    return {planned.effect.after.sha256: planned.data for planned in plan.effects if planned.data is not None}
 
 
 def _commit(transaction: Transaction) -> ToolError | None:

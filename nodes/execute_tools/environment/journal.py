@@ -7,7 +7,6 @@ hashes say whether it was.
 
 import json
 import os
-import sqlite3
 import threading
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +15,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from nodes.execute_tools.environment.database import FILE_NAME, StoreError, open_database, store_errors, transaction
+from nodes.execute_tools.environment.current_files import LARGEST_BACKUP
+from nodes.execute_tools.environment.database import (
+    FILE_NAME,
+    Database,
+    StoreError,
+    open_database,
+    store_errors,
+    transaction,
+)
 from nodes.execute_tools.environment.journal_records import (
     CallKey,
     ChangeState,
@@ -25,6 +32,7 @@ from nodes.execute_tools.environment.journal_records import (
     RecordedCall,
     RecordedChange,
 )
+from nodes.execute_tools.environment.shared_url import is_shared
 from nodes.records import Effect
 
 UNDO_EFFECT = "undo"
@@ -106,11 +114,11 @@ class Journal:
         """The tools of those calls that ran programs and never ended, so that nobody knows what they changed."""
         with self._opened() as database:
             rows = database.execute(
-                "SELECT tool FROM calls WHERE effect = ? AND outcome IS NULL AND place >= 0 AND step >= ?"
-                " AND (? IS NULL OR thread = ?) ORDER BY id",
-                (Effect.EXECUTE.value, from_step, thread, thread),
+                "SELECT thread, tool FROM calls WHERE effect = ? AND outcome IS NULL AND place >= 0 AND step >= ?"
+                " ORDER BY id",
+                (Effect.EXECUTE.value, from_step),
             )
-            return [tool for (tool,) in rows]
+            return [tool for owner, tool in rows if thread in {None, owner}]
 
     def forget_outcomes(self, thread: str, before_step: int) -> None:
         """Drop what calls of earlier steps came to: those steps are in the checkpoints now."""
@@ -130,12 +138,14 @@ class Journal:
         made: Sequence[str],
         state: ChangeState = ChangeState.INTENDED,
     ) -> None:
-        """Write down a change before it begins, or as what it is, with the bytes of the files before, by their hash."""
+        """Write down a change before it begins, or as what it is; for `backups` see `ChangeRecorder`."""
+        old = {each.before.sha256 for each in effects}
+        left_out = set() if is_shared() else {each.after.sha256 for each in effects} - old
         with self._opened() as database:
-            number = database.execute(
-                "INSERT INTO changes (token, call, state, made) VALUES (?, ?, ?, ?)",
-                (token, call, state, json.dumps(list(made), ensure_ascii=True)),
-            ).lastrowid
+            ((number,),) = database.execute(
+                "INSERT INTO changes (token, call, state, made) VALUES (?, ?, ?, ?) RETURNING id",
+                (token, call, state.value, json.dumps(list(made), ensure_ascii=True)),
+            ).fetchall()
             database.executemany(
                 "INSERT INTO effects VALUES (?, ?, ?, ?, ?, ?, ?)",
                 [
@@ -144,8 +154,12 @@ class Journal:
                 ],
             )
             database.executemany(
-                "INSERT OR IGNORE INTO backups VALUES (?, ?)",
-                [(sha256, zlib.compress(data, 1)) for sha256, data in backups.items()],
+                "INSERT INTO backups VALUES (?, ?) ON CONFLICT DO NOTHING",
+                [
+                    (sha256, zlib.compress(data, 1))
+                    for sha256, data in backups.items()
+                    if sha256 not in left_out and len(data) <= LARGEST_BACKUP
+                ],
             )
 
     def settle(self, token: str, state: ChangeState) -> None:
@@ -195,19 +209,19 @@ class Journal:
                 "UPDATE calls SET place = -id WHERE thread = ? AND execution = ? AND place = ?",
                 (key.thread, key.execution, key.place),
             )
-            number = database.execute(
+            ((number,),) = database.execute(
                 "INSERT INTO calls (thread, execution, step, place, tool, effect, arguments_sha256, begun, outcome)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
                 columns,
-            ).lastrowid
-        return int(number or 0)
+            ).fetchall()
+        return int(number)
 
     def _changes_where(self, where: str, *values: object) -> list[RecordedChange]:
         with self._opened() as database:
             return list(_changes(database, where, *values))
 
     @contextmanager
-    def _opened(self) -> Iterator[sqlite3.Connection]:
+    def _opened(self) -> Iterator[Database]:
         """The database in one transaction, which is on the disk at the end."""
         held, path = self._held, os.path.join(self._folder, FILE_NAME)
         if held.database is not None and held.process == os.getpid():  # a fork must not use its parent's connection
@@ -222,7 +236,7 @@ class Journal:
 class _Held:
     """A connection that is open for a while, and the process that opened it."""
 
-    database: sqlite3.Connection | None = None
+    database: Database | None = None
     process: int = 0
     lock: threading.RLock = field(default_factory=threading.RLock)
 
@@ -257,7 +271,7 @@ class CallRecorder:
             del self._unsettled[token]
 
 
-def _changes(database: sqlite3.Connection, where: str, *values: object) -> Iterator[RecordedChange]:
+def _changes(database: Database, where: str, *values: object) -> Iterator[RecordedChange]:
     rows: list[Any] = database.execute(f"SELECT {_CHANGE_COLUMNS} {where}", values).fetchall()
     for number, token, call, step, state, made in rows:
         effects = database.execute(

@@ -81,7 +81,8 @@ class ChangeRecorder(Protocol):
     ) -> None:
         """Write down a change before it begins; it is on the disk when this returns.
 
-        `backups` are the bytes of the files before, by their hash.
+        `backups` are the bytes of the files before and after, as far as they are known, by their hash. Those before
+        are kept, and in a shared journal those after as well, so that the files can be made again elsewhere.
 
         Raises:
             StoreError: it could not be written, so the change must not begin.

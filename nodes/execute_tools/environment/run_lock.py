@@ -4,7 +4,7 @@ import json
 import os
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Final, Self
@@ -31,11 +31,15 @@ def _now() -> str:
 
 @dataclass(frozen=True)
 class Owner:
-    """Who holds a lock: a run, the process that it runs in, and since when, in UTC. By default it is us, and now."""
+    """Who holds a lock: a run, the process that it runs in, and since when, in UTC. By default it is us, and now.
+
+    `host` is the name of the machine, "" for this one.
+    """
 
     run_id: str
     pid: int = field(default_factory=os.getpid)
     since: str = field(default_factory=_now)
+    host: str = ""
 
 
 class RunLock:
@@ -94,23 +98,17 @@ class RunLock:
         deadline = time.monotonic() + _INTRODUCTION_S
         while True:
             holder = self._written()
-            if (holder is not None and _is_alive(holder.pid)) or time.monotonic() >= deadline:
+            if (holder is not None and is_alive(holder.pid)) or time.monotonic() >= deadline:
                 return self._busy(holder)
             if _taken(lock, _POLL_S):
                 return None
 
     def _busy(self, holder: Owner | None) -> ToolError:
-        if holder is None:
-            message = f"Another run is at work {self._what}. Wait until it has ended, or stop it."
-        else:
-            who = f"run {quoted(holder.run_id)}, process {holder.pid}, since {holder.since}"
-            remedy = f"Wait until it has ended, or stop it with Ctrl-C or `kill {holder.pid}`."
-            message = f"Another run is at work {self._what}: {who}. {remedy}"
-        return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
+        return busy(holder, self._what)
 
     def _introduce(self, owner: Owner) -> None:
         """Write down who holds the lock, for others; it is held even where that cannot be done."""
-        new, data = f"{self._name}.json.new", json.dumps(asdict(owner)).encode()  # ours alone, and so its name as well
+        new, data = f"{self._name}.json.new", _written_down(owner)  # ours alone, and so its name as well
         try:
             with closing(self._open_folder()) as folder:
                 with closing(os.open(new, _WRITE, 0o600, dir_fd=folder)) as descriptor:
@@ -128,6 +126,20 @@ class RunLock:
 
     def _open_folder(self) -> int:
         return _open_folder(self._folder)
+
+
+def busy(holder: Owner | None, what: str) -> ToolError:
+    """The error for a lock that somebody else has, as far as it is known who."""
+    if holder is None:
+        message = f"Another run is at work {what}. Wait until it has ended, or stop it."
+    elif holder.host:
+        who = f"run {quoted(holder.run_id)}, process {holder.pid} on {quoted(holder.host)}, since {holder.since}"
+        message = f"Another run is at work {what}: {who}. Wait until it has ended, or stop it there."
+    else:
+        who = f"run {quoted(holder.run_id)}, process {holder.pid}, since {holder.since}"
+        remedy = f"Wait until it has ended, or stop it with Ctrl-C or `kill {holder.pid}`."
+        message = f"Another run is at work {what}: {who}. {remedy}"
+    return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
 
 
 def _taken(lock: FileLock, wait_s: float) -> bool:
@@ -150,6 +162,10 @@ def written_owner(folder: str, name: str) -> Owner | None:
         return None
 
 
+def _written_down(owner: Owner) -> bytes:
+    return json.dumps({"run_id": owner.run_id, "pid": owner.pid, "since": owner.since}).encode()
+
+
 def _open_folder(folder: str) -> int:
     return os.open(folder, _DIRECTORY)
 
@@ -164,7 +180,8 @@ def _owner(data: bytes) -> Owner | None:
     return None
 
 
-def _is_alive(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
+    """Whether there is such a process on this machine."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):

@@ -6,8 +6,10 @@ from contextlib import closing, suppress
 from typing import Final
 from urllib.parse import quote
 
-from nodes.execute_tools.environment.database import FILE_NAME
+from nodes.execute_tools.environment.database import FILE_NAME, StoreError
 from nodes.execute_tools.environment.run_folder import workspace_folder_path
+from nodes.execute_tools.environment.shared_name import known_shared_name
+from nodes.execute_tools.environment.shared_url import shared_url
 
 MOST_NAMES: Final = 200
 
@@ -20,8 +22,14 @@ def run_names(root: str, base: str | None = None) -> list[tuple[str, str]]:
 
     `base` as in `run_folder`.
     """
-    with suppress(sqlite3.Error, OSError, RuntimeError):
-        path = os.path.join(workspace_folder_path(root, base), FILE_NAME)
+    with suppress(sqlite3.Error, StoreError, OSError, RuntimeError):
+        folder = workspace_folder_path(root, base)
+        url, path = shared_url(), os.path.join(folder, FILE_NAME)
+        if url is not None:
+            from nodes.execute_tools.environment.shared_look import names_of_runs
+
+            workspace = known_shared_name(folder)
+            return names_of_runs(url, workspace, MOST_NAMES) if workspace else []
         if os.path.isfile(path):
             # Beside a log of changes its files are there already; without one SQLite would make some to look.
             way = "mode=ro" if os.path.exists(f"{path}-wal") else "immutable=1"

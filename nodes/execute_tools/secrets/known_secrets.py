@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Final
-from urllib.parse import quote, quote_plus, unquote
+from urllib.parse import parse_qsl, quote, quote_plus, unquote
 
 from nodes.execute_tools.secrets.keys import is_plain, is_secret_key, names_a_literal
 from nodes.execute_tools.secrets.shapes import url_password
@@ -36,6 +36,7 @@ def known_values(environment: Mapping[str, str]) -> tuple[str, ...]:
     found: dict[str, None] = {}
     for name, value in environment.items():
         password = url_password(value)
+        found.update(dict.fromkeys(_passwords_in_query(value)))
         if password:
             found.update(dict.fromkeys((password, unquote(password))))
         elif _is_secret_variable(name):
@@ -62,6 +63,12 @@ def forms_of(values: Iterable[str]) -> tuple[str, ...]:
     """Each form in which these values may stand in a text, the longest first."""
     found = {form for value in values for form in _forms(value.strip()) if form}
     return tuple(sorted(found, key=lambda form: (-len(form), form)))
+
+
+def _passwords_in_query(value: str) -> Iterator[str]:
+    """Those behind the question mark of an address, as PostgreSQL's `?password=`."""
+    if "://" in value:
+        yield from (text for name, text in parse_qsl(value.partition("?")[2]) if is_secret_key(name))
 
 
 @lru_cache(maxsize=1024)  # names, never values: a run asks about the same ones at every step

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from nodes.call_model.budget import APILimits
-from nodes.call_model.limits import RunLimits, kept_for_account, less_wrap_up, unknown_price
+from nodes.call_model.limits import RunLimits, account_problem, kept_for_account, less_wrap_up, unknown_price
 from nodes.call_model.prices import FREE, Price
 from nodes.records import StopCause, StopReason
 
@@ -13,7 +13,12 @@ PRICE = Price(input=20.0, output=150.0, cached_input=2.0)
 
 
 @pytest.mark.parametrize(
-    ("limit", "reason"), [("max_cost_usd", StopReason.MAX_COST), ("max_cost_usd_per_day", StopReason.DAY_LIMIT)]
+    ("limit", "reason"),
+    [
+        ("max_cost_usd", StopReason.MAX_COST),
+        ("max_cost_usd_per_day", StopReason.DAY_LIMIT),
+        ("max_cost_usd_per_account", StopReason.ACCOUNT_LIMIT),
+    ],
 )
 def test_a_limit_on_cost_needs_a_price(limit: str, reason: StopReason) -> None:
     limits = RunLimits(**{limit: 5.0})
@@ -26,8 +31,18 @@ def test_a_limit_on_cost_needs_a_price(limit: str, reason: StopReason) -> None:
     assert unknown_price(limits, FREE, "big-1") is None
 
 
+@pytest.mark.parametrize("name", ["", "a", "batch/nightly 7", "bücher", "x" * 200])
+def test_an_account_may_have_any_name_that_can_be_shown(name: str) -> None:
+    assert account_problem(name) is None
+
+
+@pytest.mark.parametrize("name", ["x" * 201, "a\nb", "a\tb", "\x1b[31m", "a\x00", "\ud800", "a\u202eb", "\u2028"])
+def test_what_cannot_be_shown_is_no_name_of_an_account(name: str) -> None:
+    assert account_problem(name) == "an account's name is empty, or has 1 to 200 printable characters"
+
+
 def test_without_a_limit_on_cost_no_price_is_needed() -> None:
-    assert unknown_price(RunLimits(max_tokens_per_day=1), None) is None
+    assert unknown_price(RunLimits(max_tokens_per_day=1, max_tokens_per_account=1, account="a"), None) is None
 
 
 @pytest.mark.parametrize(
@@ -97,5 +112,9 @@ def test_what_nobody_limits_has_no_limit_but_that_of_a_reply() -> None:
         "max_cost_usd": None,
         "max_tokens_per_day": None,
         "max_cost_usd_per_day": None,
+        "account": "",
+        "account_days": False,
+        "max_tokens_per_account": None,
+        "max_cost_usd_per_account": None,
         "wrap_up": False,
     }

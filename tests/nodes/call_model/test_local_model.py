@@ -78,12 +78,13 @@ def test_the_child_is_told_what_to_serve_in_a_calm_clean_environment(
     program: Program, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", "somewhere")
+    monkeypatch.setenv("MENDGRAPH_STORE_URL", "postgresql://somewhere")
     monkeypatch.chdir(tmp_path)
-    tells = program("ENV = ('OMP_WAIT_POLICY', 'GOMP_SPINCOUNT', 'PYTHONPATH')\n" + TELLS)
+    tells = program("ENV = ('OMP_WAIT_POLICY', 'GOMP_SPINCOUNT', 'PYTHONPATH', 'MENDGRAPH_STORE_URL')\n" + TELLS)
     server = running(start_local_server("w.gguf", context_tokens=512, threads=2, port=7, program=tells))
     server.stop()
     arguments = [str(tmp_path / "w.gguf"), "--model", MODEL, "--context-tokens", "512", "--port", "7", "--threads", "2"]
-    environment = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0", "PYTHONPATH": None}
+    environment = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0", "PYTHONPATH": None, "MENDGRAPH_STORE_URL": None}
     assert server.base_url == f"{[arguments, environment]!r}/v1"
 
 

@@ -14,7 +14,7 @@ from nodes.execute_tools.environment.database import (
     FILE_NAME,
     FORMAT,
     StoreError,
-    open_database,
+    open_file,
     store_errors,
     transaction,
     write_ahead,
@@ -39,12 +39,12 @@ def tables(connection: sqlite3.Connection) -> set[str]:
 
 def refusal(folder: Path) -> str:
     with pytest.raises(StoreError) as caught:
-        open_database(str(folder))
+        open_file(str(folder))
     return str(caught.value)
 
 
 def test_a_new_database_is_durable_and_marked_as_ours(tmp_path: Path) -> None:
-    with closing(open_database(str(tmp_path))) as connection:
+    with closing(open_file(str(tmp_path))) as connection:
         assert [
             pragma(connection, name) for name in ("journal_mode", "synchronous", "auto_vacuum", "busy_timeout")
         ] == [
@@ -59,9 +59,9 @@ def test_a_new_database_is_durable_and_marked_as_ours(tmp_path: Path) -> None:
 
 
 def test_what_was_committed_is_found_again_also_from_another_thread(tmp_path: Path) -> None:
-    with closing(open_database(str(tmp_path))) as connection, transaction(connection):
+    with closing(open_file(str(tmp_path))) as connection, transaction(connection):
         connection.execute("INSERT INTO backups VALUES ('a', 'b')")
-    with closing(open_database(str(tmp_path))) as connection:
+    with closing(open_file(str(tmp_path))) as connection:
         found: list[object] = []
         thread = threading.Thread(
             target=lambda: found.extend(connection.execute("SELECT sha256, data FROM backups").fetchall())
@@ -72,7 +72,7 @@ def test_what_was_committed_is_found_again_also_from_another_thread(tmp_path: Pa
 
 
 def test_a_transaction_is_all_or_nothing(tmp_path: Path) -> None:
-    with closing(open_database(str(tmp_path))) as connection:
+    with closing(open_file(str(tmp_path))) as connection:
         with suppress(KeyError), transaction(connection):
             connection.execute("INSERT INTO backups VALUES ('a', 'b')")
             raise KeyError
@@ -81,7 +81,7 @@ def test_a_transaction_is_all_or_nothing(tmp_path: Path) -> None:
 
 
 def test_a_transaction_that_sqlite_itself_took_back_keeps_its_error(tmp_path: Path) -> None:
-    with closing(open_database(str(tmp_path))) as connection:
+    with closing(open_file(str(tmp_path))) as connection:
         with pytest.raises(sqlite3.IntegrityError, match="UNIQUE"), transaction(connection):
             connection.executemany("INSERT OR ROLLBACK INTO backups VALUES ('a', ?)", ["b", "c"])
         assert not connection.in_transaction
@@ -99,7 +99,7 @@ def foreign_without_tables(path: Path) -> None:
 
 def of_format(number: int) -> Callable[[Path], None]:
     def make(path: Path) -> None:
-        with closing(open_database(str(path.parent))) as connection:
+        with closing(open_file(str(path.parent))) as connection:
             connection.execute(f"PRAGMA user_version = {number}")
 
     return make
@@ -147,7 +147,7 @@ def test_a_file_that_is_no_database_is_refused_and_stays_as_it_is(tmp_path: Path
 
 
 def test_a_database_whose_pages_are_overwritten_is_called_damaged(tmp_path: Path) -> None:
-    with closing(open_database(str(tmp_path))):
+    with closing(open_file(str(tmp_path))):
         pass
     path = tmp_path / FILE_NAME
     path.write_bytes(path.read_bytes()[:100] + b"\xff" * 8_000)
@@ -165,7 +165,7 @@ def test_a_folder_in_its_place_is_refused(tmp_path: Path) -> None:
 def test_a_lock_that_is_held_too_long_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database, "LONGEST_WAIT_S", 0.0)
     path = str(tmp_path / FILE_NAME)
-    with closing(open_database(str(tmp_path))) as one, closing(open_database(str(tmp_path))) as two, transaction(one):
+    with closing(open_file(str(tmp_path))) as one, closing(open_file(str(tmp_path))) as two, transaction(one):
         with pytest.raises(StoreError) as caught, store_errors(path), transaction(two):
             pass
         assert str(caught.value) == (
@@ -176,7 +176,7 @@ def test_a_lock_that_is_held_too_long_is_told(tmp_path: Path, monkeypatch: pytes
 
 def test_a_full_disk_is_told_and_what_was_there_stays(tmp_path: Path) -> None:
     path = str(tmp_path / FILE_NAME)
-    with closing(open_database(str(tmp_path))) as connection:
+    with closing(open_file(str(tmp_path))) as connection:
         connection.execute(f"PRAGMA max_page_count = {pragma(connection, 'page_count')}")
         with pytest.raises(StoreError) as caught, store_errors(path), transaction(connection):
             connection.execute("INSERT INTO backups VALUES ('a', ?)", (b"x" * 100_000,))
@@ -194,7 +194,7 @@ def test_an_error_of_the_disk_itself_is_told(tmp_path: Path) -> None:
 
 
 def test_whatever_else_sqlite_says_is_passed_on(tmp_path: Path) -> None:
-    connection = open_database(str(tmp_path))
+    connection = open_file(str(tmp_path))
     connection.close()
     path = str(tmp_path / FILE_NAME)
     with pytest.raises(StoreError) as caught, store_errors(path):
@@ -209,7 +209,7 @@ def test_a_making_that_is_cut_off_leaves_nothing_half_made(tmp_path: Path, monke
     monkeypatch.setattr(database, "SCHEMA", f"{SCHEMA}; CREATE TABLE no such (")
     refusal(tmp_path)
     monkeypatch.undo()
-    with closing(open_database(str(tmp_path))) as connection:
+    with closing(open_file(str(tmp_path))) as connection:
         assert "runs" in tables(connection)
 
 
@@ -219,7 +219,7 @@ def test_ten_who_make_it_at_once_make_one(tmp_path: Path) -> None:
     def make() -> None:
         barrier.wait()
         try:
-            open_database(str(tmp_path)).close()
+            open_file(str(tmp_path)).close()
         except StoreError as error:
             errors.append(str(error))
 
@@ -229,7 +229,7 @@ def test_ten_who_make_it_at_once_make_one(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert errors == []
-    with closing(open_database(str(tmp_path))) as connection:
+    with closing(open_file(str(tmp_path))) as connection:
         assert (pragma(connection, "integrity_check"), pragma(connection, "auto_vacuum")) == ("ok", 2)
 
 
@@ -267,11 +267,11 @@ def test_who_switches_to_the_log_waits_for_others_who_do(tmp_path: Path, monkeyp
 
 def test_what_was_committed_before_a_kill_is_there_and_the_rest_is_not(tmp_path: Path) -> None:
     (tmp_path / "lived").mkdir()
-    with closing(open_database(str(tmp_path / "lived"))) as connection:
+    with closing(open_file(str(tmp_path / "lived"))) as connection:
         with transaction(connection):
             connection.execute("INSERT INTO backups VALUES ('a', 'b')")
         with transaction(connection):
             connection.execute("INSERT INTO backups VALUES ('c', 'd')")
             shutil.copytree(tmp_path / "lived", tmp_path / "killed")
-    with closing(open_database(str(tmp_path / "killed"))) as connection:
+    with closing(open_file(str(tmp_path / "killed"))) as connection:
         assert connection.execute("SELECT * FROM backups").fetchall() == [("a", "b")]

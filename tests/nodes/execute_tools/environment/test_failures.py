@@ -2,7 +2,7 @@ import errno
 
 import pytest
 
-from nodes.execute_tools.environment.failures import os_failure, quoted
+from nodes.execute_tools.environment.failures import is_disk_full, os_failure, quoted
 from nodes.records import ToolError, ToolErrorCode
 
 CASES = [
@@ -23,6 +23,11 @@ def test_each_reason_names_the_path_and_what_is_wrong(number: int, code: ToolErr
     error = OSError(number, "Too many links")
     assert os_failure(error, "write", "a.py") == ToolError(code=code, message=message, fatal=fatal)
     assert not os_failure(error, "read", "a.py").fatal
+
+
+@pytest.mark.parametrize(("number", "full"), [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.EIO, False)])
+def test_a_full_disk_is_known(number: int, full: bool) -> None:
+    assert is_disk_full(os_failure(OSError(number, "x"), "copy", "the disk is full.")) is full
 
 
 def test_an_error_without_a_number_is_named_by_its_type() -> None:

@@ -26,6 +26,18 @@ from tests.nodes.execute_tools.environment.layout import SECRET, allow, build, n
 from tests.nodes.execute_tools.environment.recorder_doubles import BrokenJournal, MemoryJournal, WatchingJournal
 
 
+def test_the_recorder_is_given_the_bytes_before_and_after(root: Path, workspace: Workspace) -> None:
+    (root / "c.py").write_bytes(b"c")
+    journal = MemoryJournal()
+    changes: list[Change] = [
+        WriteFile("new.py", b"new"),
+        WriteFile("a.py", b"a = 2\n", A),
+        MoveFile("c.py", "d.py", sha(b"c"), b"d"),
+    ]
+    assert isinstance(workspace.recorded(journal).change_files(changes), tuple)
+    assert journal.backups == {sha(data): data for data in (b"new", b"a = 1\r\n", b"a = 2\n", b"c", b"d")}
+
+
 def test_files_are_made_changed_moved_and_deleted_together(root: Path, workspace: Workspace) -> None:
     (root / "c.py").write_bytes(b"c")
     (root / "d.py").write_bytes(b"d")

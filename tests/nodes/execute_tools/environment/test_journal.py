@@ -1,6 +1,6 @@
 import os
 import pickle
-import sqlite3
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from nodes.execute_tools.environment import journal as module
-from nodes.execute_tools.environment.database import FILE_NAME, StoreError, open_database, transaction
+from nodes.execute_tools.environment.database import Database, StoreError, open_database, transaction
 from nodes.execute_tools.environment.journal import UNDO_EFFECT, CallRecorder, Journal
 from nodes.execute_tools.environment.journal_records import (
     UNKNOWN_SHA256,
@@ -22,10 +22,13 @@ from nodes.execute_tools.environment.journal_records import (
     RecordedCall,
     RecordedChange,
 )
+from nodes.execute_tools.environment.shared_url import is_shared
+from tests.broken_stores import make_unusable
 from tests.nodes.execute_tools.environment.layout import sha
 
 KEY = CallKey("run", "task", 3, 0, "write_file", "write", "hash of arguments")
 NO_FILE = FileState()
+UNIQUE = re.compile("unique", re.IGNORECASE)
 EFFECT = FileEffect("src/a.py", FileState(sha(b"old"), 0o644), FileState(sha(b"new"), 0o600))
 
 
@@ -37,7 +40,7 @@ def no_handle_is_left_open() -> Iterator[None]:
 
 
 @pytest.fixture
-def journal(tmp_path: Path) -> Journal:
+def journal(any_store: str, tmp_path: Path) -> Journal:  # noqa: ARG001 - each test runs with both
     return Journal(str(tmp_path))
 
 
@@ -190,11 +193,11 @@ def test_a_change_that_cannot_be_written_down_whole_is_not_written_down_at_all(
 ) -> None:
     call = journal.begin(KEY)
     journal.intend(call, "token", [EFFECT], {"a": b"a"}, ())
-    with pytest.raises(StoreError, match="UNIQUE"):
+    with pytest.raises(StoreError, match=UNIQUE):
         journal.intend(call, "token", [EFFECT], {"b": b"b"}, ())
     assert journal.backup("b") is None
     with closing(open_database(str(tmp_path))) as database:
-        database.execute("DROP TABLE backups")
+        database.execute(f"DROP {'VIEW' if is_shared() else 'TABLE'} backups")
     with pytest.raises(StoreError, match="backups"):
         journal.intend(call, "next", [EFFECT], {"b": b"b"}, ())
     assert [change.token for change in journal.open_changes()] == ["token"]
@@ -245,7 +248,7 @@ def test_the_same_bytes_are_kept_once(journal: Journal, tmp_path: Path) -> None:
 def test_a_backup_that_is_damaged_is_told_and_not_given(journal: Journal, tmp_path: Path) -> None:
     journal.intend(journal.begin(KEY), "token", [], {"h": b"old"}, ())
     with closing(open_database(str(tmp_path))) as database, transaction(database):
-        database.execute("UPDATE backups SET data = x'00'")
+        database.execute("UPDATE backups SET data = ?", (b"\0",))
     with pytest.raises(StoreError, match=r"A backup in .* is damaged"):
         journal.backup("h")
 
@@ -276,16 +279,16 @@ def test_what_could_not_be_settled_is_settled_before_the_next_change(
 ) -> None:
     recorder = journal.recorder(journal.begin(KEY))
     recorder.intend("first", [EFFECT], {}, ())
-    monkeypatch.setattr(module, "open_database", fail)
-    with pytest.raises(StoreError, match="full"):
-        recorder.settle("first", ChangeState.DONE)
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "open_database", fail)
+        with pytest.raises(StoreError, match="full"):
+            recorder.settle("first", ChangeState.DONE)
     recorder.intend("second", [EFFECT], {}, ())
     assert [change.token for change in journal.open_changes()] == ["second"]
     assert [change.token for change in journal.changes_of("run")] == ["first"]
 
 
-def fail(_: str) -> sqlite3.Connection:
+def fail(_: str) -> Database:
     raise StoreError("the disk is full")
 
 
@@ -293,7 +296,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A list of the folders whose database was opened since."""
     found: list[str] = []
 
-    def note(folder: str) -> sqlite3.Connection:
+    def note(folder: str) -> Database:
         found.append(folder)
         return open_database(folder)
 
@@ -310,7 +313,7 @@ def test_while_it_is_held_the_database_is_opened_once(
         first = recorded(journal, "first")
         assert journal.changes_of("run") == Journal(str(tmp_path)).changes_of("run") == [first]
         assert len(times) == 2
-        with pytest.raises(StoreError, match="UNIQUE"):
+        with pytest.raises(StoreError, match=UNIQUE):
             journal.intend(first.call, "first", [EFFECT], {}, ())
         second = recorded(journal, "second")
     assert len(times) == 2
@@ -319,7 +322,8 @@ def test_while_it_is_held_the_database_is_opened_once(
     assert vars(pickle.loads(pickle.dumps(journal))).keys() == vars(journal).keys()  # noqa: S301 - our own
 
 
-def test_another_process_does_not_use_what_is_held(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_process_does_not_use_what_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal(str(tmp_path))
     with journal.held():
         call, times = journal.begin(KEY), opened(monkeypatch)
         monkeypatch.setattr(os, "getpid", lambda: -1)
@@ -378,10 +382,10 @@ USES: list[Callable[[Journal], object]] = [
 
 @pytest.mark.parametrize("use", USES)
 def test_whatever_is_asked_of_a_database_that_cannot_be_used_says_so(
-    use: Callable[[Journal], object], journal: Journal, tmp_path: Path
+    use: Callable[[Journal], object], journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / FILE_NAME).write_bytes(b"no database" * 100)
-    with pytest.raises(StoreError, match="damaged"):
+    said = make_unusable(str(tmp_path), monkeypatch)
+    with pytest.raises(StoreError, match=re.escape(said)):
         use(journal)
 
 
@@ -389,9 +393,8 @@ def test_whatever_is_asked_of_a_database_that_cannot_be_used_says_so(
 def test_whatever_is_asked_of_tables_that_are_gone_says_so(
     use: Callable[[Journal], object], journal: Journal, tmp_path: Path
 ) -> None:
-    journal.begin(KEY)
-    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as database:
+    with closing(open_database(str(tmp_path))) as database:
         for table in ("calls", "changes", "effects", "backups"):
-            database.execute(f"DROP TABLE {table}")
-    with pytest.raises(StoreError, match="no such table"):
+            database.execute(f"DROP {'VIEW' if is_shared() else 'TABLE'} {table}")
+    with pytest.raises(StoreError, match=r"no such table|does not exist"):
         use(journal)

@@ -209,9 +209,9 @@ def test_a_process_of_somebody_else_is_alive(monkeypatch: pytest.MonkeyPatch) ->
     def refuse(_pid: int, _signal: int) -> None:
         raise PermissionError
 
-    assert run_lock._is_alive(os.getpid())
+    assert run_lock.is_alive(os.getpid())
     monkeypatch.setattr(os, "kill", refuse)
-    assert run_lock._is_alive(1)
+    assert run_lock.is_alive(1)
 
 
 @pytest.mark.parametrize("function", ["open", "write", "rename"])

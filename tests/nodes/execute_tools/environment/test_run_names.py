@@ -8,6 +8,8 @@ from graph.runs import list_runs
 from graph.store import Store
 from nodes.execute_tools.environment.run_folder import workspace_folder_path
 from nodes.execute_tools.environment.run_names import run_names
+from nodes.execute_tools.environment.shared_name import give_shared_name
+from tests.broken_stores import make_unusable
 from tests.graph.run_plays import played, project
 
 
@@ -16,7 +18,7 @@ def files(folder: Path) -> dict[str, int]:
 
 
 @pytest.fixture
-def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def data(any_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:  # noqa: ARG001 - with both
     monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
     return tmp_path / "data"
 
@@ -38,9 +40,12 @@ def test_the_newest_run_comes_first_and_nothing_is_written(tmp_path: Path, data:
     store.close()
 
 
-def test_there_are_none_where_none_can_be_read(tmp_path: Path, data: Path) -> None:
+def test_there_are_none_where_none_can_be_read(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (run_names(str(tmp_path)), data.exists()) == ([], False)
     folder = Path(workspace_folder_path(str(tmp_path)))
     folder.mkdir(parents=True)
-    (folder / "store.sqlite").write_bytes(b"no database" * 1_000)
+    assert run_names(str(tmp_path)) == []
+    give_shared_name(str(folder), "w")
+    assert run_names(str(tmp_path)) == []
+    make_unusable(str(folder), monkeypatch)
     assert run_names(str(tmp_path)) == []

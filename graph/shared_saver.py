@@ -1,0 +1,273 @@
+"""LangGraph's checkpoints in the shared PostgreSQL database, in LangGraph's own tables.
+
+Many sessions of a process share few connections and no lock: each call has one for its transaction, which is on the
+server's disk when the call returns. Only where what comes next is a quick node, which anybody would run again to the
+same end, the server's disk hears of it a moment later; then too it outlives this process.
+
+LangGraph's own saver keeps texts and numbers of the state as they are. Here all values go through our serializer, so
+that no secret is stored, nor any sign that PostgreSQL refuses. Imported only where the shared store is used.
+"""
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, cast
+from uuid import uuid4
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+    DeltaChannelHistory,
+    get_serializable_checkpoint_metadata,
+)
+from langgraph.checkpoint.postgres import PostgresSaver
+from langgraph.checkpoint.serde.base import SerializerProtocol
+from psycopg import Cursor
+from psycopg.rows import DictRow, dict_row
+from psycopg.types.json import Jsonb
+
+from graph.pending_rows import PendingRows, is_urgent
+from graph.threaded_saver import ThreadedSaver, config_of, is_quick, place_of
+from nodes.execute_tools.environment.database import Database, StoreError, open_shared
+from nodes.execute_tools.environment.shared_database import SharedDatabase
+from nodes.execute_tools.environment.shared_schema import SharedPart
+
+_PRIMARY_KEYS_DO: Final = "_thread_id_idx"
+"""Indexes on the thread alone, with which each primary key begins: half of what an index costs, for nothing."""
+
+
+def _steps() -> Iterator[str]:
+    """LangGraph's migrations, each noted as its own `setup` would; in one transaction, so not concurrently."""
+    for number, migration in enumerate(PostgresSaver.MIGRATIONS):
+        if _PRIMARY_KEYS_DO not in migration:
+            yield migration.replace(" CONCURRENTLY ", " ")
+        yield f"INSERT INTO checkpoint_migrations (v) VALUES ({number})"  # noqa: S608 - a number
+
+
+CHECKPOINTS: Final = SharedPart("checkpoints", len([*_steps()]), tuple(_steps()), grows=True)
+
+_NUL: Final = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
+"""In JSON, where it is no text about itself."""
+
+_SIZES: Final = """
+WITH
+    c AS (DELETE FROM checkpoints WHERE thread_id = %s RETURNING pg_column_size(checkpoints) AS size),
+    b AS (DELETE FROM checkpoint_blobs WHERE thread_id = %s RETURNING pg_column_size(checkpoint_blobs) AS size),
+    w AS (DELETE FROM checkpoint_writes WHERE thread_id = %s RETURNING pg_column_size(checkpoint_writes) AS size)
+SELECT coalesce(sum(size), 0)::bigint FROM (SELECT * FROM c UNION ALL SELECT * FROM b UNION ALL SELECT * FROM w) AS gone
+"""
+
+
+class SharedSaver(ThreadedSaver, PostgresSaver):
+    """A saver of one workspace for sync and async graphs. Whatever the server refuses is a `StoreError`.
+
+    Threads are stored under the workspace's name and their own, so those of two workspaces never meet.
+    """
+
+    def __init__(self, database: SharedDatabase, serde: SerializerProtocol, quick: Collection[str] = ()) -> None:
+        """`database` has the tables of `CHECKPOINTS`. `quick` are nodes without effects that take no time."""
+        super().__init__(cast("Any", None), serde=serde)
+        self._database, self._quick = database, frozenset(quick)
+        self._pending = PendingRows(serde, self.INSERT_CHECKPOINT_WRITES_SQL, self.UPSERT_CHECKPOINT_WRITES_SQL)
+
+    def setup(self) -> None:
+        """Nothing is left to do: the tables are there."""
+
+    def close(self) -> None:
+        """Write what waits, and write nothing any more.
+
+        Raises:
+            StoreError: something could not be written.
+        """
+        try:
+            self.flush()
+        finally:
+            self._database.close()
+
+    def flush(self) -> None:
+        """Write what waits for the next checkpoint: whoever goes on elsewhere has to see it.
+
+        Raises:
+            StoreError: it cannot be written. Nobody tries it again: a step that is not stored is done once more.
+        """
+        self._flush(quick=False)
+
+    @contextmanager
+    def cursor(self, transaction: bool = True) -> Iterator[SharedDatabase]:  # noqa: ARG002 - as `WorkspaceSaver.cursor`
+        """The database in one transaction. What waited is written before."""
+        self.flush()
+        with self._database.transaction():
+            yield self._database
+
+    def forget(self, cursor: Database, thread_id: str) -> int:  # noqa: ARG002 - as `WorkspaceSaver.forget`
+        """Delete a thread within the transaction that `cursor` has begun, and tell how many bytes its rows had."""
+        with self._database.connection() as connection, self._database.errors():
+            (size,) = connection.execute(_SIZES, (self._stored(thread_id),) * 3).fetchone() or (0,)
+        return int(size)
+
+    def shrink(self) -> int:
+        """The server does that by itself; no bytes are given back at once."""
+        self._database.check_open()
+        return 0
+
+    def put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """Store a checkpoint, and the writes that led to it as far as it does not hold what they wrote itself."""
+        place = place_of(config)
+        parent = place._replace(thread=self._stored(place.thread))
+        own = parent._replace(checkpoint=checkpoint["id"])
+        values = checkpoint["channel_values"]
+        written = {name: version for name, version in new_versions.items() if name in values}
+        blobs = self._dump_blobs(own.thread, own.namespace, values, written)
+        told = _json(get_serializable_checkpoint_metadata(config, metadata))
+        row = (*own, parent.checkpoint or None, _json({**checkpoint, "channel_values": {}}), told)
+        self._pending.add_checkpoint(
+            parent, values, (self.UPSERT_CHECKPOINT_BLOBS_SQL, [*blobs]), (self.UPSERT_CHECKPOINTS_SQL, [row])
+        )
+        self._flush(quick=is_quick(checkpoint, metadata, self._quick))
+        return config_of(own._replace(thread=place.thread))
+
+    def put_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
+    ) -> None:
+        """Store what a task wrote together with the checkpoint to which it leads; an error or a question, at once."""
+        self._database.check_open()
+        place = place_of(config)
+        self._pending.add_writes(place._replace(thread=self._stored(place.thread)), task_id, task_path, writes)
+        if is_urgent(writes):
+            self.flush()
+
+    def list(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,  # noqa: A002 - LangGraph's name
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> Iterator[CheckpointTuple]:
+        """The checkpoints, newest first; those of all threads of the workspace where none is named."""
+        self.flush()
+        with self._undamaged():
+            inner = None if config is None else self._inner(config)
+            found = [*super().list(inner, filter=filter, before=before, limit=limit)]
+        return map(self._outer, found)
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """A checkpoint, the newest one where `config` names none."""
+        self.flush()
+        with self._undamaged():
+            found = super().get_tuple(self._inner(config))
+        return None if found is None else self._outer(found)
+
+    def get_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """What the values of delta channels are made of."""
+        if not place_of(config).checkpoint:
+            newest = self.get_tuple(config)
+            if newest is None:
+                return {channel: {"writes": []} for channel in channels}
+            config = newest.config
+        self.flush()
+        with self._undamaged():
+            return super().get_delta_channel_history(config=self._inner(config), channels=channels)
+
+    def delete_thread(self, thread_id: str) -> None:
+        """Delete all that is stored of a thread."""
+        self.flush()
+        with self._database.transaction():
+            self.forget(self._database, str(thread_id))
+
+    def get_next_version(self, current: str | None, channel: None) -> str:  # noqa: ARG002 - LangGraph's signature
+        """The next version of a channel: a number, and a sign of its own, as two forks share a table of values."""
+        number = int(current.partition(".")[0]) if current else 0
+        return f"{number + 1:08}.{uuid4().hex[:10]}"
+
+    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """As with a workspace's own database: `Store.delete` forgets runs with all that belongs to them."""
+        raise NotImplementedError
+
+    def _search_where(
+        self,
+        config: RunnableConfig | None,
+        filter: dict[str, Any] | None,  # noqa: A002 - LangGraph's name
+        before: RunnableConfig | None = None,
+    ) -> tuple[str, Any]:
+        where, values = super()._search_where(config, filter, before)
+        if config is not None:
+            return where, values
+        return f"{where} {'AND' if where else 'WHERE'} starts_with(thread_id, %s) ", [*values, self._stored("")]
+
+    @contextmanager
+    def _cursor(self, *, pipeline: bool = False) -> Iterator[Cursor[DictRow]]:  # noqa: ARG002 - LangGraph's signature
+        """LangGraph's own door to the database: a transaction on one of the process's connections."""
+        with (
+            self._database.connection() as connection,
+            self._database.errors(),
+            connection.cursor(binary=True, row_factory=dict_row) as cursor,
+        ):
+            yield cursor
+
+    def _flush(self, *, quick: bool) -> None:
+        statements = self._pending.take()
+        if not statements:
+            return
+        with (
+            self._database.connection(quick=quick) as connection,
+            self._database.errors(),
+            connection.pipeline(),
+            connection.cursor() as cursor,
+        ):
+            for statement, rows in statements:
+                cursor.executemany(statement, rows)
+
+    def _stored(self, thread_id: str) -> str:
+        return f"{self._database.workspace}:{thread_id}"
+
+    def _inner(self, config: RunnableConfig) -> RunnableConfig:
+        where = config["configurable"]
+        return cast("RunnableConfig", {"configurable": {**where, "thread_id": self._stored(str(where["thread_id"]))}})
+
+    def _outer(self, found: CheckpointTuple) -> CheckpointTuple:
+        parent = found.parent_config and self._told(found.parent_config)
+        return found._replace(config=self._told(found.config), parent_config=parent)
+
+    def _told(self, config: RunnableConfig) -> RunnableConfig:
+        where = config["configurable"]
+        thread = str(where["thread_id"]).partition(":")[2]
+        return cast("RunnableConfig", {"configurable": {**where, "thread_id": thread}})
+
+    @contextmanager
+    def _undamaged(self) -> Iterator[None]:
+        """A row that was changed behind our back comes out as a `StoreError`, whatever is wrong with it."""
+        try:
+            yield
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+            raise StoreError(
+                f"The shared store {self._database.name} is damaged ({error}): put a backup in its place, or name"
+                " another database."
+            ) from error
+
+
+def with_checkpoints(database: SharedDatabase) -> SharedDatabase:
+    """The same database, with LangGraph's tables."""
+    open_shared(CHECKPOINTS)
+    return database
+
+
+def _json(value: Any) -> Jsonb:
+    """JSON that PostgreSQL takes: without NUL and half characters."""
+    return Jsonb(value, dumps=_dumps)
+
+
+def _dumps(value: Any) -> bytes:
+    return _NUL.sub(r"\1", json.dumps(value, ensure_ascii=False)).encode("utf-8", "ignore")

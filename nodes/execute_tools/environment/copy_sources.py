@@ -1,0 +1,354 @@
+"""What copies of workspaces are made of: a git repository at a commit, a folder, or an archive.
+
+Each source fills the folder of a copy, and says what the copy began with, so that a patch can be made later.
+"""
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
+
+from nodes.execute_tools.environment.archives import LIMITS, Limits, extract_archive, is_archive, single_folder
+from nodes.execute_tools.environment.copy_folders import WORKSPACE, CopyFolder
+from nodes.execute_tools.environment.failures import os_failure, quoted
+from nodes.execute_tools.environment.git_program import git_failure
+from nodes.execute_tools.environment.handles import closing, open_beneath, open_directory, open_regular, open_root
+from nodes.execute_tools.environment.private_git import PrivateGit
+from nodes.execute_tools.environment.repositories import (
+    HEAD,
+    Repository,
+    find_commit,
+    find_repository,
+    find_tree,
+    find_uncommitted,
+    malformed_revision,
+    object_folder,
+)
+from nodes.execute_tools.environment.run_folder import Identity
+from nodes.execute_tools.environment.tree_copy import copy_tree
+from nodes.execute_tools.environment.tree_record import TreeRecord, record_tree
+from nodes.execute_tools.environment.worktrees import add_worktree, records_path
+from nodes.records import ToolError, ToolErrorCode
+
+BASE: Final = "base.git"
+RECORD: Final = "base.json"
+
+_NAMED: Final = 3
+"""Files that a message names."""
+_EXTRACTED: Final = "extracted"
+_GITLINK: Final = "160000"
+_REGULAR: Final = "100"
+_ATTRIBUTES: Final = ".gitattributes"
+_FILTERED: Final = b"filter="
+
+
+class Made(NamedTuple):
+    """A copy that is complete but for its note. `root` is the workspace, below the copy's folder."""
+
+    root: str
+    base: str
+    notes: tuple[str, ...] = ()
+    records: str = ""
+
+
+class Source(Protocol):
+    """What a copy can be made of."""
+
+    def make(self, folder: CopyFolder) -> Made | ToolError:
+        """Fill the empty folder.
+
+        Raises:
+            OSError: the disk refuses.
+        """
+
+
+class GitSource(NamedTuple):
+    """A repository at a commit, with the workspace's own `tree` in it; the copy is a worktree of it."""
+
+    repository: Repository
+    commit: str
+    tree: str
+    notes: tuple[str, ...] = ()
+
+    def records(self, folder: str) -> str:
+        """Where the repository keeps what it knows of the worktree in this folder."""
+        return records_path(self.repository.common, folder)
+
+    def make(self, folder: CopyFolder) -> Made | ToolError:
+        """See `Source`."""
+        records = add_worktree(self.repository, self.commit, folder.handle, folder.path, WORKSPACE)
+        if isinstance(records, ToolError):
+            return records
+        tracked = _tracked_files(self.repository, os.path.join(folder.path, WORKSPACE))
+        if isinstance(tracked, ToolError):
+            return tracked
+        root = os.path.join(WORKSPACE, self.repository.prefix).rstrip("/")
+        git = PrivateGit(os.path.join(folder.path, BASE))
+        problem = git.make(object_folder(self.repository), self.repository.object_format)
+        if problem is not None:
+            return problem
+        with closing(open_directory(folder.handle, root.split("/"))) as root_fd:
+            record = record_tree(
+                root_fd, tracked=[name for name, (mode, _) in tracked.files.items() if mode != _GITLINK]
+            )
+            modules = [name for name, (mode, _) in tracked.files.items() if mode == _GITLINK]
+            converted = self._converted(root_fd, tracked, record)
+            base = git.keep(root_fd, converted, tree=self.tree, gone=modules)
+            if isinstance(base, ToolError):
+                return base
+            _write_record(folder, record)
+            notes = (*self.notes, *_modules_note(modules), *_filters_note(root_fd, tracked))
+        return Made(root, self.commit, notes, records)
+
+    def _converted(self, root_fd: int, tracked: "_Tracked", record: TreeRecord) -> list[str]:
+        """The files whose bytes are not those of the commit, as git's attributes say that they are converted."""
+        own = os.path.join(self.repository.common, "info", "attributes")
+        if not tracked.has_attributes and not os.path.exists(own):
+            return []
+        new = "sha256" if self.repository.object_format == "sha256" else "sha1"
+        named = ((name, *tracked.files[name]) for name in record.files)
+        return [
+            name for name, mode, blob in named if mode.startswith(_REGULAR) and _blob_id(root_fd, name, new) != blob
+        ]
+
+
+class FolderSource(NamedTuple):
+    """A folder without a repository; `without` are folders in it that are left out."""
+
+    path: str
+    without: tuple[Identity, ...] = ()
+
+    def make(self, folder: CopyFolder) -> Made | ToolError:
+        """See `Source`."""
+        os.mkdir(WORKSPACE, 0o700, dir_fd=folder.handle)
+        with closing(open_root(self.path)) as source, closing(open_directory(folder.handle, [WORKSPACE])) as target:
+            copied = copy_tree(source, target, self.without)
+            if isinstance(copied, ToolError):
+                return copied
+        named = ", ".join(quoted(name) for name in copied.left_out[:_NAMED])
+        notes = (f"What is no file or folder was left out, such as {named}.",) if named else ()
+        return keep_beginning(folder, WORKSPACE, notes)
+
+
+class ArchiveSource(NamedTuple):
+    """An archive, by its path."""
+
+    path: str
+    limits: Limits = LIMITS
+
+    def make(self, folder: CopyFolder) -> Made | ToolError:
+        """See `Source`."""
+        above, name = os.path.split(self.path)
+        with closing(open_root(above)) as parent, closing(open_regular(parent, (name,), os.O_RDONLY)[0]) as archive:
+            return extracted(folder, archive, name, self.limits)
+
+
+def extracted(
+    folder: CopyFolder, archive_fd: int, name: str, limits: Limits = LIMITS, *, is_folder: bool = False
+) -> Made | ToolError:
+    """Fill the folder from an open archive. A single folder that holds all of it is the workspace.
+
+    With `is_folder` it is a folder that was packed as it is, with links wherever they lead.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    os.mkdir(_EXTRACTED, 0o700, dir_fd=folder.handle)
+    with closing(open_directory(folder.handle, [_EXTRACTED])) as target:
+        problem = extract_archive(archive_fd, name, target, limits, any_links=is_folder)
+        single = None if is_folder else single_folder(target)
+        if problem is not None:
+            return problem
+    inner = f"{_EXTRACTED}/{single}" if single else _EXTRACTED
+    os.rename(inner, WORKSPACE, src_dir_fd=folder.handle, dst_dir_fd=folder.handle)
+    return keep_beginning(folder, WORKSPACE)
+
+
+def keep_beginning(folder: CopyFolder, root: str, notes: tuple[str, ...] = ()) -> Made | ToolError:
+    """Remember the files of a copy that no repository knows.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    git = PrivateGit(os.path.join(folder.path, BASE))
+    problem = git.make()
+    if problem is not None:
+        return problem
+    with closing(open_directory(folder.handle, root.split("/"))) as root_fd:
+        record = record_tree(root_fd)
+        base = git.keep(root_fd, record.files)
+    if isinstance(base, ToolError):
+        return base
+    _write_record(folder, record)
+    return Made(root, base, notes)
+
+
+def read_record(folder: CopyFolder) -> TreeRecord:
+    """What the copy began with.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is damaged.
+    """
+    with (
+        closing(open_beneath(folder.handle, (RECORD,), os.O_RDONLY)) as handle,
+        open(handle, "rb", closefd=False) as file,
+    ):
+        try:
+            return TreeRecord.from_json(json.load(file))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(str(error)) from error
+
+
+def find_source(workspace: str, revision: str = "", without: Iterable[str] = ()) -> Source | ToolError:
+    """What the workspace is, a folder or an archive, and the commit that the revision names where it is a repository.
+
+    Without a revision it is HEAD, and CONFLICT if files that git knows have changes that are not committed. `without`
+    are folders that are left out of a folder's copy.
+    """
+    path = os.path.abspath(os.path.expanduser(workspace))
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        return os_failure(error, "copy the workspace", workspace)
+    if stat.S_ISREG(status.st_mode) and is_archive(path):
+        return _no_revision(path, revision) or ArchiveSource(os.path.realpath(path))
+    if not stat.S_ISDIR(status.st_mode):
+        message = (
+            f"The workspace {quoted(workspace)} is neither a folder nor an archive (.zip, .tar, .tar.gz, .tar.xz)."
+        )
+        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+    path = os.path.realpath(path)
+    repository = find_repository(path)
+    if isinstance(repository, ToolError):
+        return repository
+    if repository is not None:
+        found = _git_source(repository, revision)
+        if found is not None:
+            return found
+    return _no_revision(path, revision) or FolderSource(path, _identities(without))
+
+
+def _git_source(repository: Repository, revision: str) -> GitSource | ToolError | None:
+    """None for a folder inside of a repository that knows nothing of it."""
+    commit = find_commit(repository, revision)
+    if isinstance(commit, ToolError):
+        stranger = not revision and repository.prefix and not _knows(repository)
+        return None if stranger else commit
+    tree = find_tree(repository, commit)
+    if tree is None:
+        return None if not revision and repository.prefix else _not_in(repository, commit)
+    if revision:
+        return GitSource(repository, commit, tree)
+    uncommitted = find_uncommitted(repository)
+    if isinstance(uncommitted, ToolError):
+        return uncommitted
+    if uncommitted.changed:
+        return _not_committed(repository, uncommitted.changed)
+    note = "Files that git does not track are in no copy: commit what is needed."
+    return GitSource(repository, commit, tree, (note,) if uncommitted.untracked else ())
+
+
+def _knows(repository: Repository) -> bool:
+    """Whether git has any file of this folder in its index."""
+    return bool(repository.line("ls-files", "--cached", "--", "."))
+
+
+def _not_committed(repository: Repository, changed: Sequence[str]) -> ToolError:
+    named = ", ".join(map(quoted, changed[:_NAMED])) + (
+        f" and {len(changed) - _NAMED} more" if changed[_NAMED:] else ""
+    )
+    message = (
+        f"The repository {quoted(repository.path)} has changes that are not committed ({named}), and copies are made of"
+        ' commits. Commit or stash them, or say "revision": "HEAD" to work without them.'
+    )
+    return ToolError(code=ToolErrorCode.CONFLICT, message=message, suggestions=(HEAD,))
+
+
+def _not_in(repository: Repository, commit: str) -> ToolError:
+    message = f"The folder {quoted(repository.prefix)} is not in the commit {commit} of its repository."
+    return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
+
+
+def _no_revision(path: str, revision: str) -> ToolError | None:
+    if not revision:
+        return None
+    message = f"{quoted(path)} is no git repository, so it has no revision {quoted(revision)}: leave the revision out."
+    return malformed_revision(revision) or ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+
+
+def _identities(folders: Iterable[str]) -> tuple[Identity, ...]:
+    found = []
+    for folder in folders:
+        try:
+            status = os.stat(folder)
+        except OSError:
+            continue
+        found.append((status.st_dev, status.st_ino))
+    return tuple(found)
+
+
+class _Tracked(NamedTuple):
+    """What git has checked out: mode and object of each file of the workspace, by name."""
+
+    files: Mapping[str, tuple[str, str]]
+    has_attributes: bool
+
+
+def _tracked_files(repository: Repository, top: str) -> _Tracked | ToolError:
+    found = repository.run("ls-files", "--stage", "-z", cwd=top)
+    if isinstance(found, ToolError):
+        return found
+    if found.exit_code or found.truncated:
+        return git_failure(found, "list the files of", repository.path)
+    files: dict[str, tuple[str, str]] = {}
+    has_attributes, inside = False, f"{repository.prefix}/" if repository.prefix else ""
+    for entry in found.stdout.split(b"\0")[:-1]:
+        said, _, raw = entry.partition(b"\t")
+        mode, blob, _stage = said.decode().split(" ")
+        name = os.fsdecode(raw)
+        has_attributes = has_attributes or name.rpartition("/")[2] == _ATTRIBUTES
+        if name.startswith(inside):
+            files[name.removeprefix(inside)] = mode, blob
+    return _Tracked(files, has_attributes)
+
+
+def _modules_note(modules: Collection[str]) -> tuple[str, ...]:
+    named = ", ".join(quoted(name) for name in sorted(modules)[:_NAMED])
+    return (f"Submodules are empty folders in a copy: {named}.",) if modules else ()
+
+
+def _filters_note(root_fd: int, tracked: _Tracked) -> tuple[str, ...]:
+    names = [name for name in tracked.files if name.rpartition("/")[2] == _ATTRIBUTES] if tracked.has_attributes else []
+    if not any(_FILTERED in _start_of(root_fd, name) for name in names):
+        return ()
+    return ("Filters of git, such as LFS, are not run: their files are in a copy as they are committed (pointers).",)
+
+
+def _start_of(root_fd: int, name: str) -> bytes:
+    try:
+        handle, _ = open_regular(root_fd, name.split("/"), os.O_RDONLY)
+    except OSError:
+        return b""
+    with closing(handle):
+        return os.read(handle, 1_000_000)
+
+
+def _blob_id(root_fd: int, name: str, algorithm: str) -> str:
+    handle, status = open_regular(root_fd, name.split("/"), os.O_RDONLY)
+    digest: Any = hashlib.new(algorithm, b"blob %d\0" % status.st_size, usedforsecurity=False)
+    with closing(handle):
+        while chunk := os.read(handle, 1_048_576):
+            digest.update(chunk)
+    return str(digest.hexdigest())
+
+
+def _write_record(folder: CopyFolder, record: TreeRecord) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    with (
+        closing(os.open(RECORD, flags, 0o600, dir_fd=folder.handle)) as handle,
+        open(handle, "w", encoding="ascii", closefd=False) as file,
+    ):
+        json.dump(record.as_json(), file, ensure_ascii=True, separators=(",", ":"))

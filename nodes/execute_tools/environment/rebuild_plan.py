@@ -1,0 +1,134 @@
+"""What has to be done so that a fresh copy of a workspace is again as a run has left it elsewhere. Pure.
+
+All that was done to one path counts as one: how it was before the first change, and how the last one left it. The copy
+has to begin where the run began; what the run was doing when it was cut off is left to the recovery.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from nodes.execute_tools.environment.failures import quoted
+from nodes.execute_tools.environment.journal_records import UNKNOWN_SHA256, ChangeState, FileState, RecordedChange
+from nodes.execute_tools.environment.restore_plan import NO_FILE, Found, FoundAbove, FoundDirectory
+from nodes.records import ToolError, ToolErrorCode
+
+_HAPPENED: Final = frozenset({ChangeState.DONE, ChangeState.REVERTED})
+_EXECUTABLE: Final = 0o100
+
+
+class PathHistory(NamedTuple):
+    """What became of one path in all: `first` is before all changes, `last` after them."""
+
+    path: str
+    first: FileState
+    last: FileState
+
+
+class WriteStep(NamedTuple):
+    """The file is given the bytes with this hash, and the mode where it is known."""
+
+    path: str
+    sha256: str
+    mode: int | None
+
+
+class RebuildPlan(NamedTuple):
+    """What is `removed` first, the `directories` that are there then, outermost first, and what is `written` last."""
+
+    removed: tuple[str, ...]
+    directories: tuple[str, ...]
+    written: tuple[WriteStep, ...]
+
+
+def path_histories(changes: Sequence[RecordedChange]) -> tuple[PathHistory, ...] | ToolError:
+    """What all changes of a workspace, oldest first, did to each path; CONFLICT where that cannot be told."""
+    found: dict[str, PathHistory] = {}
+    for change in changes:
+        if change.state is ChangeState.FOREIGN:
+            return impossible(change.effects[0].path, "somebody else has changed it while the run was at work")
+        for effect in change.effects if change.state in _HAPPENED else ():
+            earlier = found.get(effect.path, PathHistory(effect.path, effect.before, effect.before))
+            if not _may_follow(earlier.last, effect.before):
+                return impossible(effect.path, "it was changed also between two recorded changes")
+            found[effect.path] = PathHistory(effect.path, earlier.first, effect.after)
+    for history in found.values():
+        if history.last.sha256 == UNKNOWN_SHA256:
+            return impossible(history.path, "a command has changed it, and what it held then was not recorded")
+    return tuple(found[path] for path in sorted(found))
+
+
+def rebuild_plan(
+    changes: Sequence[RecordedChange], histories: Iterable[PathHistory], found: Mapping[str, Found]
+) -> RebuildPlan | ToolError:
+    """How the copy becomes as these changes have left it; `found` is what is there now, by each path of `histories`.
+
+    CONFLICT where it is neither as before the first change nor as after the last one.
+    """
+    unfinished = _unfinished(changes)
+    removed: list[str] = []
+    written: list[WriteStep] = []
+    wanted = {history.path for history in histories if history.last.sha256}
+    going = {history.path for history in histories if not history.last.sha256}
+    for history in histories:
+        now = _seen(found[history.path], going, wanted)
+        if now is None:
+            return impossible(history.path, "something else is in its place")
+        if _is(now, history.last) or any(_is(now, state) for state in unfinished.get(history.path, ())):
+            continue
+        if not _is(now, history.first) and history.first.sha256 != UNKNOWN_SHA256:
+            return impossible(history.path, "the copy does not hold what the run began with")
+        if not history.last.sha256:
+            removed.append(history.path)
+        else:
+            mode = None if history.first.mode == history.last.mode and now.sha256 else history.last.mode
+            written.append(WriteStep(history.path, history.last.sha256, mode))
+    made = {name for change in changes if change.state in _HAPPENED for name in change.made} - wanted
+    needed = {each for path in wanted for each in _above(path)} | made
+    inner = {name for name in needed if not any(each in wanted for each in (name, *_above(name)))}
+    return RebuildPlan(tuple(removed), tuple(sorted(inner)), tuple(written))
+
+
+def impossible(path: str, why: str) -> ToolError:
+    """The error for a workspace that cannot be made again."""
+    message = f"The files of this run cannot be made again here, so begin it anew: {quoted(path)}: {why}."
+    return ToolError(code=ToolErrorCode.CONFLICT, message=message, suggestions=(path,))
+
+
+def _unfinished(changes: Iterable[RecordedChange]) -> dict[str, list[FileState]]:
+    """How a change that was cut off may have left each path, in the folder where it was at work."""
+    found: dict[str, list[FileState]] = {}
+    for effect in (each for change in changes if change.state is ChangeState.INTENDED for each in change.effects):
+        found.setdefault(effect.path, []).append(effect.after)
+    return found
+
+
+def _seen(found: Found, going: set[str], wanted: set[str]) -> FileState | None:
+    """The file that is there, or that none is, once what goes away is gone; None for anything else."""
+    if isinstance(found, FileState):
+        return found
+    if isinstance(found, FoundAbove) and found.file in going | wanted:
+        return NO_FILE
+    return NO_FILE if isinstance(found, FoundDirectory) and found.files <= going else None
+
+
+def _may_follow(one: FileState, other: FileState) -> bool:
+    """Whether both may be the same state; whatever is unknown speaks for it."""
+    if UNKNOWN_SHA256 in (one.sha256, other.sha256):
+        return True
+    return one.sha256 == other.sha256 and _same_mode(one, other)
+
+
+def _is(now: FileState, wanted: FileState) -> bool:
+    return now.sha256 == wanted.sha256 and _same_mode(now, wanted)
+
+
+def _same_mode(one: FileState, other: FileState) -> bool:
+    """Whether both can be executed or not: the other bits are those of the user who made the copy."""
+    if one.mode is None or other.mode is None:
+        return True
+    return one.mode & _EXECUTABLE == other.mode & _EXECUTABLE
+
+
+def _above(path: str) -> list[str]:
+    parts = path.split("/")
+    return ["/".join(parts[:length]) for length in range(1, len(parts))]

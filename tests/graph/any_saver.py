@@ -1,0 +1,28 @@
+"""A saver of either kind, and what another connection finds of what it has stored."""
+
+from collections.abc import Collection
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from graph.state import serializer
+from graph.workspace_saver import WorkspaceSaver
+from nodes.execute_tools.environment.database import open_database, open_file, shared_database
+
+
+def opened_saver(folder: Path, quick: Collection[str] = ()) -> Any:
+    """The saver of the workspace whose folder of records this is; who asks for it closes it."""
+    shared = shared_database(str(folder))
+    if shared is None:
+        return WorkspaceSaver(open_file(str(folder)), str(folder / "store.sqlite"), serializer(), quick)
+    from graph.shared_saver import SharedSaver, with_checkpoints
+
+    return SharedSaver(with_checkpoints(shared), serializer(), quick)
+
+
+def found_rows(folder: Path, question: str) -> list[Any]:
+    """What another connection to the database finds; `writes` is the table of writes in either."""
+    with closing(open_database(str(folder))) as other:
+        if shared_database(str(folder)) is not None:
+            question = question.replace(" writes", " checkpoint_writes")
+        return other.execute(question).fetchall()

@@ -1,0 +1,60 @@
+"""The shared tables are those of a workspace's own database, with the workspace of each row."""
+
+import sqlite3
+from contextlib import closing
+
+import psycopg
+import pytest
+
+from nodes.execute_tools.environment.database import FORMAT, open_shared
+from nodes.execute_tools.environment.database_schema import SCHEMA
+from nodes.execute_tools.environment.shared_schema import STORE
+
+TABLES = ("calls", "changes", "effects", "backups", "runs")
+
+
+@pytest.fixture
+def connection(empty_store: str) -> object:
+    assert open_shared(STORE) is not None
+    with psycopg.connect(empty_store, autocommit=True) as opened:
+        yield opened
+
+
+def test_each_view_has_the_columns_of_the_table_of_a_file(connection: psycopg.Connection[tuple[str, ...]]) -> None:
+    assert STORE.format == FORMAT
+    with closing(sqlite3.connect(":memory:")) as own:
+        own.executescript(SCHEMA)
+        for table in (*TABLES, "dictionary"):
+            names = [row[1] for row in own.execute(f"PRAGMA table_info({table})")]
+            found = connection.execute(
+                "SELECT column_name FROM information_schema.columns"
+                " WHERE table_schema = 'mendgraph' AND table_name = %s ORDER BY ordinal_position",
+                (table,),
+            )
+            assert [name for (name,) in found] == names, table
+
+
+def test_every_text_is_compared_sign_by_sign(connection: psycopg.Connection[tuple[str, ...]]) -> None:
+    """Whatever the database's language: times and versions are texts here, and have to be in order."""
+    other = connection.execute(
+        "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'mendgraph'"
+        " AND data_type = 'text' AND collation_name IS DISTINCT FROM 'C' AND table_name <> 'locks'"
+        " AND table_name IN (SELECT relname FROM pg_class WHERE relkind = 'r')"
+    )
+    assert other.fetchall() == []
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_without_a_workspace_no_row_is_seen_and_none_is_made(
+    connection: psycopg.Connection[tuple[str, ...]], table: str
+) -> None:
+    with pytest.raises(psycopg.errors.UndefinedObject, match=r"mendgraph\.workspace"):
+        connection.execute(f"SELECT * FROM mendgraph.{table}".encode())  # noqa: S608 - ours
+    with connection.transaction():
+        connection.execute("SELECT mendgraph.enter('', NULL, false)")
+        assert connection.execute(f"SELECT * FROM {table}".encode()).fetchall() == []  # noqa: S608 - ours
+    connection.execute("BEGIN")
+    connection.execute("SELECT mendgraph.enter('', NULL, false)")
+    with pytest.raises(psycopg.errors.CheckViolation):
+        connection.execute("INSERT INTO backups VALUES ('a', 'b')")
+    connection.execute("ROLLBACK")

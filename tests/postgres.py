@@ -1,0 +1,189 @@
+"""A PostgreSQL server of the tests' own, on a socket in a folder of its own, in memory where there is such a disk.
+
+It ends with the block, or with the process, that started it. `python -m tests.postgres` starts one for a whole run of
+tests: it prints the server's URL and ends when its input does.
+"""
+
+import ctypes
+import glob
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from urllib.parse import quote
+from uuid import uuid4
+
+import psycopg
+
+from nodes.execute_tools.environment.deadline import monotonic_s, pause
+
+SERVER_VARIABLE = "MENDGRAPH_TEST_POSTGRES"
+"""URL of a server that is there already, whose user may create databases; without it one is started where needed."""
+
+MISSING = "PostgreSQL's server is missing: `make postgres` installs it (Debian, Ubuntu: sudo apt install postgresql)"
+
+SETTINGS = {
+    "fsync": "off",  # the tests end processes, not the machine
+    "full_page_writes": "off",
+    "listen_addresses": "",  # the socket alone
+    "max_connections": "200",
+    "shared_buffers": "64MB",
+}
+LONGEST_START_S = 60.0
+PR_SET_PDEATHSIG = 1
+
+
+def postgres_programs() -> str | None:
+    """The folder with `initdb` and `postgres`, None where they are not installed."""
+    found = shutil.which("initdb")
+    folders = [os.path.dirname(os.path.realpath(found))] if found else []
+    folders += sorted(glob.glob("/usr/lib/postgresql/*/bin"), reverse=True)
+    for folder in folders:
+        if all(os.access(f"{folder}/{name}", os.X_OK) for name in ("initdb", "postgres")):
+            return folder
+    return None
+
+
+@contextmanager
+def running_postgres() -> Iterator[str]:
+    """The URL of a new server. Its programs refuse to be root, and are the user `postgres` then."""
+    programs = postgres_programs()
+    assert programs is not None, MISSING
+    memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
+    with tempfile.TemporaryDirectory(prefix="mendgraph-pg-", dir=memory, ignore_cleanup_errors=True) as folder:
+        data, log = f"{folder}/data", Path(folder, "log")
+        user, group = _who()
+        if user is not None:
+            os.chown(folder, user, group or 0)
+        popen = partial(subprocess.Popen[str], stdin=subprocess.DEVNULL, user=user, group=group, cwd=folder)
+        with log.open("wb") as output:
+            made = popen(
+                [
+                    f"{programs}/initdb",
+                    "-D",
+                    data,
+                    "-U",
+                    "tester",
+                    "-A",
+                    "trust",
+                    "-E",
+                    "UTF8",
+                    "--locale=C",
+                    "--no-sync",
+                ],
+                stdout=output,
+                stderr=output,
+            )
+            assert made.wait(LONGEST_START_S) == 0, log.read_text()
+            settings = [f"-c{name}={value}" for name, value in SETTINGS.items()]
+            server = popen(
+                [f"{programs}/postgres", "-D", data, "-k", folder, *settings],
+                stdout=output,
+                stderr=output,
+                preexec_fn=_ends_with_us if sys.platform == "linux" else None,
+            )
+        try:
+            url = f"postgresql://tester@/postgres?host={quote(folder, safe='')}"
+            _wait_for(url, server, log)
+            yield url
+        finally:
+            server.send_signal(signal.SIGINT)  # a fast shutdown: whoever is still connected is cut off
+            try:
+                server.wait(LONGEST_START_S)
+            except subprocess.TimeoutExpired:
+                server.kill()
+                server.wait()
+
+
+@contextmanager
+def postgres_server() -> Iterator[str]:
+    """The URL of the server that there is already, or of a new one."""
+    given = os.environ.get(SERVER_VARIABLE)
+    if given:
+        yield given
+        return
+    with running_postgres() as url:
+        yield url
+
+
+@contextmanager
+def fresh_database(server: str, like: str = "template1") -> Iterator[str]:
+    """The URL of a new database of this server, which is dropped at the end, whoever is still connected.
+
+    It is empty, or a copy of the one that is called `like`.
+    """
+    name = f"test_{uuid4().hex}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        how = " STRATEGY FILE_COPY" if connection.info.server_version >= 150_000 else ""  # the fastest for small ones
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE {like}{how}")
+    try:
+        yield _named(server, name)
+    finally:
+        with psycopg.connect(server, autocommit=True) as connection:
+            connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@contextmanager
+def database_with_tables(server: str) -> Iterator[str]:
+    """The name of a database of this server with all our tables, to be copied: that takes a third of making them."""
+    from graph.shared_saver import CHECKPOINTS
+    from graph.spending_shared import PART
+    from nodes.execute_tools.environment.shared_connections import Connections
+    from nodes.execute_tools.environment.shared_database import _prepare
+    from nodes.execute_tools.environment.shared_schema import STORE
+    from nodes.execute_tools.environment.shared_url import read_url
+
+    with fresh_database(server) as url:
+        connections = Connections(read_url(url))
+        for part in (STORE, CHECKPOINTS, PART):
+            _prepare(connections, part)
+        connections.close()
+        yield url.partition("?")[0].rpartition("/")[2]
+
+
+def _named(server: str, name: str) -> str:
+    beginning, _, options = server.partition("?")
+    return f"{beginning.rpartition('/')[0]}/{name}" + (f"?{options}" if options else "")
+
+
+def _who() -> tuple[int | None, int | None]:
+    """User and group of the server: nobody else than we are, unless we are root."""
+    if os.geteuid() != 0:
+        return None, None
+    for name in ("postgres", "nobody"):
+        with suppress(KeyError):
+            found = pwd.getpwnam(name)
+            return found.pw_uid, found.pw_gid
+    raise AssertionError("root cannot run PostgreSQL, and there is no user 'postgres' or 'nobody'")
+
+
+def _ends_with_us() -> None:
+    """The server shuts down when its parent is no more, whatever ended that."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGINT)
+
+
+def _wait_for(url: str, server: "subprocess.Popen[str]", log: Path) -> None:
+    latest = monotonic_s() + LONGEST_START_S
+    while True:
+        try:
+            psycopg.connect(url, connect_timeout=5).close()
+        except psycopg.OperationalError:
+            assert server.poll() is None, log.read_text()
+            assert monotonic_s() < latest, log.read_text()
+            pause(0.02)
+        else:
+            return
+
+
+if __name__ == "__main__":
+    with running_postgres() as address:
+        sys.stdout.write(f"{address}\n")
+        sys.stdout.flush()
+        sys.stdin.read()
