@@ -1,14 +1,19 @@
 """Entries of a spending book, and what a test does with them."""
 
+import os
 import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from graph.spending_store import FILE_NAME, SpendingStore
+import psycopg
+
+from graph.spending_file import FILE_NAME
+from graph.spending_store import SpendingStore
 from nodes.call_model.ledger import RunLimits
 from nodes.call_model.spending_book import Entry, Used
+from nodes.execute_tools.environment.shared_url import STORE_URL_VARIABLE
 
 DAY = datetime(2026, 2, 28, 23, 0, tzinfo=UTC)
 NO_LIMIT = RunLimits()
@@ -58,5 +63,9 @@ def settled(store: SpendingStore, number: int, what: Used) -> None:
 
 
 def rows(folder: Path, query: str) -> list[Any]:
+    """What is in the book: in the shared database, or in the file in this folder."""
+    if url := os.environ.get(STORE_URL_VARIABLE):
+        with psycopg.connect(url, options="-csearch_path=mendgraph") as connection:
+            return connection.execute(query.encode()).fetchall()
     with closing(sqlite3.connect(folder / FILE_NAME)) as database:
         return database.execute(query).fetchall()

@@ -7,8 +7,11 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from graph.spending_days import ModelDay, spent_by_day
-from graph.spending_store import FILE_NAME, FORMAT, SpendingStore
+from graph.spending_file import FILE_NAME
+from graph.spending_store import SpendingStore
 from nodes.call_model.ledger import RunLimits
 from nodes.call_model.spending_book import Entry, Used
 from nodes.records import ToolError, ToolErrorCode
@@ -17,11 +20,12 @@ NOON = datetime(2026, 2, 28, 12, tzinfo=UTC)
 TODAY = date(2026, 2, 28)
 
 
-def book(base: Path, model: str, used: Used | None, days_ago: int = 0) -> None:
+def book(base: Path, model: str, used: Used | None, days_ago: int = 0, account: str = "") -> None:
     """Enter a call of so many days ago; without `used` it is never settled."""
     store = SpendingStore(str(base), lambda: NOON - timedelta(days=days_ago))
     number = store.reserve(
-        Entry(thread="t", model=model, purpose="reply", input_tokens=500, output_tokens=50, cost_usd=0.5), RunLimits()
+        Entry(thread="t", model=model, purpose="reply", input_tokens=500, output_tokens=50, cost_usd=0.5),
+        RunLimits(account=account),
     )
     assert isinstance(number, int)
     if used is not None:
@@ -44,6 +48,7 @@ def day(model: str, days_ago: int = 0, **changed: Any) -> ModelDay:
     return ModelDay.model_validate({"day": TODAY - timedelta(days=days_ago), "model": model, **one, **zero, **changed})
 
 
+@pytest.mark.usefixtures("any_store")
 def test_days_and_models_are_added_up_newest_first(tmp_path: Path) -> None:
     book(tmp_path, "b", used(0.25), days_ago=1)
     book(tmp_path, "b", used(0.25))
@@ -66,6 +71,7 @@ def test_days_and_models_are_added_up_newest_first(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.usefixtures("any_store")
 def test_what_was_settled_without_a_call_is_no_use_of_a_model(tmp_path: Path) -> None:
     book(tmp_path, "", Used(calls=0, input_tokens=0, output_tokens=0, cached_tokens=0, cost_usd=0.0, seconds=0.0))
     book(tmp_path, "m", used(0.25))
@@ -79,6 +85,7 @@ def test_the_last_days_include_today_and_begin_at_midnight(tmp_path: Path) -> No
     assert found == [[day("m", ago) for ago in range(end)] for end in (1, 2, 3)]
 
 
+@pytest.mark.usefixtures("any_store")
 def test_a_call_without_an_end_counts_as_reserved(tmp_path: Path) -> None:
     book(tmp_path, "m", None)
     reserved: dict[str, Any] = {
@@ -98,6 +105,15 @@ def test_a_call_that_used_nothing_needs_no_price(tmp_path: Path) -> None:
     assert [each.unpriced_calls for each in found] == [0]
 
 
+@pytest.mark.usefixtures("any_store")
+def test_the_days_of_one_account_are_told_alone(tmp_path: Path) -> None:
+    for account in ("", "a", "b"):
+        book(tmp_path, f"model {account}", used(0.25), account=account)
+    book(tmp_path, "model a", used(0.25), days_ago=1, account="a")
+    found = {account: spent_by_day(7, str(tmp_path), lambda: NOON, account) for account in ("", "a", "c")}
+    assert found == {"": [day("model ")], "a": [day("model a"), day("model a", days_ago=1)], "c": []}
+
+
 def test_without_a_book_there_are_no_days(tmp_path: Path) -> None:
     assert spent_by_day(7, str(tmp_path)) == []
     assert spent_by_day(7, str(tmp_path)) == []
@@ -107,11 +123,12 @@ def test_what_is_no_book_of_this_version_is_refused(tmp_path: Path) -> None:
     book(tmp_path, "m", used(0.25))
     path = book_path(tmp_path)
     with closing(sqlite3.connect(path)) as database:
-        database.execute(f"PRAGMA user_version = {FORMAT + 1}")
+        database.execute("PRAGMA user_version = 3")
+    remedy = "update mendgraph, or set MENDGRAPH_DATA_DIR to another folder."
+    version = "is of another version of mendgraph (format 3, this one knows 2)"
     assert spent_by_day(7, str(tmp_path)) == ToolError(
         code=ToolErrorCode.IO_ERROR,
-        message=f"The spending book cannot be read. The file {path!r} is of no or of another version of mendgraph:"
-        " move it away.",
+        message=f"The spending book cannot be read. The file {path!r} {version}: {remedy}",
     )
 
 

@@ -1,38 +1,17 @@
 import os
 import sqlite3
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 
+from graph import spending_store
+from graph.spending_file import BookFile
 from graph.spending_store import SpendingStore
 from nodes.call_model.ledger import RunLimits
-from nodes.call_model.limits import unknown_price
 from nodes.call_model.spending_book import Used
-from nodes.records import StopCause, StopReason
+from nodes.execute_tools.environment.database import StoreError
 from tests.graph.spending_entries import Clock, as_reserved, entry, reserved, rows, settled, used
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def store(tmp_path: Path, clock: Clock) -> Iterator[SpendingStore]:
-    with closing(SpendingStore(str(tmp_path), clock)) as opened:
-        yield opened
-
-
-@pytest.fixture
-def other(tmp_path: Path, clock: Clock) -> Iterator[SpendingStore]:
-    """Another process's."""
-    with closing(SpendingStore(str(tmp_path), clock)) as opened:
-        yield opened
-
 
 # --- What a thread has lost
 
@@ -116,20 +95,14 @@ def test_no_text_of_anybody_is_kept(store: SpendingStore, tmp_path: Path) -> Non
     settled(store, number, used())
     (row,) = rows(tmp_path, "SELECT * FROM entries")
     day = "2026-02-28T23:00:00.000+00:00"
-    assert row == (number, "t1", "gpt-4o", "reply", 20_512, day, day, 1, 50, 5, 10, 0.125, 1.5)
+    assert row == (number, "t1", "gpt-4o", "reply", 20_512, day, day, 1, 50, 5, 10, 0.125, 1.5, "")
 
 
-def test_a_thread_that_begins_now_has_lost_nothing(
-    store: SpendingStore, other: SpendingStore, clock: Clock, tmp_path: Path
-) -> None:
+def test_a_thread_that_begins_now_has_lost_nothing(store: SpendingStore, other: SpendingStore) -> None:
     assert store.newest() == 0
     number = reserved(other, entry("demo"))
     assert store.newest() == number
     assert store.lost("demo", store.newest()) == (Used(), number)
-    settled(other, number, used())
-    store.close()
-    clock.now += timedelta(days=63)
-    assert (store.newest(), rows(tmp_path, "SELECT count(*) FROM entries")) == (number, [(0,)])
 
 
 def test_a_thread_that_was_marked_has_lost_what_came_after_its_mark(store: SpendingStore, other: SpendingStore) -> None:
@@ -169,52 +142,7 @@ def test_the_last_turn_of_a_thread_is_marked_too_and_entries_are_asked_for_up_to
 def test_a_mark_counts_as_no_call_and_as_no_part_of_a_day(store: SpendingStore, tmp_path: Path) -> None:
     store.begin("demo", first=True)
     assert store.lost("demo", 0) == (Used(), 1)
-    assert rows(tmp_path, "SELECT * FROM days") == [(20_512, 0, 0.0)]
-
-
-# --- The limits of a day
-
-
-def test_a_day_has_as_many_tokens_as_its_limit_says(store: SpendingStore, other: SpendingStore, clock: Clock) -> None:
-    limits = RunLimits(max_tokens_per_day=1_000)
-    first = reserved(store, entry(tokens=600), limits)
-    refusal = StopCause(
-        reason=StopReason.DAY_LIMIT,
-        message=(
-            "Limit 'max_tokens_per_day' reached: 600 of 1,000 tokens are used or reserved, and the next call may use"
-            " 401, in all workspaces together. The day ends at 2026-03-01 00:00 UTC."
-        ),
-    )
-    assert other.reserve(entry("t2", 401), limits) == refusal
-    assert other.lost("t2", 0) == (Used(), 0)
-    reserved(other, entry("t2", 400), limits)
-    store.settle(first, used(tokens=95))  # 100 with its reply
-    reserved(store, entry(tokens=500), limits)
-    assert isinstance(other.reserve(entry("t2", 1), limits), StopCause)
-    reserved(other, entry("t2", 5_000))  # who has no limit is asked for nothing
-    clock.now += timedelta(hours=1)
-    reserved(store, entry(tokens=1_000), limits)
-
-
-def test_a_day_costs_as_much_as_its_limit_says(store: SpendingStore, other: SpendingStore) -> None:
-    limits = RunLimits(max_cost_usd_per_day=1.0)
-    reserved(store, entry(cost=0.75), limits)
-    refusal = StopCause(
-        reason=StopReason.DAY_LIMIT,
-        message=(
-            "Limit 'max_cost_usd_per_day' reached: 0.750000 of 1 USD are used or reserved, and the next call may cost"
-            " 0.500000, in all workspaces together. The day ends at 2026-03-01 00:00 UTC."
-        ),
-    )
-    assert other.reserve(entry("t2", cost=0.5), limits) == refusal
-    reserved(other, entry("t2", cost=0.25), limits)
-
-
-def test_a_limit_on_cost_needs_a_price(store: SpendingStore) -> None:
-    limits = RunLimits(max_cost_usd_per_day=1.0, max_cost_usd=9.0)
-    expected = unknown_price(RunLimits(max_cost_usd_per_day=1.0), None, "gpt-4o")
-    assert store.reserve(entry(cost=None), limits) == expected
-    reserved(store, entry(cost=None), RunLimits(max_tokens_per_day=1_000))
+    assert rows(tmp_path, "SELECT * FROM days") == rows(tmp_path, "SELECT * FROM accounts") == []
 
 
 def test_the_day_is_that_of_the_reservation_and_of_utc(store: SpendingStore, clock: Clock, tmp_path: Path) -> None:
@@ -225,47 +153,49 @@ def test_the_day_is_that_of_the_reservation_and_of_utc(store: SpendingStore, clo
     assert rows(tmp_path, "SELECT day, reserved_at, settled_at FROM entries") == [
         (20_512, "2026-02-28T22:30:00.000+00:00", "2026-03-01T03:30:00.000+00:00")
     ]
-    assert rows(tmp_path, "SELECT * FROM days") == [(20_512, 55, 0.125)]
-
-
-def test_many_at_once_never_pass_the_limit(tmp_path: Path) -> None:
-    limits = RunLimits(max_tokens_per_day=1_000, max_cost_usd_per_day=5.0)
-    stores = [SpendingStore(str(tmp_path), Clock()) for _ in range(8)]
-    with ThreadPoolExecutor(16) as pool:
-        answers = list(pool.map(lambda each: stores[each % 8].reserve(entry(f"t{each}"), limits), range(48)))
-    for each in stores:
-        each.close()
-    numbers = [answer for answer in answers if isinstance(answer, int)]
-    assert (len(numbers), len(set(numbers))) == (10, 10)
-    assert {answer.reason for answer in answers if isinstance(answer, StopCause)} == {StopReason.DAY_LIMIT}
-    assert rows(tmp_path, "SELECT tokens, cost_usd FROM days") == [(1_000, 2.5)]
+    assert rows(tmp_path, "SELECT * FROM days") == [(20_512, "", 55, 0.125)]
 
 
 # --- Long after
 
 
-def test_old_entries_are_forgotten_and_their_numbers_are_not_used_again(
-    store: SpendingStore, other: SpendingStore, clock: Clock
+def test_a_store_that_stays_open_forgets_what_was_settled_and_gives_no_number_twice(
+    store: SpendingStore, other: SpendingStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(spending_store, "_PRUNED_EVERY", 5)
     open_one, number = reserved(store, entry()), reserved(store, entry("t2"))
-    settled(store, number, used())
+    store.settle(number, used())
     clock.now += timedelta(days=62)
+    for thread in ("t3", "t4", "t5"):
+        reserved(store, entry(thread))
     assert other.lost("t2", 0) == (used(), number)
-    other.close()
     clock.now += timedelta(days=1)
+    for _ in range(4):
+        reserved(store, entry("t3"))
+    assert other.lost("t2", 0) == (used(), number)
+    last = reserved(store, entry("t3"))
+    assert last % 5 == 0
     assert other.lost("t2", 0) == (Used(), 0)
     assert other.lost("t1", 0) == (as_reserved(entry()), open_one)
-    assert reserved(other, entry()) > number
+    assert reserved(other, entry()) > last
 
 
-def test_a_store_that_stays_open_forgets_too(store: SpendingStore, clock: Clock) -> None:
-    store.settle(reserved(store, entry()), used())
-    clock.now += timedelta(days=63)
-    for _ in range(998):
-        reserved(store, entry("t2"))
-    assert store.lost("t1", 0) == (used(), 1)
-    assert reserved(store, entry("t2")) == 1_000
-    assert store.lost("t1", 0) == (Used(), 0)
+def test_that_nothing_can_be_forgotten_keeps_no_call_from_being_made(
+    store: SpendingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spending_store, "_PRUNED_EVERY", 1)
+    reserved(store, entry())
+
+    def refuse(*_: object) -> None:
+        raise StoreError("The disk is full.")
+
+    monkeypatch.setattr(store._place, "prune", refuse)
+    assert store.trouble() is None
+    number = reserved(store, entry(), RunLimits(max_tokens_per_day=1_000))
+    told = store.trouble()
+    assert told is not None
+    assert told.message.endswith("The disk is full.")
+    assert rows(tmp_path, "SELECT max(number) FROM entries") == [(number,)]
 
 
 # --- Closed
@@ -277,7 +207,10 @@ def test_a_store_that_nobody_holds_any_more_leaves_no_handle(tmp_path: Path) -> 
     left = SpendingStore(str(tmp_path))
     reserved(left, entry())
     assert len(os.listdir("/dev/fd")) > before
-    connection = left._connection
+    place = left._place
+    assert isinstance(place, BookFile)
+    connection = place._connection
+    del place
     del left
     assert connection is not None
     with pytest.raises(sqlite3.ProgrammingError, match="closed"):

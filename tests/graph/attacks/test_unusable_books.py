@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from graph import spending_store
-from graph.spending_store import APPLICATION_ID, FILE_NAME, SpendingStore
+from graph import spending_file
+from graph.spending_file import FILE_NAME
+from graph.spending_schema import APPLICATION_ID
+from graph.spending_store import SpendingStore
 from nodes.call_model.ledger import RunLimits
 from nodes.call_model.spending_book import Used
 from nodes.records import StopCause, StopReason
@@ -17,19 +19,7 @@ from tests.graph.spending_entries import NO_LIMIT, Clock, entry, reserved, rows,
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
 def store(tmp_path: Path, clock: Clock) -> Iterator[SpendingStore]:
-    with closing(SpendingStore(str(tmp_path), clock)) as opened:
-        yield opened
-
-
-@pytest.fixture
-def other(tmp_path: Path, clock: Clock) -> Iterator[SpendingStore]:
-    """Another process's."""
     with closing(SpendingStore(str(tmp_path), clock)) as opened:
         yield opened
 
@@ -50,9 +40,10 @@ def broken(folder: Path, kind: str) -> str:
         database.execute("CREATE TABLE theirs (a)")
         if kind == "newer":
             database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            database.execute("PRAGMA user_version = 2")
-    what = "is of another version of mendgraph" if kind == "newer" else "is no spending book of mendgraph"
-    return f"The file {str(path)!r} {what}: move it away, or set MENDGRAPH_DATA_DIR to another folder."
+            database.execute("PRAGMA user_version = 3")
+    newer = "of another version of mendgraph (format 3, this one knows 2): update mendgraph"
+    what = newer if kind == "newer" else "no spending book of mendgraph: move it away"
+    return f"The file {str(path)!r} is {what}, or set MENDGRAPH_DATA_DIR to another folder."
 
 
 @pytest.mark.parametrize("kind", ["text", "folder", "theirs", "newer"])
@@ -63,7 +54,7 @@ def test_with_a_limit_of_the_day_nothing_is_sent(store: SpendingStore, tmp_path:
     assert isinstance(cause, StopCause)
     assert cause.reason is StopReason.STORE_FAILED
     assert cause.message.startswith(f"The spending book, into which model calls are entered, cannot be used. {reason}")
-    assert cause.message.endswith(" No limit of the day can be held without it.")
+    assert cause.message.endswith(" No limit of a day or an account can be held without it.")
 
 
 @pytest.mark.parametrize("kind", ["text", "folder", "theirs", "newer"])
@@ -107,8 +98,8 @@ def holding(folder: Path) -> Iterator[None]:
 
 @pytest.fixture
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spending_store, "SHORT_WAIT_S", 0.002)
-    monkeypatch.setattr(spending_store, "LONGEST_WAIT_S", 0.004)
+    monkeypatch.setattr(spending_file, "SHORT_WAIT_S", 0.002)
+    monkeypatch.setattr(spending_file, "LONGEST_WAIT_S", 0.004)
 
 
 def held(folder: Path, waited_s: str) -> str:
@@ -124,13 +115,13 @@ def held(folder: Path, waited_s: str) -> str:
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """How long each use of the file was ready to wait."""
     seen: list[float] = []
-    really = spending_store._wait_at_most
+    really = spending_file._wait_at_most
 
     def noted(connection: sqlite3.Connection, seconds: float) -> None:
         seen.append(seconds)
         really(connection, seconds)
 
-    monkeypatch.setattr(spending_store, "_wait_at_most", noted)
+    monkeypatch.setattr(spending_file, "_wait_at_most", noted)
     return seen
 
 
@@ -173,7 +164,7 @@ def test_with_a_limit_of_the_day_a_held_book_is_waited_for(
         for each in (store, other):
             assert each.reserve(entry(), limits) == StopCause(
                 reason=StopReason.STORE_FAILED,
-                message=f"{held(tmp_path, '0.004')} No limit of the day can be held without it.",
+                message=f"{held(tmp_path, '0.004')} No limit of a day or an account can be held without it.",
             )
     assert reserved(store, entry(), limits) == number + 1
     assert reserved(store, entry()) == number + 2
