@@ -4,6 +4,7 @@ from typing import Any, Final, Literal
 
 from typing_extensions import TypedDict
 
+from graph.batch.orders import TaskResult
 from graph.terminal.command_objects import RestoredObject
 
 
@@ -96,6 +97,19 @@ class DayObject(TypedDict):
 
     day: str
     models: list[ModelOfDay]
+
+
+class AccountObject(TypedDict):
+    """What an account has ever used; `unsettled` calls have no end yet, `account` is "" for runs that name none."""
+
+    account: str
+    calls: int
+    tokens: int
+    cost_usd: float
+    unpriced: int
+    unsettled: int
+    first_day: str
+    last_day: str
 
 
 class CheckObject(TypedDict):
@@ -210,6 +224,30 @@ class ReplayObject(TypedDict):
     unplayed: int
 
 
+class BatchObject(TypedDict):
+    """The summary of a `batch`, after the results of its tasks (`TaskResult`), each on a line of its own.
+
+    `end` says whether each task has its result, or what ended it before. `stopped` tasks met a limit; `unpriced` ones
+    have made calls without a known price. `total` and `left` are null where nobody knows how many tasks there are.
+    """
+
+    batch: str
+    folder: str
+    end: Literal["complete", "limit", "cancelled", "failed"]
+    message: str
+    total: int | None
+    left: int | None
+    finished: int
+    stopped: int
+    failed: int
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int
+    cost_usd: float
+    unpriced: int
+
+
 ANSWERS: Final[tuple[Any, ...]] = (
     ShownRun,
     RestoredObject,
@@ -226,6 +264,8 @@ ANSWERS: Final[tuple[Any, ...]] = (
     AddressObject,
     WrittenCassetteObject,
     ReplayObject,
+    TaskResult,
+    BatchObject,
 )
-LISTED: Final[tuple[Any, ...]] = (RunObject, DayObject, LintFindingObject)
-"""Answers that are an array of these: `runs`, `usage` and `cassette lint`."""
+LISTED: Final[tuple[Any, ...]] = (RunObject, DayObject, AccountObject, LintFindingObject)
+"""Answers that are an array of these: `runs`, `usage`, `usage --accounts` and `cassette lint`."""

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -11,6 +11,7 @@ import typer
 from graph.terminal import options as opt
 from graph.terminal.exit_codes import ExitCode
 from graph.terminal.plain_text import one_line
+from graph.terminal.problem_words import LONGEST_LINE, tell_problems
 from graph.terminal.run_commands import options_without_events, refused, tell, tell_object
 from nodes.records import ToolError, ToolErrorCode
 
@@ -24,7 +25,6 @@ app = typer.Typer(
 )
 
 _LONGEST_VALUE = 60
-_LONGEST_LINE = 1_000
 
 
 def configure(context: typer.Context) -> None:
@@ -133,7 +133,7 @@ def trust(context: typer.Context, forget: opt.Forget = False) -> int:
         return tell_object({"trusted": bool(sha256), "sha256": sha256})
     if isinstance(own, tuple) or not sha256:
         return tell([Line(f"{settings_files.SETTINGS_FILE} of this folder is not trusted any more")])
-    sets = [Line(one_line(f"  {name} = {_shown(value)}", _LONGEST_LINE)) for name, value in own.values.items()]
+    sets = [Line(one_line(f"  {name} = {_shown(value)}", LONGEST_LINE)) for name, value in own.values.items()]
     return tell([Line(f"trusted {own.file} as it is now; it sets"), *sets])
 
 
@@ -152,15 +152,10 @@ def one_line_kept(text: str) -> str:
 
 
 def _wrong(chosen: opt.Options, problems: "Iterable[Problem]") -> int:
-    """Name every problem on standard error, each on its own line; for programs in an object as well."""
-    named = list(problems)
-    said = [one_line(str(each), _LONGEST_LINE) for each in named]
-    typer.echo("\n".join([f"mendgraph: {each}" for each in said]), err=True)
+    told = tell_problems(problems)
     if chosen.as_json:
-        from graph.terminal.ending import as_json, error_object
+        from graph.terminal.ending import as_json
 
-        told = error_object(ExitCode.USAGE_ERROR.name.lower(), "\n".join(said))
-        told["error"]["problems"] = [asdict(each) for each in named]
         typer.echo(as_json({"event": "error", **told} if chosen.json_lines else told))
     return ExitCode.USAGE_ERROR
 

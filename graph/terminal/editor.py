@@ -17,6 +17,8 @@ def in_editor(environment: Mapping[str, str], text: str) -> str | None:
 
     The editor gets the terminal as it is. The file is readable for nobody else, and is removed.
     """
+    from nodes.execute_tools.environment.shared_url import STORE_URL_VARIABLE
+
     command = environment.get("VISUAL") or environment.get("EDITOR") or ""
     try:
         words = shlex.split(command)
@@ -24,11 +26,12 @@ def in_editor(environment: Mapping[str, str], text: str) -> str | None:
         return None
     if not words:
         return None
+    seen = {name: value for name, value in {**os.environ, **environment}.items() if name != STORE_URL_VARIABLE}
     with tempfile.TemporaryDirectory(prefix="mendgraph-") as folder:
         path = Path(folder) / "arguments.json"
         path.write_text(text + "\n", encoding="utf-8")
         try:
-            ended = subprocess.run([*words, str(path)], check=False, env={**os.environ, **environment})  # noqa: S603
+            ended = subprocess.run([*words, str(path)], check=False, env=seen)  # noqa: S603
             if ended.returncode != 0 or path.stat().st_size > LARGEST:
                 return None
             return path.read_text(encoding="utf-8")

@@ -26,13 +26,13 @@ class ExitCode(IntEnum):
 
 MEANINGS: dict[ExitCode, str] = {
     ExitCode.FINISHED: "FINISHED: the run gave its answer",
-    ExitCode.FINDINGS: "`doctor`, `cassette lint` or `serve` found something, or nobody reads the output any more",
+    ExitCode.FINDINGS: "`doctor` or `cassette` found something, a task of a `batch` did not FINISH, or nobody reads on",
     ExitCode.USAGE_ERROR: "the command line is wrong, and nothing was run",
     ExitCode.BUDGET_STOP: "BUDGET_STOP: a limit ended the run, or a person did (Ctrl-C, too), or SIGTERM",
     ExitCode.SYSTEM_ERROR: "SYSTEM_ERROR: the run failed or the command was refused, or the model is not in place",
     ExitCode.INTERNAL_ERROR: "a bug in mendgraph",
-    ExitCode.INTERRUPTED: "Ctrl-C for the second time, or at a question; files are whole, old or new",
-    ExitCode.TERMINATED: "SIGTERM for the second time, at a question or in a chat; files are whole, old or new",
+    ExitCode.INTERRUPTED: "Ctrl-C for the second time, at a question or in a batch; files are whole, old or new",
+    ExitCode.TERMINATED: "SIGTERM for the second time, at a question, in a chat or batch; files are whole, old or new",
 }
 
 

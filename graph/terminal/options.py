@@ -44,6 +44,14 @@ def fallback_problem(model: str | None, base_url: str | None, fallbacks: Sequenc
     return found.message if isinstance(found, FallbackProblem) else None
 
 
+def _account(name: str | None) -> str | None:
+    from nodes.call_model.limits import account_problem
+
+    if name is not None and (problem := account_problem(name)) is not None:
+        raise typer.BadParameter(problem)
+    return name
+
+
 def _hosts(entries: list[str] | None) -> list[str] | None:
     return _judged(entries, "hosts")
 
@@ -87,6 +95,22 @@ MaxCostUsd: TypeAlias = Annotated[
 MaxCostUsdPerDay: TypeAlias = Annotated[
     float | None,
     typer.Option(min=LEAST_COST_USD, metavar="USD", help="Cost of one day (UTC), all your runs together."),
+]
+Account: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--account",
+        metavar="NAME",
+        callback=_account,
+        help="Whose spending it is, for limits over many runs: a project, a batch.",
+    ),
+]
+MaxCostUsdPerAccount: TypeAlias = Annotated[
+    float | None, typer.Option(min=LEAST_COST_USD, metavar="USD", help="Cost of all runs of the account, ever.")
+]
+MaxTokensPerAccount: TypeAlias = Annotated[
+    int | None,
+    typer.Option(min=1, max=2**53, metavar="N", help="Tokens of all runs of the account, in and out, ever."),
 ]
 MaxTokensPerDay: TypeAlias = Annotated[
     int | None,
@@ -217,6 +241,15 @@ Unfinished: TypeAlias = Annotated[
 ]
 Days: TypeAlias = Annotated[
     int, typer.Option(min=1, max=KEPT_DAYS, metavar="N", help="How many days back, today included.")
+]
+AccountShown: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--account", metavar="NAME", callback=_account, help="Only what counts for this account.", show_default=False
+    ),
+]
+Accounts: TypeAlias = Annotated[
+    bool, typer.Option("--accounts", help="A line for each account, with all that it has ever used.")
 ]
 Forget: TypeAlias = Annotated[bool, typer.Option("--forget", help="Trust it no more.")]
 SettingsFile: TypeAlias = Annotated[

@@ -114,7 +114,7 @@ _MODE: Final[Mode] = "serialization"
 
 def object_schema() -> JsonMap:
     """The schema of what `--json` writes: that of a task first, then those of the other commands."""
-    title = "What `mendgraph --json` writes: one object on a line, or an array of runs, of days or of findings."
+    title = "What `mendgraph --json` writes: one object on a line, or an array of runs, days, accounts or findings."
     schema = _one_of(title, (*_OBJECTS, *ANSWERS, *LISTED))
     kinds = [_reference(kind) for kind in (*_OBJECTS, *ANSWERS)]
     return {**schema, "anyOf": [*kinds, *({"type": "array", "items": _reference(kind)} for kind in LISTED)]}

@@ -131,6 +131,7 @@ class PromptInput:
         """`terminal` is that of the process by default."""
         self._completer = completer
         self._leaving = False
+        self._at_the_prompt = False  # whether a line was begun with keys that mean it, and not before anybody asked
         given, shown = terminal or (None, None)
         self._session: PromptSession[str] = PromptSession(
             history=KeptHistory(requests, scrub),
@@ -155,7 +156,7 @@ class PromptInput:
     def __call__(self, prompt: str) -> str:
         """The next request, as it was typed."""
         self._completer.forget()
-        self._leaving = False
+        self._leaving = self._at_the_prompt = False
         return asyncio.run(self._ask(prompt))
 
     async def _ask(self, prompt: str) -> str:
@@ -169,7 +170,7 @@ class PromptInput:
         Several lines may have been pasted, and wait for a person.
         """
         buffer = self._session.default_buffer
-        if self._session.app.is_running and buffer.text.endswith("\n"):
+        if self._session.app.is_running and not self._at_the_prompt and buffer.text.endswith("\n"):
             line = buffer.text.rstrip("\n")
             buffer.text = line
             buffer.cursor_position = len(line)
@@ -217,13 +218,17 @@ class PromptInput:
                 return
             if buffer.document.char_before_cursor == "\\" and buffer.document.is_cursor_at_the_end:
                 buffer.delete_before_cursor()
-                buffer.newline(copy_margin=False)
+                begin_line(event)
             else:
                 buffer.validate_and_handle()
 
         @keys.add("escape", "enter", filter=typing)
-        @keys.add("c-j", filter=typing)
         def begin_line(event: KeyPressEvent) -> None:
+            self._at_the_prompt = True
+            event.current_buffer.newline(copy_margin=False)
+
+        @keys.add("c-j", filter=typing)
+        def begin_line_perhaps(event: KeyPressEvent) -> None:
             event.current_buffer.newline(copy_margin=False)
 
         @keys.add("c-c", filter=typing)

@@ -19,10 +19,11 @@ from tests.crash.fork_server import ForkServer, Played
 from tests.crash.play import AFTER, BEFORE, COMMANDED
 from tests.crash.shim import How
 from tests.crash.sweep import Point, sweep
-from tests.crash.turning_points import EVERY_CALL, visited
+from tests.crash.turning_points import EXTENT, Extent, visited
 from tests.memory_folder import memory_folder
 
-SECOND_KILLS: Final = 500 if EVERY_CALL else 25
+KILLS_OF: Final[dict[Extent, int]] = {"some": 25, "turns": 150, "all": 500}
+SECOND_KILLS: Final = KILLS_OF[EXTENT]
 NAMING: Final = re.compile(r"(?:rename|link|unlink)\w* (?P<name>\S+)$")
 """The calls by which a name comes to mean another file, or none."""
 EFFECTS: Final = Counter({"a.txt": 1, "b.txt": 1, "c.txt": 1, "d.txt": 1, "file.txt": 1})
@@ -143,7 +144,9 @@ def test_a_run_that_is_killed_anywhere_goes_on_as_if_nothing_had_been(
         place.remove()
 
     before = [Point("kill_before", at) for at in visited(trace)]
-    after = [Point("kill_after", at) for at, call in enumerate(trace, 1) if EVERY_CALL and "store.sqlite" not in call]
+    after = [
+        Point("kill_after", at) for at, call in enumerate(trace, 1) if EXTENT == "all" and "store.sqlite" not in call
+    ]
     every = [*before, *after, Point("kill_after", len(trace))]
     assert sweep(every, play, servers) == len(every)
 
@@ -199,7 +202,7 @@ def test_a_disk_that_fails_at_any_call_is_a_clear_error_and_harms_no_file(
         place.remove()
 
     calls = visited(trace, failing=True)
-    half = slice(None) if EVERY_CALL else slice(["EIO", "ENOSPC"].index(how), None, 2)
+    half = slice(None) if EXTENT != "some" else slice(["EIO", "ENOSPC"].index(how), None, 2)
     every = [Point(how, at) for at in calls[half]]
     assert sweep(every, play, servers) == len(every)
 

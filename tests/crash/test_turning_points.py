@@ -25,6 +25,8 @@ def test_a_sync_may_fail_and_so_may_the_first_page() -> None:
 
 
 def test_a_whole_sweep_visits_all_and_a_short_one_every_fourth() -> None:
-    assert visited(TRACE, every_call=True) == visited(TRACE, failing=True, every_call=True) == [*range(1, 11)]
-    assert visited(TRACE, every_call=False) == [1, 9]
-    assert visited(TRACE, failing=True, every_call=False) == [1, 7]
+    assert visited(TRACE, extent="all") == visited(TRACE, failing=True, extent="all") == [*range(1, 11)]
+    assert visited(TRACE, extent="some") == [1, 9]
+    assert visited(TRACE, failing=True, extent="some") == [1, 7]
+    assert visited(TRACE, extent="turns") == turning_points(TRACE)
+    assert visited(TRACE, failing=True, extent="turns") == turning_points(TRACE, failing=True)

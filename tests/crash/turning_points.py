@@ -3,23 +3,28 @@
 Of 546 calls of the run that is killed, 362 are the pages that its database writes. A transaction is there when its last
 page is, so of the pages that are written one after the other the last stands for all that a kill may leave out, and the
 first for all that may fail. A sync changes nothing that a killed process leaves, as the page cache outlives it; it can
-fail, though. Of these turning points a short sweep visits every fourth, `make sweep` visits all calls.
+fail, though. Of these turning points `make test` visits every fourth, CI each, and `make sweep` visits all calls.
 """
 
 import os
 from collections.abc import Sequence
 from itertools import groupby
-from typing import Final
+from typing import Final, Literal
 
 from tests.crash.sweep import REPEATED
 
-EVERY_CALL: Final = os.environ.get("MENDGRAPH_SWEEP") == "all" or bool(REPEATED)
-"""Whether a sweep visits every call. Read when the tests are collected, as `REPEATED` is."""
+Extent = Literal["some", "turns", "all"]
+"""Every fourth turning point, every one, or every call."""
+EXTENTS: Final[dict[str, Extent]] = {"turns": "turns", "all": "all"}
+EXTENT: Final[Extent] = "all" if REPEATED else EXTENTS.get(os.environ.get("MENDGRAPH_SWEEP", ""), "some")
+"""What a sweep visits. Read when the tests are collected, as `REPEATED` is."""
 
 
-def visited(trace: Sequence[str], *, failing: bool = False, every_call: bool = EVERY_CALL) -> list[int]:
+def visited(trace: Sequence[str], *, failing: bool = False, extent: Extent = EXTENT) -> list[int]:
     """The numbers of the calls of a play to visit, counted from 1; `failing` are calls that fail, not kills."""
-    return [*range(1, len(trace) + 1)] if every_call else turning_points(trace, failing=failing)[::4]
+    if extent == "all":
+        return [*range(1, len(trace) + 1)]
+    return turning_points(trace, failing=failing)[:: 4 if extent == "some" else 1]
 
 
 def turning_points(trace: Sequence[str], *, failing: bool = False) -> list[int]:

@@ -30,6 +30,7 @@ COMMANDS: Sequence[tuple[Sequence[str], str, bool]] = [
     (["fork", RUN, "--at", "1"], "ForkedRun", False),
     (["undo", RUN], "RestoredObject", False),
     (["usage"], "DayObject", True),
+    (["usage", "--accounts"], "AccountObject", True),
     (["doctor", "--offline"], "DoctorObject", False),
     (["doctor", "--bundle"], "BundleObject", False),
     (["config"], "SettingsObject", False),

@@ -26,6 +26,12 @@ def test_the_text_comes_back_as_it_was_left(tmp_path: Path) -> None:
     assert in_editor({"VISUAL": editor, "EDITOR": "false"}, "old") == "new: old\n"
 
 
+def test_it_does_not_learn_where_the_shared_store_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MENDGRAPH_STORE_URL", "postgresql://u:plum-51-orchard@h/runs")
+    editor = script(tmp_path, 'env > "$2"')
+    assert "MENDGRAPH_STORE_URL" not in (in_editor({"EDITOR": editor}, "old") or "MENDGRAPH_STORE_URL")
+
+
 @pytest.mark.parametrize("editor", ["", "   ", "'", "false", "/nowhere/to/be/found"])
 def test_no_editor_and_one_that_fails_give_nothing(editor: str) -> None:
     assert in_editor({"EDITOR": editor}, "old") is None

@@ -110,6 +110,9 @@ SPENDING = {
     "max_cost_usd": ("--max-cost-usd", "0.5", 0.5),
     "max_cost_usd_per_day": ("--max-cost-usd-per-day", "2", 2.0),
     "max_tokens_per_day": ("--max-tokens-per-day", "1000000", 1_000_000),
+    "account": ("--account", "batch/nightly", "batch/nightly"),
+    "max_cost_usd_per_account": ("--max-cost-usd-per-account", "20", 20.0),
+    "max_tokens_per_account": ("--max-tokens-per-account", "5000000", 5_000_000),
     "window_tokens": ("--window-tokens", "16384", 16_384),
 }
 
@@ -149,6 +152,9 @@ def test_what_limits_spending_can_be_said_on_the_command_line(chosen: list[Optio
         (["--max-cost-usd-per-day", "0"], "greater than or equal to 0.0001"),
         (["--max-tokens-per-day", "0"], "greater than or equal to 1"),
         (["--max-tokens-per-day", str(2**53 + 1)], "less than or equal to 9007199254740992"),
+        (["--max-cost-usd-per-account", "0"], "greater than or equal to 0.0001"),
+        (["--max-tokens-per-account", "0"], "greater than or equal to 1"),
+        (["--account", "a\nb"], "an account's name is empty, or has 1 to 200 printable characters"),
         (["--window-tokens", "1023"], "greater than or equal to 1024"),
         (["--fallback", "x @ y"], "Fallback model 1 has no address after the @"),
         (["--model", "m", "--fallback", "m"], "Fallback model 1 (m) is in the list already"),

@@ -98,6 +98,20 @@ def test_ctrl_d_ends_the_input() -> None:
         typed("\x04")
 
 
+@pytest.mark.parametrize("begun", ["one\x1b\r", "one\\\r"])
+def test_a_line_that_is_begun_at_the_prompt_at_once_is_none_that_was_typed_ahead(begun: str) -> None:
+    with prompt(Requests()) as (ask, keys):
+        ended = ask._take_what_was_typed
+
+        def then_go_on() -> None:
+            ended()
+            keys.send_text("two\r")
+
+        ask._take_what_was_typed = then_go_on  # type: ignore[method-assign]
+        keys.send_text(begun)
+        assert ask("You: ") == "one\ntwo"
+
+
 def test_several_lines_typed_ahead_wait_for_a_person() -> None:
     with prompt(Requests()) as (ask, keys):
         keys.send_text("one\ntwo\n")

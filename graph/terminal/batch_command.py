@@ -1,0 +1,280 @@
+"""`mendgraph batch`: many tasks from a file, each on a copy of its own, with one result line and one patch for each."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from functools import lru_cache
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Protocol
+
+import typer
+
+from graph.terminal import options as opt, process_end
+from graph.terminal.exit_codes import ExitCode
+from graph.terminal.plain_text import one_line
+from graph.terminal.problem_words import LONGEST_LINE, tell_problems
+from graph.terminal.run_commands import options_without_events, refused
+from nodes.records import ToolError
+
+if TYPE_CHECKING:
+    from graph.batch.batch import Batch, Terms
+    from graph.batch.batch_result import BatchResult
+    from graph.batch.orders import TaskResult
+    from graph.batch.preparing import Crew, Ready
+    from graph.configuration.settings_file import Problem
+
+_NAMES: Final = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
+_CODES: Final = {signal.SIGINT: ExitCode.INTERRUPTED, signal.SIGTERM: ExitCode.TERMINATED}
+
+TaskFile = Annotated[
+    str, typer.Argument(metavar="FILE", help='A JSON object a line: {"id": ..., "prompt": ..., "workspace": ...}.')
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(min=1, max=10_000, metavar="N", help="Tasks at work at a time (default: 4; of a cluster its CPUs)."),
+]
+Processes = Annotated[int, typer.Option(min=1, max=1_000, metavar="P", help="Processes that they are spread over.")]
+Out = Annotated[
+    str | None,
+    typer.Option(metavar="FOLDER", help="Results, patches and copies (default: FILE without its suffix, .batch)."),
+]
+WorkFolder = Annotated[
+    str | None, typer.Option(metavar="FOLDER", help="Where copies are made (default: work/ in the folder of results).")
+]
+RemoveCopies = Annotated[bool, typer.Option("--remove-copies", help="Remove each copy once its patch is written.")]
+MaxCost = Annotated[
+    float | None,
+    typer.Option(min=opt.LEAST_COST_USD, metavar="USD", help="Cost of the whole batch, over all its starts."),
+]
+MaxTokens = Annotated[
+    int | None, typer.Option(min=1, max=2**53, metavar="N", help="Tokens of the whole batch, in and out.")
+]
+On = Annotated[Literal["ray"] | None, typer.Option(help="Work on a Ray cluster (extra `ray`).")]
+Address = Annotated[
+    str | None, typer.Option(metavar="A", help="Address of the cluster (default: a new one on this machine).")
+]
+
+
+class Shown(Protocol):
+    """Watches a batch and shows it."""
+
+    def began(self, tally: Any, total: int | None) -> None:
+        """The batch begins."""
+
+    def task_began(self, task_id: str) -> None:
+        """A task is handed out."""
+
+    def task_ended(self, result: "TaskResult") -> None:
+        """A task has ended, or was stopped."""
+
+    def stopping(self, by: str) -> bool:
+        """Somebody wants it to stop; whether that is shown."""
+
+    def close(self) -> None:
+        """Show nothing any more."""
+
+
+def batch(  # noqa: PLR0913, PLR0917 - typer reads the options from the signature
+    context: typer.Context,
+    file: TaskFile,
+    workers: Workers = None,
+    processes: Processes = 1,
+    out: Out = None,
+    work_folder: WorkFolder = None,
+    remove_copies: RemoveCopies = False,
+    max_cost: MaxCost = None,
+    max_tokens: MaxTokens = None,
+    on: On = None,
+    address: Address = None,
+) -> int:
+    """Work on many tasks, each on a copy of its own of its workspace.
+
+    Each task gives one result line and one patch. Started again it goes on: nothing is done twice.
+    """
+    chosen = options_without_events(context)
+    if address is not None and on is None:
+        context.fail("--address is that of a cluster: give --on ray as well")
+    try:
+        from graph.batch.preparing import Crew
+
+        crew = Crew(workers, processes, on, address)
+        return _run(context, chosen, file, crew, out, work_folder, remove_copies, max_cost, max_tokens)
+    except KeyboardInterrupt:  # while libraries are loaded and workspaces looked at
+        message = "stopped by Ctrl-C before any task was begun; start the same batch again"
+        return process_end.fail(["--json"] if chosen.as_json else [], ExitCode.INTERRUPTED, message)
+
+
+def _run(  # noqa: PLR0913, PLR0917 - what the command was given
+    context: typer.Context,
+    chosen: opt.Options,
+    file: str,
+    crew: "Crew",
+    out: str | None,
+    work_folder: str | None,
+    remove_copies: bool,
+    max_cost: float | None,
+    max_tokens: int | None,
+) -> int:
+    from graph.batch.preparing import prepare, terms_problem
+
+    terms = _terms(chosen, max_cost, max_tokens)
+    if isinstance(terms, tuple):
+        return _wrong(chosen, terms)
+    problem = terms_problem(terms, crew)
+    if problem is not None:
+        context.fail(problem)
+    ready = prepare(file, terms, crew, out=out, work_folder=work_folder, remove_copies=remove_copies)
+    if isinstance(ready, ToolError):
+        return refused(chosen, ready)
+    if isinstance(ready, tuple):
+        return _wrong(chosen, ready)
+    with ready.folder:
+        return _worked(chosen, ready)
+
+
+def _terms(chosen: opt.Options, max_cost: float | None, max_tokens: int | None) -> "Terms | tuple[Problem, ...]":
+    """What the tasks may do: the user's file below the options; a workspace's own file comes between them."""
+    from graph.batch.batch import Terms
+    from graph.batch.settings import trusted_settings
+    from graph.configuration.loading import load_configuration
+    from graph.context import AgentContext
+
+    found = load_configuration(str(chosen.root), workspace_file=False)
+    if isinstance(found, tuple):
+        return found
+    return Terms(
+        AgentContext(**found.values),
+        chosen.settings,
+        own_settings=chosen.workspace_file,
+        trusted=lru_cache(maxsize=None)(trusted_settings),
+        max_cost_usd=max_cost,
+        max_tokens=max_tokens,
+        durability=chosen.durability,
+    )
+
+
+def _worked(chosen: opt.Options, ready: "Ready") -> int:
+    from rich.console import Console
+
+    from graph.telemetry.exporting import exporting, note
+    from graph.terminal.batch_progress import BatchProgress
+    from nodes.execute_tools.environment.deadline import monotonic_s
+
+    for sentence in ready.notes:
+        typer.echo(f"mendgraph: {one_line(sentence, LONGEST_LINE)}", err=True)
+    shown: Shown = JsonShown() if chosen.as_json else BatchProgress(Console(), Console(stderr=True), monotonic_s)
+    try:
+        with exporting(os.environ, note), _signals(ready.batch, shown) as heard:
+            result = ready.batch.run(shown)
+    finally:
+        shown.close()
+    _tell(chosen, result)
+    return exit_code_of_batch(result, heard())
+
+
+def exit_code_of_batch(result: "BatchResult", signal_heard: int | None = None) -> ExitCode:
+    """The code of a batch: whether all tasks have FINISHED, and otherwise what ended it."""
+    from graph.batch.batch_result import BatchEnd
+
+    if result.end is BatchEnd.COMPLETE:
+        return ExitCode.FINISHED if result.ok else ExitCode.FINDINGS
+    if result.end is BatchEnd.CANCELLED:
+        return _CODES[signal.Signals(signal_heard or signal.SIGINT)]
+    return ExitCode.BUDGET_STOP if result.end is BatchEnd.LIMIT else ExitCode.SYSTEM_ERROR
+
+
+class JsonShown:
+    """Each result as an object on a line, as it comes; those that go on later are no results."""
+
+    def began(self, tally: Any, total: int | None) -> None:
+        """Nothing is told of it."""
+
+    def task_began(self, task_id: str) -> None:
+        """Nothing is told of it."""
+
+    def task_ended(self, result: "TaskResult") -> None:
+        """Write it."""
+        if result.is_final:
+            _write_object(result.model_dump(mode="json"))
+
+    def stopping(self, by: str) -> bool:  # noqa: ARG002 - whoever it was
+        """Say it in words, on standard error."""
+        return False
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def batch_object(result: "BatchResult") -> dict[str, Any]:
+    """The summary for programs."""
+    return {
+        "batch": result.batch,
+        "folder": result.folder,
+        "end": result.end.value,
+        "message": result.message,
+        "total": result.total,
+        "left": result.left,
+        **asdict(result.tally),
+    }
+
+
+def _tell(chosen: opt.Options, result: "BatchResult") -> None:
+    from graph.batch.batch_result import counted
+    from graph.terminal.call_words import count_of
+    from graph.terminal.usage_words import usd
+
+    if chosen.as_json:
+        _write_object(batch_object(result))
+        return
+    tally = result.tally
+    unpriced = f" (and {count_of(tally.unpriced, 'task')} without a known price)" if tally.unpriced else ""
+    cost = f", {usd(tally.cost_usd)}{unpriced}" if tally.cost_usd else ""
+    tokens = tally.input_tokens + tally.output_tokens
+    typer.echo(f"{counted(tally, result.total)}; {count_of(tally.calls, 'model call')}, {tokens:,} tokens{cost}")
+    typer.echo(one_line(result.message, LONGEST_LINE))
+    typer.echo(f"Results and patches are in {one_line(result.folder, LONGEST_LINE)}")
+
+
+@contextmanager
+def _signals(batch: "Batch", shown: Shown) -> Iterator[Callable[[], int | None]]:
+    """Inside, the first Ctrl-C or SIGTERM lets the batch stop, and the second one ends the process at once."""
+    heard: list[int] = []
+
+    def hear(number: int, _: object) -> None:
+        name = _NAMES[signal.Signals(number)]
+        heard.append(number)
+        if len(heard) == 1:
+            batch.cancel(f"by {name}")
+            if not shown.stopping(f"by {name}"):
+                with suppress(RuntimeError, OSError):  # the thread is just writing there
+                    sys.stderr.write(f"mendgraph: stopping the tasks at work; {name} again to stop at once\n")
+            return
+        with suppress(Exception):
+            shown.close()
+        with suppress(RuntimeError, OSError):
+            sys.stderr.write(f"mendgraph: stopped by {name}; start the same batch again to go on\n")
+        process_end.leave_at_once(_CODES[signal.Signals(number)])
+
+    wanted = [number for number in _NAMES if signal.getsignal(number) not in {signal.SIG_IGN, None}]
+    before = {number: signal.signal(number, hear) for number in wanted}
+    try:
+        yield lambda: heard[0] if heard else None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _wrong(chosen: opt.Options, problems: "Iterable[Problem]") -> int:
+    told = tell_problems(problems)
+    if chosen.as_json:
+        _write_object(told)
+    return ExitCode.USAGE_ERROR
+
+
+def _write_object(value: dict[str, Any]) -> None:
+    from graph.terminal.ending import as_json
+
+    sys.stdout.write(as_json(value) + "\n")
+    sys.stdout.flush()

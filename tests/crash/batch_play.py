@@ -1,0 +1,73 @@
+"""The batch that is killed at any moment and started again: twelve tasks, each with an edit and a new file."""
+
+import json
+import os
+import re
+from typing import Any, Final
+
+import filelock  # noqa: F401 - what a run loads when it needs it is loaded once, before the forks
+import langchain_core.tracers.context
+import langchain_core.tracers.run_collector
+import langchain_core.tracers.stdout  # noqa: F401
+
+import nodes.call_model.wire_chat  # noqa: F401
+from graph.batch.run_batch import run_batch
+from graph.batch.tasks import BatchTask
+from graph.context import AgentContext
+from nodes.execute_tools.environment.run_folder import DATA_DIR_VARIABLE
+from nodes.records import JsonMap, ToolError
+from tests.doubles.replies import Calls, Reply, Say
+
+TASKS: Final = 12
+_NUMBER: Final = re.compile(r"Task (\d+):")
+
+
+def tasks(repository: str) -> list[BatchTask]:
+    """The batch: each task has files of its own."""
+    every = range(TASKS)
+    return [BatchTask(id=f"t{n}", prompt=f"Task {n}: change old{n}.txt.", workspace=repository) for n in every]
+
+
+def files() -> dict[str, str]:
+    """What the repository holds."""
+    return {f"old{number}.txt": "one\ntwo\n" for number in range(TASKS)}
+
+
+def number_of(request: JsonMap) -> int:
+    """Of which task a request is."""
+    found = _NUMBER.search(json.dumps(request["messages"]))
+    assert found is not None
+    return int(found[1])
+
+
+def answer(request: JsonMap) -> Reply:
+    """What the model says: by the history alone, so that a resumed run hears what comes next.
+
+    The edit would be another one if it were made twice.
+    """
+    number, done = number_of(request), sum(message["role"] == "tool" for message in request["messages"])
+    if done == 0:
+        return Calls([("edit_file", json.dumps({"path": f"old{number}.txt", "old_str": "two", "new_str": "two, two"}))])
+    if done == 1:
+        return Calls([("write_file", json.dumps({"path": f"new{number}.txt", "content": "made\n"}))])
+    return Say(f"Done {number}.")
+
+
+def context(base_url: str) -> AgentContext:
+    """What each task may do."""
+    return AgentContext(model="scripted", base_url=base_url, offer="all", evidence=False, read_ahead=False)
+
+
+def start(place: dict[str, str]) -> Any:
+    """The one call that begins the batch, and goes on with it."""
+    os.environ[DATA_DIR_VARIABLE] = place["data"]
+    os.environ["OPENAI_API_KEY"] = "k"
+    found = run_batch(
+        tasks(place["repository"]),
+        out=place["out"],
+        work_folder=place["work"],
+        context=context(place["base_url"]),
+        workers=3,
+    )
+    assert not isinstance(found, ToolError), found.message
+    return {"end": found.end.value, "done": found.tally.done, "finished": found.tally.finished}

@@ -1,0 +1,97 @@
+"""A batch that is killed at random moments and started again: each task once, every patch right, no call twice."""
+
+import json
+import random
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.crash import batch_play
+from tests.crash.batch_play import TASKS, number_of
+from tests.crash.fork_server import ForkServer, Played
+from tests.doubles.scripted_server import ScriptedServer
+from tests.memory_folder import memory_folder
+from tests.runs.playing import write_files
+
+KILLS: Final = 10
+SEED: Final = 9
+CALLS_OF_A_TASK: Final = 3
+
+pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="there is no git: install it")
+
+
+@pytest.fixture(scope="module")
+def server(shim_library: Path) -> Iterator[ForkServer]:
+    with ForkServer(shim_library, "tests.crash.batch_play", timeout=120) as started:
+        yield started
+
+
+class Place:
+    """A repository, copies of it, and in memory a batch and the records of its runs."""
+
+    def __init__(self, folder: Path, memory: Path, model: ScriptedServer) -> None:
+        self.repository, self.out, self._model = folder / "repository", memory / folder.name / "out", model
+        write_files(self.repository, batch_play.files())
+        for words in ("init -q", "add .", "-c user.name=a -c user.email=a@example.org commit -qm first"):
+            subprocess.run(["git", *words.split()], cwd=self.repository, check=True)
+        places = {
+            "repository": self.repository,
+            "out": self.out,
+            "work": folder / "work",
+            "data": self.out.parent / "data",
+        }
+        self.argument = {**{name: str(path) for name, path in places.items()}, "base_url": model.base_url}
+
+    def results(self) -> dict[str, dict[str, object]]:
+        """The results by their ids, each of which is there once; a torn line is none."""
+        path = self.out / "results.jsonl"
+        text = path.read_text() if path.exists() else ""
+        lines = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+        found = {line["id"]: line for line in lines}
+        assert len(found) == len(lines)
+        return found
+
+    def patches(self) -> dict[str, str]:
+        """The patches by the ids of their tasks."""
+        return {path.stem: path.read_text() for path in sorted((self.out / "patches").glob("[!.]*"))}
+
+    def calls(self) -> Counter[int]:
+        """How many requests there were for each task."""
+        return Counter(map(number_of, self._model.requests))
+
+
+def test_a_batch_that_is_killed_ten_times_is_as_whole_as_one_that_is_not(server: ForkServer, tmp_path: Path) -> None:
+    ids = {f"t{number}" for number in range(TASKS)}
+    with memory_folder() as memory, ScriptedServer(then=batch_play.answer) as model:
+        whole = Place(tmp_path / "whole", memory, model)
+        undisturbed = server.run("start", whole.argument)
+        assert undisturbed.value == {"end": "complete", "done": TASKS, "finished": TASKS}
+        assert set(whole.calls().values()) == {CALLS_OF_A_TASK}
+        assert set(whole.patches()) == ids
+
+        model.requests.clear()
+        torn, choice, played = Place(tmp_path / "torn", memory, model), random.Random(SEED), list[Played]()
+        for _ in range(KILLS):
+            before, asked = torn.results(), torn.calls()
+            at = choice.randint(1, 2 * undisturbed.calls // KILLS)
+            played.append(server.run("start", torn.argument, at, choice.choice(["kill_before", "kill_within"])))
+            after = torn.results()
+            assert {task: after[task] for task in before} == before
+            assert all(torn.calls()[int(task[1:])] == asked[int(task[1:])] for task in before)
+        assert sum(each.killed for each in played) >= KILLS - 2
+        last = server.run("start", torn.argument)
+        assert last.value == {"end": "complete", "done": TASKS, "finished": TASKS}
+
+        results = torn.results()
+        assert set(results) == ids
+        assert torn.patches() == whole.patches()
+        assert {each["kind"] for each in results.values()} == {"FINISHED"}
+        assert any(each["resumed"] for each in results.values())
+        assert torn.calls().total() <= CALLS_OF_A_TASK * TASKS + 3 * KILLS  # at work when it was killed: three
+        again = server.run("start", torn.argument)
+        assert again.value == last.value

@@ -1,0 +1,229 @@
+"""`mendgraph batch`: what it says, what programs get, and its exit codes."""
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from graph import cli
+from graph.batch.batch_result import BatchEnd, BatchResult, Tally
+from graph.batch.copies import Pinned
+from graph.batch.orders import TaskResult, Worked, WorkOrder, failed
+from graph.stop_request import StopRequest
+from graph.terminal import batch_command
+from graph.terminal.batch_command import JsonShown, exit_code_of_batch
+from graph.terminal.exit_codes import ExitCode
+from nodes.records import ToolError, ToolErrorCode
+from tests.graph.batch.scripted_work import done, waits
+
+Run = Callable[..., tuple[int, str, str]]
+ERROR = ToolError(code=ToolErrorCode.RATE_LIMITED, message="Too much.")
+
+
+@pytest.fixture
+def orders(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[WorkOrder]]:
+    taken: list[WorkOrder] = []
+
+    def work(order: WorkOrder, stop: StopRequest, _: object) -> Worked:
+        taken.append(order)
+        match order.task.prompt:
+            case "fail":
+                return Worked(failed(order, ERROR, "provider_failed"))
+            case "limit":
+                return Worked(failed(order, ERROR, "account_limit"))
+            case "wait":
+                threading.Timer(0.05, os.kill, args=(os.getpid(), signal.SIGINT)).start()
+                return waits(order, stop)
+            case _:
+                return done(order)
+
+    monkeypatch.setattr("graph.batch.local.work", work)
+    monkeypatch.setenv("MENDGRAPH_CONFIG", "")
+    before = signal.getsignal(signal.SIGINT)
+    yield taken
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    monkeypatch.chdir(tmp_path)
+
+    def played(prompts: str, *words: str) -> tuple[int, str, str]:
+        lines = [{"id": f"t{n}", "prompt": prompt, "workspace": "."} for n, prompt in enumerate(prompts.split())]
+        Path("tasks.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+        code = cli.main(["batch", "tasks.jsonl", "--workers", "1", *words])
+        out, err = capfd.readouterr()
+        return code, out, err
+
+    return played
+
+
+def test_each_result_is_a_line_and_the_summary_comes_last(run: Run, orders: list[WorkOrder], tmp_path: Path) -> None:
+    code, out, err = run("go fail")
+    assert (code, err) == (1, "")
+    assert out.splitlines() == [
+        "FINISHED t0 answered (0 calls, 0.0 s)",
+        "SYSTEM_ERROR t1 provider_failed (0 calls, 0.0 s): Too much.",
+        "2 of 2 tasks have results: 1 finished, 1 failed; 0 model calls, 0 tokens",
+        "Each task has its result.",
+        f"Results and patches are in {tmp_path}/tasks.batch",
+    ]
+    assert run("go fail")[0] == 1
+    assert len(orders) == 2
+
+
+def test_programs_get_an_object_on_each_line(run: Run, orders: list[WorkOrder], tmp_path: Path) -> None:
+    code, out, err = run("go", "--json", "--out", "there", "--work-folder", "copies", "--max-steps", "3")
+    assert (code, err) == (0, "")
+    result, summary = map(json.loads, out.splitlines())
+    written = [json.loads(line) for line in Path("there/results.jsonl").read_text().splitlines()]
+    assert [TaskResult.model_validate(result)] == [TaskResult.model_validate(line) for line in written]
+    assert summary["folder"] == str(tmp_path / "there")
+    assert (summary["end"], summary["total"], summary["left"], summary["finished"]) == ("complete", 1, 0, 1)
+    (order,) = orders
+    assert (json.loads(order.given), order.own_settings) == ({"max_steps": 3}, True)
+    assert order.folder.startswith(str(tmp_path / "copies"))
+
+
+@pytest.mark.usefixtures("orders")
+def test_a_limit_has_its_own_code(run: Run) -> None:
+    code, out, _ = run("limit go", "--max-tokens", "9")
+    assert code == ExitCode.BUDGET_STOP
+    assert out.splitlines()[0] == "LEFT t0 account_limit (0 calls, 0.0 s): Too much."
+    assert "2 tasks are left: start the same batch again to go on" in out
+
+
+@pytest.mark.usefixtures("orders")
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_ctrl_c_stops_the_tasks_at_work(run: Run, form: list[str]) -> None:
+    code, out, err = run("wait go", *form)
+    assert code == ExitCode.INTERRUPTED
+    assert err == "mendgraph: stopping the tasks at work; Ctrl-C again to stop at once\n"
+    assert "It was stopped by Ctrl-C. 2 tasks are left" in out
+
+
+@pytest.mark.usefixtures("orders")
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_ctrl_c_before_anything_has_begun_is_told(run: Run, monkeypatch: pytest.MonkeyPatch, form: list[str]) -> None:
+    def pressed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("graph.batch.preparing.prepare", pressed)
+    code, out, err = run("go", *form)
+    said = "stopped by Ctrl-C before any task was begun; start the same batch again"
+    assert (code, err) == (ExitCode.INTERRUPTED, f"mendgraph: {said}\n")
+    assert [json.loads(line)["error"]["message"] for line in out.splitlines()] == [said][: len(form)]
+
+
+class LeftError(BaseException):
+    """The process would have ended."""
+
+
+@pytest.mark.usefixtures("orders")
+def test_the_second_ctrl_c_ends_the_process_at_once(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    codes: list[int] = []
+
+    def leave(code: int) -> None:
+        codes.append(code)
+        raise LeftError
+
+    def again(self: JsonShown, by: str) -> bool:
+        os.kill(os.getpid(), signal.SIGINT)
+        return bool(self and by)
+
+    monkeypatch.setattr("graph.terminal.process_end.leave_at_once", leave)
+    monkeypatch.setattr(JsonShown, "stopping", again)
+    with pytest.raises(LeftError):
+        run("wait go", "--json")
+    assert codes == [ExitCode.INTERRUPTED]
+    assert capfd.readouterr().err == "mendgraph: stopped by Ctrl-C; start the same batch again to go on\n"
+
+
+@pytest.mark.usefixtures("orders")
+def test_where_signals_are_ignored_they_stay_so(run: Run) -> None:
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        assert run("go")[0] == 0
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.usefixtures("orders")
+def test_what_copies_lack_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graph.batch.task_file.pin_revision", lambda _: Pinned("", ("No submodules.",)))
+    assert run("go")[2] == "mendgraph: No submodules.\n"
+
+
+@pytest.mark.usefixtures("orders")
+def test_problems_are_told_in_words_alone(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "bad.jsonl").write_text("{\n")
+    assert run("go")[0] == 0
+    assert cli.main(["batch", str(tmp_path / "bad.jsonl")]) == ExitCode.USAGE_ERROR
+
+
+@pytest.mark.usefixtures("orders")
+def test_where_there_is_a_bar_it_says_that_the_batch_stops(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(JsonShown, "stopping", lambda *_: True)
+    assert run("wait go", "--json")[2] == ""
+
+
+@pytest.mark.usefixtures("orders")
+def test_every_problem_of_the_file_is_told(run: Run, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "bad.jsonl").write_text("{\n[]\n")
+    assert run("go")[0] == 0
+    assert cli.main(["batch", str(tmp_path / "bad.jsonl"), "--json"]) == ExitCode.USAGE_ERROR
+    out, err = capfd.readouterr()
+    assert [line.rpartition("bad.jsonl:")[2][0] for line in err.splitlines()] == ["1", "2"]
+    assert [problem["line"] for problem in json.loads(out)["error"]["problems"]] == [1, 2]
+    assert not (tmp_path / "bad.batch").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--json-lines"], 2, "--json-lines is for what works on a task"),
+        (["--address", "a:1"], 2, "--address is that of a cluster: give --on ray as well"),
+        (["--mode", "ask"], 2, 'mode: "ask" needs a person for each change'),
+        (["--out", "."], 4, "is no batch's: it holds 'tasks.jsonl'"),
+        (["--workers", "0"], 2, "--workers"),
+    ],
+)
+@pytest.mark.usefixtures("orders")
+def test_what_cannot_begin_is_one_line(run: Run, words: list[str], code: int, said: str) -> None:
+    found, _, err = run("go", *words)
+    assert (found, len(err.splitlines())) == (code, 1)
+    assert said in err
+
+
+@pytest.mark.usefixtures("orders")
+def test_the_users_own_settings_count(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "config.toml").write_text("max_steps = 0\n")
+    monkeypatch.setenv("MENDGRAPH_CONFIG", str(tmp_path / "config.toml"))
+    code, out, err = run("go", "--json")
+    assert code == ExitCode.USAGE_ERROR
+    assert "config.toml:1" in err
+    assert json.loads(out)["error"]["problems"][0]["line"] == 1
+
+
+def test_each_end_has_its_code() -> None:
+    def code(end: BatchEnd, heard: int | None = None, **tally: int) -> ExitCode:
+        return exit_code_of_batch(BatchResult("0a", "/out", end, "", 1, Tally(**tally)), heard)
+
+    assert code(BatchEnd.COMPLETE, finished=1) == ExitCode.FINISHED
+    assert code(BatchEnd.COMPLETE, stopped=1) == ExitCode.FINDINGS
+    assert code(BatchEnd.LIMIT) == ExitCode.BUDGET_STOP
+    assert code(BatchEnd.CANCELLED, signal.SIGTERM) == ExitCode.TERMINATED
+    assert code(BatchEnd.CANCELLED) == ExitCode.INTERRUPTED
+    assert code(BatchEnd.FAILED) == ExitCode.SYSTEM_ERROR
+
+
+def test_what_programs_read_is_json_whatever_is_in_it(capsys: pytest.CaptureFixture[str]) -> None:
+    batch_command._write_object({"cost_usd": float("inf"), "message": "\ud800"})
+    assert capsys.readouterr().out == '{"cost_usd": null, "message": "\\ufffd"}\n'

@@ -1,0 +1,304 @@
+"""Whole batches against an endpoint: each task once, patches that apply, limits, stops, and tasks that go wrong."""
+
+import os
+import signal
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graph.batch.batch import Batch, Terms
+from graph.batch.batch_result import BatchEnd
+from graph.batch.orders import TaskResult
+from graph.batch.preparing import Crew, Ready, prepare
+from graph.batch.processes import ProcessExecutor
+from graph.batch.run_batch import run_batch
+from graph.batch.tasks import BatchTask
+from graph.runs import list_runs
+from graph.time_travel import undo_run
+from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
+from nodes.execute_tools.tools import default_tools
+from nodes.records import Effect, JsonMap, OutcomeKind, ToolError, ToolErrorCode
+from tests.crash import batch_play
+from tests.crash.batch_play import number_of
+from tests.doubles.replies import Calls, Reply, Say, Stall
+from tests.doubles.scripted_server import ScriptedServer, nobody_listening
+from tests.runs.batching import patched, played, repository, some
+
+FINISHED = OutcomeKind.FINISHED
+CALLS = 3
+"""Model calls of each task."""
+
+
+@pytest.fixture(autouse=True)
+def own_records(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
+
+
+@pytest.fixture
+def model() -> Iterator[ScriptedServer]:
+    with ScriptedServer(then=batch_play.answer) as server:
+        yield server
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    return repository(tmp_path / "repository")
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_each_task_has_a_result_a_run_and_a_patch_that_applies(
+    tmp_path: Path, model: ScriptedServer, project: Path, processes: int
+) -> None:
+    heard: list[TaskResult] = []
+    out = tmp_path / "out"
+    done = played(some(project, 4), out, model.base_url, workers=4, processes=processes, on_result=heard.append)
+    assert done.ok
+    assert (done.total, done.left, done.tally.finished) == (4, 0, 4)
+    assert done.tally.calls == len(model.requests) == 4 * CALLS
+    results = {each.id: each for each in done.results()}
+    assert list(results.values()) == heard
+    assert sorted(results) == ["t0", "t1", "t2", "t3"]
+    third = results["t3"]
+    assert (third.kind, third.reason, third.answer) == (FINISHED, "answered", "Done 3.")
+    assert third.changed == ("new3.txt", "old3.txt")
+    assert (third.tries, third.resumed, third.error) == (1, False, None)
+    fresh = repository(tmp_path / "fresh")
+    files = patched(fresh, out / third.patch)
+    assert files == {**batch_play.files(), "old3.txt": "one\ntwo, two\n", "new3.txt": "made\n"}
+    assert {path.read_text() for path in project.glob("*.txt")} == {"one\ntwo\n"}
+
+
+def test_a_second_start_does_nothing_once_more(tmp_path: Path, model: ScriptedServer, project: Path) -> None:
+    first = played(some(project, 2), tmp_path / "out", model.base_url)
+    written = (tmp_path / "out" / "results.jsonl").read_bytes()
+    again = played(some(project, 3), tmp_path / "out", model.base_url)
+    assert (first.total, again.total, again.tally.finished) == (2, 3, 3)
+    assert (tmp_path / "out" / "results.jsonl").read_bytes().startswith(written)
+    assert Counter(map(number_of, model.requests)) == {0: CALLS, 1: CALLS, 2: CALLS}
+    assert again.batch == first.batch
+
+
+def test_a_run_that_has_ended_without_its_line_is_not_worked_on_again(
+    tmp_path: Path, model: ScriptedServer, project: Path
+) -> None:
+    whole = [*played(some(project, 2), tmp_path / "out", model.base_url).results()]
+    (tmp_path / "out" / "results.jsonl").write_text('{"id": "t0", "torn')
+    again = played(some(project, 2), tmp_path / "out", model.base_url)
+    assert len(model.requests) == 2 * CALLS
+    changed = {"seconds": 0.0, "resumed": True}
+    assert sorted((each.model_copy(update=changed) for each in again.results()), key=lambda each: each.id) == sorted(
+        (each.model_copy(update=changed) for each in whole), key=lambda each: each.id
+    )
+
+
+def test_a_run_that_a_limit_has_ended_keeps_its_end(tmp_path: Path, model: ScriptedServer, project: Path) -> None:
+    tasks = some(project, 1, limits={"max_calls_per_turn": 2, "max_calls_per_session": 2})
+    first = played(tasks, tmp_path / "out", model.base_url)
+    (stopped,) = first.results()
+    assert (stopped.kind, stopped.reason) == (OutcomeKind.BUDGET_STOP, "max_calls_per_session")
+    assert stopped.patch == "patches/t0.patch"
+    assert (first.ok, first.end, first.tally.stopped) == (False, BatchEnd.COMPLETE, 1)
+    (tmp_path / "out" / "results.jsonl").write_text("")
+    (again,) = played(tasks, tmp_path / "out", model.base_url).results()
+    assert again == stopped.model_copy(update={"seconds": again.seconds, "resumed": True})
+    assert len(model.requests) == 2
+
+
+def test_the_cap_stops_the_batch_and_a_higher_one_goes_on(tmp_path: Path, model: ScriptedServer, project: Path) -> None:
+    out, settings = tmp_path / "out", {"max_output_tokens_per_call": 64}
+    first = played(some(project, 4), out, model.base_url, workers=1, max_tokens=1_500, settings=settings)
+    assert first.end is BatchEnd.LIMIT
+    assert first.left is not None
+    assert 0 < first.left <= 4
+    assert "start the same batch again" in first.message
+    calls = len(model.requests)
+    same = played(some(project, 4), out, model.base_url, workers=1, max_tokens=1_500, settings=settings)
+    assert (same.end, same.left) == (BatchEnd.LIMIT, first.left)
+    assert len(model.requests) <= calls + 1
+    last = played(some(project, 4), out, model.base_url, workers=1, max_tokens=10_000_000, settings=settings)
+    assert last.ok
+    assert sorted(each.id for each in last.results()) == ["t0", "t1", "t2", "t3"]
+
+
+def stop_when(stalled: threading.Event, batch: Batch) -> None:
+    assert stalled.wait(60)
+    batch.cancel("by the test")
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_batch_that_is_stopped_goes_on(
+    tmp_path: Path, project: Path, monkeypatch: pytest.MonkeyPatch, processes: int
+) -> None:
+    stalled, out = threading.Event(), tmp_path / "out"
+
+    def answer(request: JsonMap) -> Reply:
+        if number_of(request) == 1 and not stalled.is_set():
+            stalled.set()
+            return Stall(1, Say("I think"), seconds=3)
+        return batch_play.answer(request)
+
+    monkeypatch.setattr("graph.batch.preparing.PATIENCE_S", 0.5)
+    with ScriptedServer(then=answer) as model:
+        terms = Terms(batch_play.context(model.base_url))
+        ready = prepare(some(project, 3), terms, Crew(3, processes), out=str(out))
+        assert isinstance(ready, Ready)
+        stopper = threading.Thread(target=stop_when, args=(stalled, ready.batch))
+        stopper.start()
+        with ready.folder:
+            first = ready.batch.run()
+        stopper.join()
+        assert first.end is BatchEnd.CANCELLED
+        assert "stopped by the test" in first.message
+        assert "t1" not in {each.id for each in first.results()}
+        last = played(some(project, 3), out, model.base_url)
+    assert last.ok
+    (second,) = [each for each in last.results() if each.id == "t1"]
+    assert second.resumed
+
+
+def test_a_task_whose_worker_is_killed_is_resumed_in_another_one(tmp_path: Path, project: Path) -> None:
+    stalled, killed, out = threading.Event(), threading.Event(), tmp_path / "out"
+
+    def answer(request: JsonMap) -> Reply:
+        made = sum(message["role"] == "tool" for message in request["messages"])
+        if (number_of(request), made) == (1, 1) and not stalled.is_set():
+            stalled.set()
+            return Stall(1, Say("I think"))
+        return batch_play.answer(request)
+
+    def kill(executor: ProcessExecutor) -> None:
+        assert stalled.wait(60)
+        for pid in executor.pids:
+            os.kill(pid, signal.SIGKILL)
+        killed.set()
+
+    with ScriptedServer(then=answer) as model:
+        ready = prepare(some(project, 3), Terms(batch_play.context(model.base_url)), Crew(3, 2), out=str(out))
+        assert isinstance(ready, Ready)
+        executor = ready.batch.executor
+        assert isinstance(executor, ProcessExecutor)
+        killer = threading.Thread(target=kill, args=(executor,))
+        killer.start()
+        with ready.folder:
+            done = ready.batch.run()
+        killer.join()
+        calls = Counter(map(number_of, model.requests))
+    assert done.ok
+    second = next(each for each in done.results() if each.id == "t1")
+    assert (second.tries, second.resumed, second.changed) == (2, True, ("new1.txt", "old1.txt"))
+    assert calls[1] == CALLS + 1
+    files = patched(repository(tmp_path / "fresh"), out / second.patch)
+    assert files["old1.txt"] == "one\ntwo, two\n"
+
+
+def test_tasks_that_go_wrong_are_results_and_the_others_go_on(tmp_path: Path, project: Path) -> None:
+    @tool(effect=Effect.READ)
+    def explode(_: ToolContext) -> ToolOutput:
+        """Break."""
+        raise RuntimeError("boom")
+
+    def answer(request: JsonMap) -> Reply:
+        if number_of(request) == 0 and request["messages"][-1]["role"] != "tool":
+            return Calls([("explode", "{}")])
+        return batch_play.answer(request)
+
+    poisoned = [
+        *some(project, 2),
+        BatchTask(id="lost", prompt="Task 2: change old2.txt.", workspace=str(project), revision="HEAD"),
+        BatchTask(id="wild", prompt="Task 3: change old3.txt.", workspace=str(tmp_path / "link")),
+    ]
+    (tmp_path / "link").symlink_to(tmp_path / "nothing")
+    with ScriptedServer(then=answer) as server:
+        done = played(iter(poisoned), tmp_path / "out", server.base_url, tools=(*default_tools(), explode), workers=2)
+    results = {each.id: each for each in done.results()}
+    assert (done.total, done.tally.finished, done.tally.failed) == (4, 3, 1)
+    assert results["t0"].kind is FINISHED
+    assert isinstance(results["wild"].error, ToolError)
+    assert results["wild"].error.code is ToolErrorCode.NOT_FOUND
+    assert results["wild"].reason == "workspace_failed"
+
+
+def test_a_model_that_is_not_there_fails_each_task(tmp_path: Path, project: Path) -> None:
+    with nobody_listening() as base_url:
+        done = played(some(project, 2), tmp_path / "out", base_url, settings={"provider_retries": 0})
+    assert (done.end, done.ok, done.tally.failed) == (BatchEnd.COMPLETE, False, 2)
+    assert {each.reason for each in done.results()} == {"provider_failed"}
+
+
+def test_a_run_in_a_kept_copy_is_listed_and_taken_back(tmp_path: Path, model: ScriptedServer, project: Path) -> None:
+    (result,) = played(some(project, 1), tmp_path / "out", model.base_url).results()
+    runs = list_runs(result.copy_path)
+    assert not isinstance(runs, ToolError)
+    assert [(run.run_id, run.answer) for run in runs] == [(result.run_id, "Done 0.")]
+    restored = undo_run(result.run_id, result.copy_path)
+    assert not isinstance(restored, ToolError)
+    assert (Path(result.copy_path) / "old0.txt").read_text() == "one\ntwo\n"
+    assert not (Path(result.copy_path) / "new0.txt").exists()
+
+
+def test_copies_are_removed_with_what_is_kept_of_their_runs(
+    tmp_path: Path, model: ScriptedServer, project: Path
+) -> None:
+    out = tmp_path / "out"
+    first = played(some(project, 1), out, model.base_url)
+    assert (out / "work" / "t0").is_dir()
+    second = played(some(project, 2), out, model.base_url, remove_copies=True)
+    assert second.ok
+    assert [*(out / "work").iterdir()] == []
+    assert [*(tmp_path / "data" / "workspaces").iterdir()] == []
+    assert [*(tmp_path / "data" / "runs").iterdir()] == []
+    assert (out / next(first.results()).patch).is_file()
+
+
+def test_tasks_that_changed_since_they_were_begun_are_named(
+    tmp_path: Path, model: ScriptedServer, project: Path
+) -> None:
+    played(some(project, 2), tmp_path / "out", model.base_url)
+    changed = [*some(project, 1), *some(project, 2, prompt="Something else.")[1:]]
+    found = run_batch(changed, out=tmp_path / "out", context=batch_play.context(model.base_url))
+    assert isinstance(found, ToolError)
+    assert found.code is ToolErrorCode.INVALID_ARGUMENT
+    assert "(t1)" in found.message
+    assert "new ids" in found.message
+
+
+def test_two_batches_on_one_folder_are_refused(tmp_path: Path, model: ScriptedServer, project: Path) -> None:
+    refused: list[Any] = []
+
+    def begin_another(_: TaskResult) -> None:
+        refused.append(run_batch(some(project, 1), out=tmp_path / "out", context=batch_play.context(model.base_url)))
+
+    done = played(some(project, 1), tmp_path / "out", model.base_url, on_result=begin_another)
+    assert done.ok
+    (error,) = refused
+    assert isinstance(error, ToolError)
+    assert (error.code, "on this batch" in error.message) == (ToolErrorCode.UNAVAILABLE, True)
+
+
+def test_tasks_are_read_only_when_somebody_is_free(tmp_path: Path, model: ScriptedServer, project: Path) -> None:
+    read: list[str] = []
+    most: list[int] = []
+
+    def endless() -> Iterator[BatchTask]:
+        for task in some(project, 6):
+            read.append(task.id)
+            yield task
+
+    def count(_: TaskResult) -> None:
+        most.append(len(read) - len(most))
+
+    done = played(endless(), tmp_path / "out", model.base_url, workers=2, on_result=count)
+    assert (done.ok, done.total) == (True, 6)
+    assert max(most) <= 3
+
+
+def test_a_generator_with_a_doubled_id_ends_the_batch(tmp_path: Path, model: ScriptedServer, project: Path) -> None:
+    one, two = some(project, 2)
+    done = played(iter([one, one.model_copy(update={"id": "T0"}), two]), tmp_path / "out", model.base_url)
+    assert done.end is BatchEnd.FAILED
+    assert "'T0' differs from 't0'" in done.message
