@@ -1,0 +1,331 @@
+"""Several servers on one PostgreSQL, for several users: what is kept when one is killed, and what stays apart."""
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+from langgraph_sdk.errors import ConflictError
+from psycopg import sql
+
+from graph.serving.door import MOST_OPEN
+from nodes.records import JsonMap
+from tests.doubles.replies import Say, Stall
+from tests.runs.playing import changed_files
+from tests.runs.scenario import use
+from tests.runs.scenarios_of_work import CALC, EDIT, MENDED, READ, TASK
+from tests.runs.servers import SECRET, Server, Servers, servers, token, wait_for
+
+__all__ = ["servers"]
+
+COUNT = {"count.txt": "count = 1\n"}
+FIRST = use(("edit_file", {"path": "count.txt", "old_str": "count = 1", "new_str": "count = 11"}))
+SECOND = use(("edit_file", {"path": "count.txt", "old_str": "count = 11", "new_str": "count = 112"}))
+
+
+WAIT: Any = {"messages": [("user", "Wait.")]}
+
+
+def outcome(ended: JsonMap) -> Any:
+    return ended["outcome"]["kind"], ended["outcome"]["reason"]
+
+
+def killed_while_it_waits(servers: Servers, server: Server, user: str, thread: str, project: str, asked: int) -> None:
+    """Kill the server once its run waits for the reply to this many requests."""
+    before = len(servers.model.requests)
+    given: Any = {"messages": [("user", "Count.")]}
+    servers.client(user, server).runs.create(thread, "mendgraph", input=given, context={"workspace": project})
+    wait_for(lambda: len(servers.model.requests) == before + asked, lambda: server.log)
+    server.kill()
+
+
+def test_turns_alternate_and_a_question_is_answered_elsewhere(servers: Servers) -> None:
+    folder = servers.project("ann", "website", CALC)
+    thread = servers.thread("ann", servers.first)
+    servers.model.say(use(READ), use(EDIT), Say("add now adds."), Say("You are welcome."))
+    asked = servers.ask("ann", servers.first, thread, TASK, workspace="website", mode="ask")
+    assert "outcome" not in asked or asked["outcome"] is None
+    question = servers.state("ann", servers.second, thread)
+    assert (question["next"], changed_files(folder, CALC)) == (["guard"], {})
+    answered: Any = servers.client("ann", servers.second).runs.wait(thread, "mendgraph", command={"resume": "approve"})
+    assert (outcome(answered), changed_files(folder, CALC)) == (("FINISHED", "answered"), {"calc.py": MENDED})
+    thanked = servers.ask("ann", servers.first, thread, "Thanks.", workspace="website")
+    assert thanked["outcome"]["answer"] == "You are welcome."
+    kinds = ["human", "ai", "tool", "ai", "tool", "ai", "human", "ai"]
+    for server in (servers.first, servers.second):
+        assert [each["type"] for each in servers.state("ann", server, thread)["values"]["messages"]] == kinds
+
+
+def test_either_server_is_killed_in_the_middle_of_a_run(servers: Servers) -> None:
+    folder = servers.project("ann", "counter", COUNT)
+    thread = servers.thread("ann", servers.first)
+
+    servers.model.say(Stall(reply=Say("never said")))
+    killed_while_it_waits(servers, servers.first, "ann", thread, "counter", asked=1)
+    servers.model.say(FIRST, Stall(reply=Say("never said")))
+    client = servers.client("ann", servers.second)
+    [lost] = client.runs.list(thread)
+    assert lost["status"] == "running"  # nobody has looked yet
+    going: Any = client.runs.create(thread, "mendgraph", input=None)
+    wait_for(lambda: len(servers.model._script) == len(servers.model.requests), lambda: servers.second.log)
+    assert [(each["run_id"] == going["run_id"], each["status"]) for each in client.runs.list(thread)] == [
+        (True, "running"),
+        (False, "error"),
+    ]
+    assert changed_files(folder, COUNT) == {"count.txt": "count = 11\n"}
+
+    servers.first.begin()
+    servers.first.wait()
+    servers.second.kill()
+    servers.model.say(SECOND, Say("Counted."), Say("Hello again."), Say("And again."))
+    ended = servers.ask("ann", servers.first, thread, None)
+    assert (outcome(ended), changed_files(folder, COUNT)) == (("FINISHED", "answered"), {"count.txt": "count = 112\n"})
+    assert servers.ask("ann", servers.first, thread, "Hi.", workspace="counter")["outcome"]["answer"] == "Hello again."
+    assert servers.client("ann", servers.first).threads.get(thread)["status"] == "idle"
+    assert servers.state("ann", servers.first, thread)["values"]["run_id"] == f"ann/{thread}"
+    servers.second.begin()
+    servers.second.wait()
+    assert servers.ask("ann", servers.second, thread, "Hi!", workspace="counter")["outcome"]["answer"] == "And again."
+    assert [each["type"] for each in servers.state("ann", servers.second, thread)["values"]["messages"]] == [
+        *("human", "ai", "tool", "ai", "tool", "ai"),
+        *("human", "ai", "human", "ai"),
+    ]
+
+
+def test_a_run_is_cancelled_through_the_other_server(servers: Servers) -> None:
+    servers.project("ann", "slow", CALC)
+    thread = servers.thread("ann", servers.first)
+    servers.model.say(Stall(reply=Say("never said")))
+    first, second = servers.client("ann", servers.first), servers.client("ann", servers.second)
+    begun: Any = first.runs.create(thread, "mendgraph", input=WAIT, context={"workspace": "slow"})
+    wait_for(lambda: servers.model.remaining == 0, lambda: servers.first.log)
+    with pytest.raises(ConflictError, match="is at work"):
+        second.runs.create(thread, "mendgraph", input=WAIT)
+    header = {"Authorization": f"Bearer {token('ann')}"}
+    with ThreadPoolExecutor(1) as follower:
+        url = f"{servers.second.url}/threads/{thread}/runs/{begun['run_id']}/stream"
+        told = follower.submit(httpx.get, url, headers=header, timeout=60)
+        second.runs.cancel(thread, begun["run_id"])
+        assert "event: end" in told.result().text  # which the second server alone does not know of
+    servers.model.say(Say("Here I am."))
+    wait_for(lambda: not _is_busy(servers, thread), lambda: servers.first.log)
+    assert servers.ask("ann", servers.second, thread, "Hello?", workspace="slow")["outcome"]["answer"] == "Here I am."
+    assert [each["status"] for each in second.runs.list(thread)] == ["success", "interrupted"]
+
+
+def test_users_see_nothing_of_each_other(servers: Servers) -> None:
+    folders = {user: servers.project(user, "same", CALC) for user in ("ann", "cleo")}
+    thread = servers.thread("ann", servers.first)
+    servers.model.say(use(EDIT), Say("Done."))
+    assert outcome(servers.ask("ann", servers.first, thread, TASK, workspace="same")) == ("FINISHED", "answered")
+    assert {user: changed_files(folder, CALC) for user, folder in folders.items()} == {
+        "ann": {"calc.py": MENDED},
+        "cleo": {},
+    }
+    [run] = servers.client("ann", servers.first).runs.list(thread)
+    with httpx.Client(base_url=servers.second.url, headers={"Authorization": f"Bearer {token('cleo')}"}) as cleo:
+        one, body = f"/threads/{thread}", {"assistant_id": "mendgraph", "input": {"messages": [("user", "Hi.")]}}
+        of_run = f"{one}/runs/{run['run_id']}"
+        got = [cleo.get(path).status_code for path in (one, f"{one}/state", f"{one}/history", f"{one}/runs", of_run)]
+        got += [cleo.get(path).status_code for path in (f"{of_run}/join", f"{of_run}/stream")]
+        got += [cleo.post(f"{one}/runs{end}", json=body).status_code for end in ("", "/wait", "/stream")]
+        got += [cleo.post(path, json={}).status_code for path in (f"{of_run}/cancel", f"{one}/history")]
+        got += [cleo.patch(one, json={"metadata": {"a": "b"}}).status_code, cleo.delete(one).status_code]
+        assert set(got) == {404}
+        assert cleo.post("/threads", json={"thread_id": thread}).status_code == 409
+        assert cleo.post("/threads", json={"thread_id": thread, "if_exists": "do_nothing"}).status_code == 409
+        assert cleo.post("/threads/search", json={}).json() == []
+        of_others = {"config": {"configurable": {"thread_id": thread}}, "checkpoint": {"thread_id": thread}}
+        own = cleo.post("/threads", json={}).json()["thread_id"]
+        for key, value in of_others.items():
+            assert cleo.post(f"/threads/{own}/runs/wait", json={**body, key: value}).status_code == 422
+        [known] = cleo.post("/assistants/search", json={}).json()
+        assert known["graph_id"] == "mendgraph"
+        records = [path for each in (servers.first, servers.second) for path in each.folder.glob("data/runs/*")]
+        assert any(path.name.startswith("ann") for path in records)
+    assert servers.state("ann", servers.first, thread)["values"]["outcome"]["answer"] == "Done."
+
+
+def test_a_deleted_thread_leaves_nothing_to_the_next_user(servers: Servers) -> None:
+    for user in ("ann", "cleo"):
+        servers.project(user, "notes", CALC)
+        servers.client(user, servers.first).threads.create(thread_id="notes")
+        servers.model.say(Say(f"Hello, {user}."))
+        ended = servers.ask(user, servers.second, "notes", f"I am {user}.", workspace="notes")
+        assert [each["content"] for each in ended["messages"]] == [f"I am {user}.", f"Hello, {user}."]
+        servers.client(user, servers.second).threads.delete("notes")
+    with psycopg.connect(servers.database) as operator:
+        assert operator.execute("SELECT count(*) FROM checkpoints WHERE thread_id = 'notes'").fetchone() == (0,)
+
+
+def test_of_many_requests_at_once_a_thread_takes_one_after_another(servers: Servers) -> None:
+    """Whoever comes in between the door's look and the engine's row is refused there, and writes nothing."""
+    servers.project("ann", "crowd", CALC)
+    thread = servers.thread("ann", servers.first)
+    servers.model.say(*(Say("Yes?") for _ in range(8)))
+
+    def ask(number: int) -> int:
+        server = (servers.first, servers.second)[number % 2]
+        with httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {token('ann')}"}, timeout=60) as ann:
+            body = {"assistant_id": "mendgraph", "input": {"messages": f"{number}"}, "context": {"workspace": "crowd"}}
+            return ann.post(f"/threads/{thread}/runs/wait", json=body).status_code
+
+    with ThreadPoolExecutor(8) as people:
+        statuses = [*people.map(ask, range(8))]
+    taken = statuses.count(200)
+    assert taken >= 1
+    assert statuses.count(409) == 8 - taken
+    said = [each["type"] for each in servers.state("ann", servers.first, thread)["values"]["messages"]]
+    assert said == ["human", "ai"] * taken
+
+
+def test_followers_leave_the_others_their_connections(servers: Servers) -> None:
+    servers.project("ann", "followed", CALC)
+    thread = servers.thread("ann", servers.first)
+    servers.model.say(Stall(reply=Say("never said")))
+    begun: Any = servers.client("ann", servers.first).runs.create(
+        thread, "mendgraph", input=WAIT, context={"workspace": "followed"}
+    )
+    wait_for(lambda: servers.model.remaining == 0, lambda: servers.first.log)
+    with httpx.Client(base_url=servers.first.url, timeout=60) as client, ExitStack() as streams:
+        client.headers["Authorization"] = f"Bearer {token('ann')}"
+        answers = []
+        for _ in range(MOST_OPEN + 1):
+            stream = client.stream("GET", f"/threads/{thread}/runs/{begun['run_id']}/stream")
+            answers.append(streams.enter_context(stream).status_code)
+        assert answers == [*[200] * MOST_OPEN, 429]
+        assert httpx.get(f"{servers.first.url}/health").status_code == 200
+        assert servers.client("cleo", servers.first).threads.search() is not None
+    servers.client("ann", servers.second).runs.cancel(thread, begun["run_id"])
+
+
+def test_what_went_wrong_is_said_where_the_result_is_asked_for(servers: Servers) -> None:
+    thread = servers.thread("ann", servers.first)
+    with httpx.Client(base_url=servers.first.url, headers={"Authorization": f"Bearer {token('ann')}"}) as ann:
+        nothing = ann.post(f"/threads/{thread}/runs/wait", json={"assistant_id": "mendgraph"}).json()
+        assert nothing == {
+            "__error__": {"error": "Error", "message": "There is nothing to go on with: send a request."}
+        }
+        [run] = ann.get(f"/threads/{thread}/runs").json()
+        assert ann.get(f"/threads/{thread}/runs/{run['run_id']}/join").json() == nothing
+        broken = ann.get(f"/threads/{thread}/runs?limit={10**20}")
+        assert broken.status_code >= 400
+        assert "SELECT" not in broken.text
+
+
+def test_nobody_is_let_in_without_a_token(servers: Servers) -> None:
+    for header in ({}, {"Authorization": "Bearer of bad news, for everybody who guesses"}):
+        with httpx.Client(base_url=servers.first.url, headers=header) as client:
+            answers = [client.get("/threads"), client.post("/assistants/search", json={}), client.get("/docs")]
+            answers += [client.post("/threads", json={}), client.get("/store/items", params={"key": "a"})]
+            assert {each.status_code for each in answers} == {401}
+            assert client.get("/health").status_code == 200
+
+
+def test_a_client_cannot_say_who_it_is(servers: Servers) -> None:
+    thread = servers.thread("bob", servers.first)
+    refused: list[JsonMap] = [
+        {"config": {"configurable": {"langgraph_auth_user": {"identity": "ann"}}}},
+        {"context": {"langgraph_auth_user": {"identity": "ann"}}},
+        {"context": {"thread_id": "another"}},
+        {"command": {"update": {"context": {"workspace": "/"}}}},
+        {"command": {"goto": "execute_tools"}},
+        {"input": {"context": {"workspace": "/"}}},
+        {"webhook": "http://127.0.0.1:1/"},
+    ]
+    with httpx.Client(base_url=servers.first.url, headers={"Authorization": f"Bearer {token('bob')}"}) as bob:
+        for more in refused:
+            body = {"assistant_id": "mendgraph", "input": {"messages": [("user", "Hi.")]}, **more}
+            assert bob.post(f"/threads/{thread}/runs/wait", json=body).status_code == 422, more
+        values = {"values": {"context": {"workspace": "/"}}, "as_node": "begin_turn"}
+        assert bob.post(f"/threads/{thread}/state", json=values).status_code == 403
+        assert bob.post("/assistants", json={"graph_id": "mendgraph"}).status_code == 404
+        assert bob.put("/store/items", json={"namespace": ["ann"], "key": "a", "value": {}}).status_code == 404
+
+
+def test_what_is_not_allowed_ends_before_it_begins(servers: Servers) -> None:
+    servers.project("bob", "limits", CALC)
+    (servers.root / "bob" / "linked").symlink_to("/etc")
+    before = len(servers.model.requests)
+    refused: list[tuple[JsonMap, str]] = [
+        ({"workspace": "limits", "mode": "auto"}, "does not allow bob what the request sets: mode"),
+        ({"workspace": "limits", "base_url": "http://127.0.0.1:1/v1"}, "sets: base_url"),
+        ({"workspace": "limits", "model": "the-dear-one"}, "sets: model"),
+        ({"workspace": "limits", "allowed_programs": ["sh"]}, "sets: allowed_programs"),
+        ({"workspace": "limits", "account": "ann"}, "sets: account"),
+        ({"workspace": "../ann/website"}, "is no project's name"),
+        ({"workspace": "/etc"}, "is no project's name"),
+        ({"workspace": "website"}, "There is no project website"),
+        ({"workspace": "linked"}, "There is no project linked"),
+        ({}, "names no project"),
+        ({"workspace": "limits", "max_steps": 0}, "does not fit: max_steps"),
+    ]
+    for context, said in refused:
+        ended = servers.ask("bob", servers.first, servers.thread("bob", servers.first), TASK, **context)
+        assert outcome(ended) == ("SYSTEM_ERROR", "invalid_request")
+        assert said in ended["outcome"]["message"]
+    assert len(servers.model.requests) == before
+
+
+def test_no_table_holds_a_secret(servers: Servers) -> None:
+    """Neither ours, nor the engine's, nor those of the checkpointer that it brings."""
+    servers.project("cleo", "secret", CALC)
+    thread = servers.thread("cleo", servers.first)
+    servers.model.say(Say(f"You said {SECRET}."))
+    ended = servers.ask("cleo", servers.first, thread, f"My key is {SECRET}.", workspace="secret")
+    assert outcome(ended) == ("FINISHED", "answered")
+    assert SECRET not in str(ended)
+    forms = (SECRET, SECRET.encode().hex(), thread)
+    names = "SELECT format('%I.%I', schemaname, tablename) FROM pg_tables WHERE schemaname IN ('public', 'mendgraph')"
+    found: set[tuple[str, str]] = set()
+    with psycopg.connect(servers.database) as operator:
+        tables = [str(row[0]) for row in operator.execute(names)]
+        for table in tables:
+            for form in forms:
+                count = sql.SQL("SELECT count(*) FROM {} AS t WHERE t::text LIKE %s").format(sql.SQL(table))
+                if operator.execute(count, (f"%{form}%",)).fetchone() != (0,):
+                    found.add((table, form))
+    assert {form for _, form in found} == {thread}
+    assert {table for table, _ in found} > {"public.runs", "public.checkpoints", "public.checkpoint_writes"}
+
+
+def test_limits_are_the_smaller_of_both(servers: Servers) -> None:
+    servers.project("ann", "small", CALC)
+    thread = servers.thread("ann", servers.first)
+    servers.model.say(Say("Hello."))
+    servers.ask("ann", servers.first, thread, "Hi.", workspace="small", max_steps=100, max_calls_per_turn=3, model="n")
+    held = servers.state("ann", servers.second, thread)["values"]["context"]
+    assert {name: held[name] for name in ("max_steps", "max_calls_per_turn", "model", "account", "workspace")} == {
+        "max_steps": 9,
+        "max_calls_per_turn": 3,
+        "model": "n",
+        "account": "ann",
+        "workspace": str((servers.root / "ann" / "small").resolve()),
+    }
+
+
+def test_runs_at_once_and_a_days_tokens_are_counted_over_both_servers(servers: Servers) -> None:
+    servers.project("bob", "busy", CALC)
+    threads = [servers.thread("bob", each) for each in (servers.first, servers.second)]
+    servers.model.say(Stall(reply=Say("never said")))
+    begun: Any = servers.client("bob", servers.first).runs.create(
+        threads[0], "mendgraph", input=WAIT, context={"workspace": "busy"}
+    )
+    wait_for(lambda: servers.model.remaining == 0, lambda: servers.first.log)
+    refused = servers.ask("bob", servers.second, threads[1], "Hi.", workspace="busy")
+    assert outcome(refused) == ("SYSTEM_ERROR", "workspace_busy")
+    assert refused["outcome"]["message"] == "bob has 1 run at work on these servers, which is the most at once."
+    servers.client("bob", servers.first).runs.cancel(threads[0], begun["run_id"], wait=True)
+    servers.model.say(Say("Hello.", usage=(19_000, 10)))
+    assert outcome(servers.ask("bob", servers.second, threads[1], "Hi.", workspace="busy")) == ("FINISHED", "answered")
+    spent = servers.ask("bob", servers.first, threads[1], "Once more.", workspace="busy")
+    assert outcome(spent) == ("BUDGET_STOP", "day_limit")
+
+
+def _is_busy(servers: Servers, thread: str) -> bool:
+    """Whether a run of this thread is at work: one whose input does not fit is refused for that first."""
+    body = {"assistant_id": "nobody", "input": {"messages": []}}
+    with httpx.Client(base_url=servers.second.url, headers={"Authorization": f"Bearer {token('ann')}"}) as client:
+        return client.post(f"/threads/{thread}/runs", json=body).status_code == 409
