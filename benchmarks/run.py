@@ -7,18 +7,16 @@ nor is an unmeasured first run. Nothing waits for a model. See benchmarks/README
 
 import argparse
 import json
-import multiprocessing
 import os
 import platform
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from rich.console import Console
 
+from benchmarks.endpoint import in_process
 from benchmarks.overhead import server
 from benchmarks.overhead.database import database_growth
 from benchmarks.overhead.environments import LANGCHAIN, PYDANTIC_AI, prepare
@@ -28,22 +26,6 @@ from benchmarks.overhead.workers import ENTRANTS, Entrant, Workers
 
 DATABASE: Final = "database"
 QUICK: Final = {"steps": 32, "rounds": 2, "at_once": 4, "turns": 20}
-
-
-@contextmanager
-def endpoint() -> Iterator[str]:
-    """The address of the endpoint, which is there as long as this is entered."""
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=server.serve, args=(theirs,), daemon=True)
-    process.start()
-    theirs.close()
-    try:
-        yield ours.recv()
-    finally:
-        ours.close()
-        process.join(5)
-        process.terminate()
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -82,7 +64,7 @@ def main() -> None:
     if not scenarios and DATABASE not in chosen.only:
         scenarios = list(SCENARIOS)
     console, measured = Console(), list[Figures]()
-    with endpoint() as url, Workers(url, taking_part(chosen.only)) as workers:
+    with in_process(server.serve) as url, Workers(url, taking_part(chosen.only)) as workers:
         setting = Setting(workers, chosen.steps, chosen.rounds, chosen.at_once)
         for name in scenarios:
             for figures in SCENARIOS[name](setting):

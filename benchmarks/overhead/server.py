@@ -7,10 +7,10 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 
+from benchmarks.endpoint import EVENTS, answer_head, content_length, listen, send_events
 from benchmarks.overhead.prefix import PrefixRecord
 from benchmarks.overhead.script import Script, answer, count_results, find_script
 
-EVENTS = "text/event-stream"
 STATISTICS = "/runs/"
 """The path at which a run's numbers are asked for, with its name behind."""
 
@@ -48,12 +48,12 @@ class ScriptedEndpoint:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
                 path = head.split(" ", 2)[1]
-                body = await reader.readexactly(_length(head))
+                body = await reader.readexactly(content_length(head))
                 kind, parts = self._answer(path, body)
                 if kind == EVENTS:
-                    await _send_events(writer, parts)
+                    await send_events(writer, parts)
                 else:
-                    writer.write(_head(kind, f"Content-Length: {len(parts[0])}") + parts[0])
+                    writer.write(answer_head(kind, f"Content-Length: {len(parts[0])}") + parts[0])
                 await writer.drain()
         with suppress(ConnectionError):
             await writer.wait_closed()
@@ -69,33 +69,6 @@ class ScriptedEndpoint:
         return answer(script, body)
 
 
-async def _send_events(writer: asyncio.StreamWriter, events: list[bytes]) -> None:
-    """Each event by itself, as they come from a model."""
-    writer.write(_head(EVENTS, "Transfer-Encoding: chunked"))
-    for event in events:
-        writer.write(b"%x\r\n%s\r\n" % (len(event), event))
-        await asyncio.sleep(0)
-    writer.write(b"0\r\n\r\n")
-
-
-def _length(head: str) -> int:
-    for line in head.split("\r\n"):
-        name, _, value = line.partition(":")
-        if name.lower() == "content-length":
-            return int(value)
-    return 0
-
-
-def _head(kind: str, size: str) -> bytes:
-    return f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\n{size}\r\n\r\n".encode()
-
-
-async def _serve(pipe: Connection) -> None:
-    server = await asyncio.start_server(ScriptedEndpoint().serve, "127.0.0.1", 0, limit=2**20, backlog=256)
-    pipe.send(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
-    await asyncio.to_thread(pipe.poll, None)
-
-
 def serve(pipe: Connection) -> None:
-    """Run the endpoint until the other end of the pipe closes; the first thing that it sends is its address."""
-    asyncio.run(_serve(pipe))
+    """Run the endpoint until the other end of the pipe closes."""
+    listen(pipe, ScriptedEndpoint().serve)

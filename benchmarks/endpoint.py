@@ -1,0 +1,63 @@
+"""What the benchmarks' endpoints have in common: a process of their own, and how requests and events are written."""
+
+import asyncio
+import multiprocessing
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from typing import Any, Final
+
+EVENTS: Final = "text/event-stream"
+
+_LONGEST_END_S: Final = 10
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@contextmanager
+def in_process(target: Callable[..., None], *arguments: Any) -> Iterator[str]:
+    """The address at which `target(pipe, *arguments)` answers, as long as this is entered."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=target, args=(theirs, *arguments), daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        yield ours.recv()
+    finally:
+        ours.close()
+        process.join(_LONGEST_END_S)
+        process.terminate()
+
+
+def listen(pipe: Connection, serve: Serve) -> None:
+    """Answer with `serve` until the other end of the pipe closes; the first thing that it is sent is the address."""
+
+    async def work() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=2**20, backlog=1_024)
+        pipe.send(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        await asyncio.to_thread(pipe.poll, None)
+
+    asyncio.run(work())
+
+
+def content_length(head: str) -> int:
+    """How many bytes follow the head of a request."""
+    for line in head.split("\r\n"):
+        name, _, value = line.partition(":")
+        if name.lower() == "content-length":
+            return int(value)
+    return 0
+
+
+def answer_head(kind: str, size: str) -> bytes:
+    """The head of an answer."""
+    return f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\n{size}\r\n\r\n".encode()
+
+
+async def send_events(writer: asyncio.StreamWriter, events: Iterable[bytes]) -> None:
+    """Each event by itself, as they come from a model."""
+    writer.write(answer_head(EVENTS, "Transfer-Encoding: chunked"))
+    for event in events:
+        writer.write(b"%x\r\n%s\r\n" % (len(event), event))
+        await asyncio.sleep(0)
+    writer.write(b"0\r\n\r\n")

@@ -1,0 +1,245 @@
+"""What a number of runs a day needs, from what one run was measured to take. Pure.
+
+Each figure names its source; `per_run` reads the measured ones, `ASSUMED` holds what only a deployment can know.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Final
+
+from benchmarks.scale.figures import Point, line
+from benchmarks.scale.script import CALLS
+from benchmarks.scale.tables import Measured, table
+
+RUNS_A_DAY: Final = (1_000, 100_000, 10_000_000)
+SECONDS_A_DAY: Final = 86_400
+
+ONE_MACHINE: Final = "batch over 4 processes"
+SHARED: Final = "batch over 4 processes, PostgreSQL"
+IN_ONE_PROCESS: Final = "threads"
+
+
+@dataclass(frozen=True)
+class PerRun:
+    """What one run takes: seconds of CPU, bytes, tokens. `base` is what a worker process has without a run.
+
+    `server_*` are the database server's, `connections` those of all worker processes of the measurement together.
+    """
+
+    cpu_s: float
+    memory: float
+    base: float
+    store: float
+    shared_store: float
+    server_cpu_s: float
+    commits: float
+    log_bytes: float
+    connections: float
+    input_tokens: float
+    output_tokens: float
+
+
+@dataclass(frozen=True)
+class Assumed:
+    """What a deployment has to put in for itself.
+
+    `call_s` is how long a hosted model takes for one reply. `peak` is the busiest minute over the mean of the day,
+    `busy` how much of a core is planned to be used. A worker process gets `at_once` runs. `commits_a_server` and
+    `gpu_tokens_s` are what one primary and one accelerator are planned to carry, in commits and output tokens a second.
+    """
+
+    call_s: float = 6.0
+    peak: float = 3.0
+    busy: float = 0.7
+    at_once: int = 50
+    kept_days: int = 30
+    commits_a_server: float = 5_000.0
+    gpu_tokens_s: float = 2_000.0
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """A run on the embedded model: medians of one of our real tasks, and what two cores do a second.
+
+    Source: benchmarks/README.md, "Real tasks on the embedded model" (2.1 calls, 338 uncached and 224 completion tokens
+    a task); 100 tokens/s in and 28 tokens/s out on two cores.
+    """
+
+    calls: float = 2.1
+    uncached_tokens: float = 338.0
+    output_tokens: float = 224.0
+    read_tokens_s: float = 100.0
+    written_tokens_s: float = 28.0
+    cores: int = 2
+
+    @property
+    def core_seconds(self) -> float:
+        """What one run keeps its cores busy for."""
+        return self.cores * (self.uncached_tokens / self.read_tokens_s + self.output_tokens / self.written_tokens_s)
+
+
+ASSUMED: Final = Assumed()
+EMBEDDED: Final = Embedded()
+
+
+@dataclass(frozen=True)
+class Need:
+    """What so many runs a day need at their peak; bytes, bytes a second, tokens a second."""
+
+    runs: int
+    rate: float
+    peak_rate: float
+    at_once: float
+    cores: float
+    processes: int
+    memory: float
+    store_a_day: float
+    store_kept: float
+    commits_s: float
+    log_s: float
+    server_cores: float
+    servers: int
+    connections: int
+    input_tokens_s: float
+    output_tokens_s: float
+    request_bytes_s: float
+    gpus: int
+    embedded_cores: int
+
+
+def per_run(measured: Iterable[Measured]) -> PerRun:
+    """The figures of one run: of the most runs at once, and of the line where starting has a part that is paid once.
+
+    Raises:
+        KeyError: a series was not measured.
+    """
+    known = {each.name: each for each in measured}
+    threads, machine, shared = known[IN_ONE_PROCESS], known[ONE_MACHINE], known[SHARED]
+    alone, local, server = threads.points[-1], machine.points[-1], shared.points[-1]
+    return PerRun(
+        cpu_s=_slope(shared, lambda each: each.cpu_s),
+        memory=_slope(threads, lambda each: each.memory),
+        base=alone.base,
+        store=local.store_bytes / local.runs,
+        shared_store=server.store_bytes / server.runs,
+        server_cpu_s=server.database_cpu_s / server.runs,
+        commits=server.commits / server.runs,
+        log_bytes=server.log_bytes / server.runs,
+        connections=server.connections,
+        input_tokens=alone.input_tokens / alone.runs,
+        output_tokens=CALLS * EMBEDDED.output_tokens / EMBEDDED.calls,
+    )
+
+
+def _slope(measured: Measured, value: Callable[[Point], float]) -> float:
+    return line([each.runs for each in measured.points], [value(each) for each in measured.points]).slope
+
+
+def need(runs: int, figures: PerRun, assumed: Assumed = ASSUMED, embedded: Embedded = EMBEDDED) -> Need:
+    """What so many runs a day need, by the formulas of the table."""
+    rate = runs / SECONDS_A_DAY
+    peak_rate = rate * assumed.peak
+    at_once = peak_rate * (CALLS * assumed.call_s + figures.cpu_s)
+    cores = peak_rate * figures.cpu_s / assumed.busy
+    processes = max(1, ceil(cores), ceil(at_once / assumed.at_once))
+    commits_s = peak_rate * figures.commits
+    return Need(
+        runs=runs,
+        rate=rate,
+        peak_rate=peak_rate,
+        at_once=at_once,
+        cores=cores,
+        processes=processes,
+        memory=processes * figures.base + at_once * figures.memory,
+        store_a_day=runs * figures.shared_store,
+        store_kept=runs * figures.shared_store * assumed.kept_days,
+        commits_s=commits_s,
+        log_s=peak_rate * figures.log_bytes,
+        server_cores=peak_rate * figures.server_cpu_s / assumed.busy,
+        servers=max(1, ceil(commits_s / assumed.commits_a_server)),
+        connections=ceil(processes * figures.connections / 4),
+        input_tokens_s=peak_rate * figures.input_tokens,
+        output_tokens_s=peak_rate * figures.output_tokens,
+        request_bytes_s=peak_rate * figures.input_tokens * 4,
+        gpus=ceil(peak_rate * figures.output_tokens / assumed.gpu_tokens_s),
+        embedded_cores=ceil(peak_rate * embedded.core_seconds / assumed.busy),
+    )
+
+
+def figures_table(figures: PerRun) -> str:
+    """What one run takes, and where each figure is from."""
+    rows = [
+        ["`cpu`", "CPU of a run, copy and patch included", f"{figures.cpu_s:.3f} s", f'line of "{SHARED}"'],
+        ["`memory`", "memory of one more run at once", f"{figures.memory / 1e6:.2f} MB", f'line of "{IN_ONE_PROCESS}"'],
+        ["`base`", "memory of a warm worker process", f"{figures.base / 1e6:.0f} MB", f'"{IN_ONE_PROCESS}"'],
+        ["`store`", "kept of a run in SQLite", f"{figures.store / 1e3:.0f} KB", f'"{ONE_MACHINE}"'],
+        ["`shared`", "kept of a run in PostgreSQL", f"{figures.shared_store / 1e3:.0f} KB", f'"{SHARED}"'],
+        ["`server cpu`", "CPU of the server for a run", f"{figures.server_cpu_s:.3f} s", f'"{SHARED}"'],
+        ["`commits`", "transactions of a run that write", f"{figures.commits:.0f}", f'"{SHARED}"'],
+        ["`log`", "write-ahead log of a run", f"{figures.log_bytes / 1e3:.0f} KB", f'"{SHARED}"'],
+        ["`connections`", "of four worker processes", f"{figures.connections:.0f}", f'"{SHARED}"'],
+        ["`in`", "input tokens of a run, bytes / 4", f"{figures.input_tokens:,.0f}", f"spending book, {CALLS} calls"],
+        ["`out`", "output tokens of a run", f"{figures.output_tokens:,.0f}", f"`make eval`: {CALLS} x 224 / 2.1"],
+        ["`embedded`", "core seconds of a run on the embedded model", f"{EMBEDDED.core_seconds:.0f} s", _EMBEDDED],
+    ]
+    return _left(table(["of one run", "what", "figure", "source"], rows)).replace("---: | ---: |", "---: | --- |", 1)
+
+
+_EMBEDDED: Final = "`make eval`: 338 / 100 s to read, 224 / 28 s to write, on two cores"
+
+
+def assumptions_table(assumed: Assumed = ASSUMED) -> str:
+    """What a deployment puts in for itself."""
+    rows = [
+        ["`call`", "seconds of a hosted model's reply", f"{assumed.call_s:g} s"],
+        ["`peak`", "the busiest minute over the mean", f"{assumed.peak:g}"],
+        ["`busy`", "planned use of a core", f"{assumed.busy:g}"],
+        ["`most`", "runs at once in a worker process", f"{assumed.at_once}"],
+        ["`days`", "until runs are pruned", f"{assumed.kept_days}"],
+        ["`primary`", "commits a second that one primary is planned for", f"{assumed.commits_a_server:,.0f}"],
+        ["`gpu`", "output tokens a second of one accelerator", f"{assumed.gpu_tokens_s:,.0f}"],
+    ]
+    return _left(table(["assumed", "what", "figure"], rows))
+
+
+_ROWS: Final[tuple[tuple[str, str, Callable[[Need], str]], ...]] = (
+    ("runs a second, mean", "runs / 86,400", lambda each: f"{each.rate:.3g}"),
+    ("runs a second, peak", "mean x peak", lambda each: f"{each.peak_rate:.3g}"),
+    ("runs at once", f"peak rate x ({CALLS} x call + cpu)", lambda each: f"{each.at_once:,.0f}"),
+    ("cores for runs", "peak rate x cpu / busy", lambda each: f"{each.cores:,.2f}"),
+    ("worker processes", "the larger of cores and at once / most", lambda each: f"{each.processes:,}"),
+    ("memory of workers", "processes x base + at once x memory", lambda each: _bytes(each.memory)),
+    ("store a day", "runs x shared", lambda each: _bytes(each.store_a_day)),
+    ("store with pruning", "a day's x days", lambda each: _bytes(each.store_kept)),
+    ("commits a second", "peak rate x commits", lambda each: f"{each.commits_s:,.0f}"),
+    ("write-ahead log", "peak rate x log", lambda each: f"{_bytes(each.log_s)}/s"),
+    ("cores of the server", "peak rate x server cpu / busy", lambda each: f"{each.server_cores:,.2f}"),
+    ("primaries", "commits a second / primary", lambda each: f"{each.servers}"),
+    ("connections", "processes x connections / 4", lambda each: f"{each.connections:,}"),
+    ("input tokens a second", "peak rate x in", lambda each: f"{each.input_tokens_s:,.0f}"),
+    ("output tokens a second", "peak rate x out", lambda each: f"{each.output_tokens_s:,.0f}"),
+    ("to the model", "input tokens x 4 bytes", lambda each: f"{_bytes(each.request_bytes_s)}/s"),
+    ("accelerators of your own", "output tokens a second / gpu", lambda each: f"{each.gpus:,}"),
+    ("or cores for the embedded model", "peak rate x embedded / busy", lambda each: f"{each.embedded_cores:,}"),
+)
+
+
+def needs_table(figures: PerRun, runs: Sequence[int] = RUNS_A_DAY) -> str:
+    """What these numbers of runs a day need, and by which formulas."""
+    needs = [need(each, figures) for each in runs]
+    rows = [[name, formula, *map(told, needs)] for name, formula, told in _ROWS]
+    return _left(table(["runs a day", "formula", *(f"{each:,}" for each in runs)], rows))
+
+
+def _left(markdown: str) -> str:
+    """The second column is words."""
+    return markdown.replace("| --- | ---: |", "| --- | --- |", 1)
+
+
+def _bytes(number: float) -> str:
+    for unit in ("B", "KB", "MB", "GB"):
+        if number < 1_000:
+            return f"{number:.3g} {unit}"
+        number /= 1_000
+    return f"{number:,.3g} TB"

@@ -1,0 +1,43 @@
+import argparse
+from typing import Any
+
+import pytest
+
+from benchmarks.scale import run
+from benchmarks.scale.crew import NotDoneError, Series
+from benchmarks.scale.figures import Point
+from benchmarks.scale.plan import IN_ONE_PROCESS, ONE_MACHINE, SHARED
+
+POINT = Point(1, 1.0, 1.0, 0, 0, 0, 0, 0, 0, 0, 0)
+
+
+def test_quick_runs_are_few() -> None:
+    chosen = run.parse(["--quick"])
+    assert {name: vars(chosen)[name] for name in run.QUICK} == run.QUICK
+
+
+def test_numbers_are_put_in_order_and_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run.parse(["--at-once", "20,5,5"]).at_once == (5, 20)
+    for wrong in ("0,5", "many"):
+        with pytest.raises(SystemExit):
+            run.parse(["--at-once", wrong])
+    assert "names no numbers of runs" in capsys.readouterr().err
+
+
+def test_the_plan_is_made_of_series_that_are_measured() -> None:
+    assert {IN_ONE_PROCESS, ONE_MACHINE, SHARED} <= {each.name for each in run.SERIES}
+
+
+def test_runs_that_did_not_do_their_work_are_told_and_count_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def point(series: Series, runs: int, *_: Any) -> Point:
+        if runs == 2 and series.name == "a":
+            raise NotDoneError("run-1 ended SYSTEM_ERROR")
+        return POINT
+
+    monkeypatch.setattr(run, "_point", point)
+    chosen = argparse.Namespace(rounds=2, at_once=(1, 2), latency=0.5)
+    wrong: list[str] = []
+    series = [Series("a", "threads"), Series("b", "threads", waits=False), Series("c", "threads", shared=True)]
+    measured = list(run._measured(chosen, series, {True: "", False: ""}, None, wrong))
+    assert [(each.name, each.latency_s, len(each.points)) for each in measured] == [("a", 0.5, 1), ("b", 0.0, 2)]
+    assert wrong == ["a, 2 at once: run-1 ended SYSTEM_ERROR"] * 2
