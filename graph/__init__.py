@@ -6,6 +6,10 @@ Importing this costs nothing; each name is loaded when it is first used.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from graph.batch.batch_result import BatchResult as BatchResult
+    from graph.batch.orders import TaskResult as TaskResult
+    from graph.batch.run_batch import run_batch as run_batch
+    from graph.batch.tasks import BatchTask as BatchTask
     from graph.build import build_graph as build_graph
     from graph.configuration.loading import load_context as load_context
     from graph.context import AgentContext as AgentContext
@@ -49,6 +53,11 @@ if TYPE_CHECKING:
         resume_run as resume_run,
         steps_of as steps_of,
     )
+    from graph.spending_accounts import (
+        AccountSpent as AccountSpent,
+        account_spent as account_spent,
+        accounts_spent as accounts_spent,
+    )
     from graph.state import serializer as serializer
     from graph.store import Pruned as Pruned
     from graph.time_travel import Forked as Forked, fork_run as fork_run, undo_run as undo_run
@@ -76,6 +85,10 @@ if TYPE_CHECKING:
 _HOMES = {
     "build_graph": "graph.build",
     "AgentContext": "graph.context",
+    "run_batch": "graph.batch.run_batch",
+    "BatchTask": "graph.batch.tasks",
+    "BatchResult": "graph.batch.batch_result",
+    "TaskResult": "graph.batch.orders",
     "load_context": "graph.configuration.loading",
     "report_html": "graph.report.page",
     "run_task": "graph.run",
@@ -92,6 +105,7 @@ _HOMES = {
         ),
         "graph.events",
     ),
+    **dict.fromkeys(("account_spent", "accounts_spent", "AccountSpent"), "graph.spending_accounts"),
     "serializer": "graph.state",
     "list_runs": "graph.runs",
     "get_run": "graph.runs",

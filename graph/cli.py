@@ -15,6 +15,7 @@ import typer
 
 from graph.configuration.program_names import program_problem
 from graph.terminal import (
+    batch_command,
     cassette_commands,
     completion_command,
     config_commands,
@@ -25,6 +26,7 @@ from graph.terminal import (
     report_command,
     run_commands,
     schema_command,
+    serve_command,
     usage_command,
 )
 from graph.terminal.exit_codes import ExitCode, exit_code_table
@@ -49,6 +51,7 @@ Examples:
   mendgraph undo 3f2a9c01         restore the files as they were before a run
   mendgraph report 3f2a9c01       what a run did, as one page for a browser
   mendgraph usage                 what model calls have used, day by day
+  mendgraph batch tasks.jsonl     many tasks, each on a copy of its own
   mendgraph doctor                what this machine lacks, and what to do
   mendgraph cassette from-run 3f2a9c01   a test that replays a run, offline
 """
@@ -89,6 +92,9 @@ def options(  # noqa: PLR0913, PLR0917 - typer reads the options from the signat
     max_cost_usd: opt.MaxCostUsd = None,
     max_cost_usd_per_day: opt.MaxCostUsdPerDay = None,
     max_tokens_per_day: opt.MaxTokensPerDay = None,
+    account: opt.Account = None,
+    max_cost_usd_per_account: opt.MaxCostUsdPerAccount = None,
+    max_tokens_per_account: opt.MaxTokensPerAccount = None,
     wrap_up: opt.WrapUp = None,
     fallback: opt.Fallback = None,
     window_tokens: opt.WindowTokens = None,
@@ -179,6 +185,8 @@ app.command()(run_commands.undo)
 app.command()(run_commands.fork)
 app.command()(report_command.report)
 app.command()(usage_command.usage)
+app.command()(batch_command.batch)
+app.command()(serve_command.serve)
 app.command()(doctor_command.doctor)
 app.command()(schema_command.schema)
 app.add_typer(config_commands.app, name="config")

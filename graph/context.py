@@ -22,6 +22,7 @@ from graph.form_places import place_fields
 from nodes.call_model.budget import APILimits
 from nodes.call_model.fallbacks import FallbackProblem, models_in_order
 from nodes.call_model.ledger import RunLimits
+from nodes.call_model.limits import account_problem
 from nodes.call_model.prices import Price
 from nodes.call_model.profiles import find_profile
 from nodes.execute_tools.environment.url_rules import NetworkRules
@@ -110,6 +111,19 @@ class AgentContext(BaseModel):
     max_cost_usd_per_day: float | None = Field(
         None, gt=0, description="USD in one UTC day, in all workspaces. Empty: no limit."
     )
+    account: str = Field(
+        "",
+        description="Whose spending this is, for limits over many runs: a project, a batch or a user.",
+    )
+    account_days: bool = Field(
+        False, description="Count the limits of a day against this account's runs alone, instead of all runs."
+    )
+    max_tokens_per_account: int | None = Field(
+        None, ge=1, le=MOST, description="Input and output tokens that the account may ever use. Empty: no limit."
+    )
+    max_cost_usd_per_account: float | None = Field(
+        None, gt=0, description="USD that the account may ever use. Empty: no limit."
+    )
     usd_per_million_input: float | None = Field(
         None, ge=0, description="Price of a million input tokens, in USD. Empty: as the price list has it."
     )
@@ -189,6 +203,13 @@ class AgentContext(BaseModel):
         if url is not None and "@" in url.partition("://")[2].partition("/")[0]:
             raise ValueError("base_url may hold no user name or password: put the key into OPENAI_API_KEY")
         return url
+
+    @field_validator("account")
+    @classmethod
+    def _nameable_account(cls, account: str) -> str:
+        if (problem := account_problem(account)) is not None:
+            raise ValueError(problem)
+        return account
 
     @field_validator("allowed_extensions")
     @classmethod

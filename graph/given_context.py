@@ -1,22 +1,40 @@
 """Which context a turn has: what it was given, what the graph was built with, or what its thread had before. Pure."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from pydantic import ValidationError
 
 from graph.context import AgentContext
+from nodes.records import StopCause
 
 _REMEDY = "say what this agent may do where it is built: build_graph(context=AgentContext(...))"
 
 
-def given_context(given: object, bound: AgentContext | None, stored: AgentContext | None) -> AgentContext | str:
-    """The context of a turn, or what is wrong with the one that it was given.
+@dataclass(frozen=True)
+class Admission:
+    """What a server has decided of a turn before it begins: its context, or why it ends at once; `owner` is whose."""
+
+    context: AgentContext | StopCause
+    owner: str
+
+    def run_id(self, thread: str) -> str:
+        """The run's id in our own records, where threads of two owners never meet."""
+        return f"{self.owner}/{thread}"
+
+
+def given_context(
+    given: object, bound: AgentContext | None, stored: AgentContext | None
+) -> AgentContext | StopCause | str:
+    """The context of a turn, why a server refuses it, or what is wrong with the one that it was given.
 
     `given` comes with the run. Inside another graph it is that graph's own context, which may be of any type; then the
     agent's is `bound`, what its graph was built with. `stored` is that of the thread's last turn.
     """
     if isinstance(given, AgentContext):
         return given
+    if isinstance(given, Admission):
+        return given.context
     if given is None:
         return bound or stored or AgentContext()
     if bound is not None:

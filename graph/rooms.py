@@ -19,6 +19,7 @@ from graph.context import AgentContext
 from graph.gateway import Gateway
 from graph.given_context import given_context
 from graph.judging import judge_calls, with_known_files
+from graph.refused_turn import refused_turn, run_id_of
 from graph.reply_reader import reply_reader, rescue
 from graph.run_records import REQUEST_ID
 from graph.slices import (
@@ -125,6 +126,8 @@ class Rooms:
     def begin_turn(self, state: BeginTurnSlice, runtime: Runtime[AgentContext]) -> Update:
         """Store the turn's context, start its counters, and check what can be checked before anything is spent."""
         given = given_context(runtime.context, self._bound, state.get("context"))
+        if isinstance(given, StopCause):
+            return refused_turn(state, given, self._calling.profile(AgentContext()), self.scrub)
         context = given if isinstance(given, AgentContext) else AgentContext()
         root = check_workspace(context.workspace)
         problem = root.message if isinstance(root, ToolError) else self._context_problem(context)
@@ -133,7 +136,7 @@ class Rooms:
         workspace = None if problem else self._gateway.workspace(context)
         exists = workspace.exists if workspace else lambda _: False
         files = partial(_readable_files, workspace)
-        run_id = _thread(runtime) or state.get("run_id") or uuid4().hex
+        run_id = run_id_of(runtime) or state.get("run_id") or uuid4().hex
         spent = self._spent_before(state, context, run_id)
         messages, files_read = self._closed_history(state, None if problem else context, run_id)
         seen = state if messages is None else BeginTurnSlice({**state, "messages": messages})
@@ -375,15 +378,6 @@ def _tell(run_id: str, name: str, payload: JsonMap, step: int = 0) -> None:
     """Say what the run has to do without, what a call cost, or how a reply was read, to whoever listens."""
     event = {"name": name, "payload": payload, "run_id": run_id, "step_id": str(step), "ms": 0}
     get_stream_writer()({"type": "trace", **event})
-
-
-def _thread(runtime: Runtime[AgentContext]) -> str:
-    """The thread; as a part of another graph, with the place there: its agents share a thread, and no records."""
-    info = runtime.execution_info
-    if info is None or info.thread_id is None:
-        return ""
-    place = info.checkpoint_ns.rpartition("|")[0]
-    return f"{info.thread_id}|{place}" if place else str(info.thread_id)
 
 
 def _task() -> str:

@@ -92,6 +92,7 @@ BUDGET_REASONS = frozenset(
         StopReason.WALL_CLOCK,
         StopReason.MAX_COST,
         StopReason.DAY_LIMIT,
+        StopReason.ACCOUNT_LIMIT,
         StopReason.CANCELLED,
     }
 )

@@ -19,6 +19,7 @@ from nodes.execute_tools.environment.journal import Journal
 from nodes.execute_tools.environment.run_folder import run_folder, workspace_folder, workspace_folder_path
 from nodes.execute_tools.environment.run_lock import Owner, RunLock
 from nodes.execute_tools.environment.sandbox import check_workspace
+from nodes.execute_tools.environment.workspace_lock import WorkspaceLock
 from nodes.records import Outcome, StopCause, StopReason, ToolError, ToolErrorCode
 
 
@@ -55,7 +56,7 @@ class RunKeeper:
         """Whether a turn goes on; not while a person is asked."""
         self._beginning = threading.Lock()
         self._turns = 0
-        self._locks: list[RunLock] = []
+        self._locks: list[RunLock | WorkspaceLock] = []
         self._records: WorkspaceRecords | None = None
         self._failure: StoreError | None = None
         self._store: Store | None = None
@@ -160,14 +161,13 @@ class RunKeeper:
     def _lock_all(self, records: WorkspaceRecords) -> StopCause | None:
         if self._locks or self._root is None:
             return None  # ours already, or nothing that could be taken: the machine says so
-        thread = f"on the run {self._thread_id}"
         if self._store is None and isinstance(workspace_folder(self._root), ToolError):
             return None  # it may look at files; each change will be refused, with the reason
-        for folder, what in (
-            (workspace_folder(self._root), "in this workspace"),
-            (run_folder(self._thread_id), thread),
+        for folder, kind, what in (
+            (workspace_folder(self._root), WorkspaceLock, "in this workspace"),
+            (run_folder(self._thread_id), RunLock, f"on the run {self._thread_id}"),
         ):
-            problem = folder if isinstance(folder, ToolError) else self._lock(folder, what)
+            problem = folder if isinstance(folder, ToolError) else self._lock(kind(folder, what=what))
             if problem is not None:
                 self.release()
                 busy = problem.code is ToolErrorCode.UNAVAILABLE
@@ -181,8 +181,7 @@ class RunKeeper:
             return StopCause(reason=StopReason.WORKSPACE_FAILED, message=decided.message)
         return None
 
-    def _lock(self, folder: str, what: str) -> ToolError | None:
-        lock = RunLock(folder, what=what)
+    def _lock(self, lock: RunLock | WorkspaceLock) -> ToolError | None:
         busy = lock.acquire(Owner(self._thread_id))
         if busy is None:
             self._locks.append(lock)

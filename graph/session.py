@@ -148,13 +148,14 @@ class Session:
             async for event in events:
                 yield event
 
-    def stop(self, reason: str = "by the program") -> None:
+    def stop(self, reason: str = "by the program", *, in_step: bool = True) -> None:
         """Let the turn at work end early; any thread and any signal handler may ask. `reason` says who did.
 
         A model call is dropped, a tool that runs is waited for, and nothing begins after it. The outcome says
-        `cancelled`, and `resume` goes on from there; calls that had not begun are told to the model as cancelled.
+        `cancelled`, and `resume` goes on from there; calls that had not begun are told to the model as cancelled, or
+        without `in_step` are run first: who goes on then finds the step whole.
         """
-        self._stop.ask(reason)
+        self._stop.ask(reason, in_step=in_step)
 
     def scrub(self, text: str) -> str:
         """The text without the secrets that this session knows of."""

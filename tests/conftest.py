@@ -13,6 +13,14 @@ import pytest
 from tests import network, workspace_watch
 from tests.machine import tally
 from tests.memory_folder import memory_folder
+from tests.postgres import (
+    MISSING,
+    SERVER_VARIABLE,
+    database_with_tables,
+    fresh_database,
+    postgres_programs,
+    postgres_server,
+)
 
 pytest_plugins = ["tests.runs.studio"]
 """The server that `make studio` starts, for the tests that are its clients."""
@@ -66,6 +74,11 @@ def pytest_configure(config: pytest.Config) -> None:
         setattr(import_module(f"nodes.execute_tools.environment.{module}"), attribute, value)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The tests that take minutes come first, so that no worker is left alone with them at the end."""
+    items.sort(key=lambda item: not item.nodeid.startswith("tests/machine/"))
+
+
 def pytest_collection_finish() -> None:
     """What is there already, thousands of tests and all modules, is no garbage, and is not looked through again.
 
@@ -94,6 +107,54 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     tally.tell(terminalreporter)
 
 
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """The URL of a PostgreSQL server, one for this process where none is there already."""
+    if not os.environ.get(SERVER_VARIABLE) and postgres_programs() is None:
+        pytest.skip(MISSING)
+    with postgres_server() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def postgres_tables(postgres: str) -> Iterator[str]:
+    """The name of a database with all our tables, which `shared_store` copies."""
+    with database_with_tables(postgres) as name:
+        yield name
+
+
+@pytest.fixture
+def shared_store(postgres: str, postgres_tables: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A PostgreSQL database of this test's own in which its runs are kept, with our tables and no rows; its URL."""
+    with fresh_database(postgres, like=postgres_tables) as url:
+        yield from _kept_in(url, monkeypatch)
+
+
+@pytest.fixture
+def empty_store(postgres: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The same without our tables: for the tests of how they are made."""
+    with fresh_database(postgres) as url:
+        yield from _kept_in(url, monkeypatch)
+
+
+def _kept_in(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    from nodes.execute_tools.environment.shared_database import close_shared
+
+    monkeypatch.setenv("MENDGRAPH_STORE_URL", url)
+    try:
+        yield url
+    finally:
+        close_shared()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def any_store(request: pytest.FixtureRequest) -> str:
+    """The test runs twice: with the store of a workspace, and with the shared one. Which of them it is."""
+    if request.param == "postgresql":
+        request.getfixturevalue("shared_store")
+    return str(request.param)
+
+
 @pytest.fixture(autouse=True)
 def only_loopback() -> Iterator[None]:
     """No test reaches beyond this machine."""
@@ -119,7 +180,12 @@ def by_handle_only() -> Iterator[None]:
 
 def foreign(names: Iterable[str]) -> list[str]:
     """The environment variables among `names` that would steer a run or its output."""
-    kept = {"MENDGRAPH_RECORD", "MENDGRAPH_SCREENSHOTS", *(("MENDGRAPH_MODEL_DIR",) if network.is_recording() else ())}
+    kept = {
+        "MENDGRAPH_RECORD",
+        "MENDGRAPH_SCREENSHOTS",
+        SERVER_VARIABLE,
+        *(("MENDGRAPH_MODEL_DIR",) if network.is_recording() else ()),
+    }
     return [
         name
         for name in names

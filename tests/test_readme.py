@@ -19,6 +19,7 @@ import typer
 
 from graph.cli import app
 from graph.context import AgentContext
+from graph.serving.tenants import Tenants, parse_tenants
 from graph.terminal.word_order import NESTED
 from tests import readme
 from tests.architecture.house import ROOT
@@ -51,14 +52,15 @@ def ids(groups: list[list[Block]]) -> list[str]:
 
 @pytest.mark.parametrize("group", GROUPS, ids=ids(GROUPS))
 def test_a_python_block_runs(
-    group: list[Block], scene: Path, monkeypatch: pytest.MonkeyPatch, pytester: pytest.Pytester
+    group: list[Block], scene: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     for block in group:
         write_files(scene, block.how.get("files", {}))
     with ScriptedServer(then=Saying(group)) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
         if "def test_" in group[0].text:
-            run_as_tests(group[0], pytester, monkeypatch)
+            # It forgets at its end what was imported since, which would then be there twice: not where nobody needs it.
+            run_as_tests(group[0], request.getfixturevalue("pytester"), monkeypatch)
         else:
             monkeypatch.chdir(scene)
             run_as_program(group, monkeypatch)
@@ -95,10 +97,16 @@ def test_the_tests_run_what_there_is() -> None:
 
 
 def test_the_toml_blocks_are_settings() -> None:
-    settings = [tomllib.loads(block.text) for block in readme.blocks(readme.readme()) if block.language == "toml"]
+    texts = [block.text for block in readme.blocks(readme.readme()) if block.language == "toml"]
+    settings = [text for text in texts if "users" not in tomllib.loads(text)]
     assert settings
-    for given in settings:
-        AgentContext(**given)
+    for text in settings:
+        AgentContext(**tomllib.loads(text))
+
+
+def test_the_tenants_file_is_one() -> None:
+    (text,) = (block.text for block in readme.blocks(readme.readme()) if "[users." in block.text)
+    assert isinstance(parse_tenants(text, "tenants.toml"), Tenants)
 
 
 KNOWN_TO_MYPY: Final = ROOT / ".mypy_cache"
@@ -168,8 +176,8 @@ def options(command: Any) -> set[str]:
     return found
 
 
-FOREIGN: Final = frozenset({"--mendgraph-record", "--extra"})
-"""Options of pytest and of uv that README speaks of."""
+FOREIGN: Final = frozenset({"--mendgraph-record", "--extra", "--config", "--head", "--disable-usage-stats"})
+"""Options of pytest, uv, langgraph and ray that README speaks of."""
 
 
 def test_every_option_that_is_named_is_there() -> None:

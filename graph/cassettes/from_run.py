@@ -53,6 +53,7 @@ _UNREPEATABLE: Final = frozenset(
         StopReason.CANCELLED,
         StopReason.WALL_CLOCK,
         StopReason.DAY_LIMIT,
+        StopReason.ACCOUNT_LIMIT,
         StopReason.STORE_FAILED,
         StopReason.WORKSPACE_BUSY,
         StopReason.WORKSPACE_CHANGED,
@@ -204,7 +205,7 @@ def _unrepeated(difference: str) -> ToolError:
 
 
 def _context(course: RunCourse) -> AgentContext:
-    """The run's own settings, on the replayed endpoint. Other models and limits of a day play no part in a replay."""
+    """The run's own settings, on the replayed endpoint. Other models and limits of many runs play no part in a replay."""
     context, profile = course.context, course.profile
     said = next((reply.model for turn in course.turns for reply in turn.replies if reply.model), "unnamed")
     named = context.model if context.model and context.model != EMBEDDED_MODEL else ""
@@ -214,6 +215,9 @@ def _context(course: RunCourse) -> AgentContext:
         "fallback_models": (),
         "max_tokens_per_day": None,
         "max_cost_usd_per_day": None,
+        "account": "",
+        "max_tokens_per_account": None,
+        "max_cost_usd_per_account": None,
         "window_tokens": context.window_tokens or (CONTEXT_TOKENS if profile.embedded else None),
     }
     same = context.model_copy(update=changes)

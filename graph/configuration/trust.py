@@ -62,6 +62,7 @@ _LIMITS: Final = (
     *("max_calls_per_session", "max_calls_per_turn", "max_input_tokens_per_session", "max_output_tokens_per_session"),
     *("max_input_tokens_per_turn", "max_output_tokens_per_turn", "max_output_tokens_per_call", "max_steps"),
     *("max_seconds", "max_cost_usd", "max_tokens_per_day", "max_cost_usd_per_day", "max_healing_attempts"),
+    *("max_tokens_per_account", "max_cost_usd_per_account"),
     *("max_schema_repairs", "max_failed_tries", "loop_repeat_threshold", "provider_retries", "request_timeout_s"),
     *("idle_timeout_s", "tool_timeout_s", "tool_retries", "http_max_bytes", "http_timeout_s", "checks_timeout_s"),
 )
@@ -75,6 +76,7 @@ RULES: Final[Mapping[str, Narrower]] = {
     "syntax_gate": _order("refuse", "report", "off"),
     "evidence": _off,
     "project_notes": _off,
+    "account_days": _off,
     "max_steps_soft": _off,
     "audit": _on,
     "allowed_programs": _part_of,

@@ -7,10 +7,12 @@ from contextlib import closing
 from urllib.parse import quote
 
 from graph.doctor.finding import Finding, Status
-from nodes.execute_tools.environment.database import APPLICATION_ID, FILE_NAME, FORMAT
+from nodes.execute_tools.environment.database import APPLICATION_ID, FILE_NAME, FORMAT, StoreError
 from nodes.execute_tools.environment.lock_holder import lock_holder
 from nodes.execute_tools.environment.run_folder import DATA_DIR_VARIABLE, data_folder, workspace_folder_path
 from nodes.execute_tools.environment.sandbox import check_workspace
+from nodes.execute_tools.environment.shared_name import known_shared_name
+from nodes.execute_tools.environment.shared_url import is_shared, shared_url
 from nodes.records import ToolError
 
 LEAST_BYTES, SOME_BYTES = 100_000_000, 1_000_000_000
@@ -57,6 +59,8 @@ def database(root: str) -> Finding:
     if isinstance(checked, ToolError):
         return Finding("run database", Status.OFF, "not looked at: there is no workspace")
     folder = workspace_folder_path(checked)
+    if is_shared():
+        return _shared(folder)
     path = os.path.join(folder, FILE_NAME)
     if not os.path.lexists(path):
         return Finding("run database", Status.OFF, "no run of this folder yet")
@@ -83,6 +87,22 @@ def database(root: str) -> Finding:
     return Finding("run database", Status.OK, f"{path}: whole, {runs} run{'' if runs == 1 else 's'}, {size}")
 
 
+def _shared(folder: str) -> Finding:
+    """Whether the shared database can be read, and is of this version."""
+    try:
+        url = shared_url()
+        assert url is not None  # noqa: S101 - who calls has asked
+        from nodes.execute_tools.environment.shared_look import look_at
+
+        found = look_at(url, known_shared_name(folder))
+    except StoreError as error:
+        reason, _, remedy = str(error).rstrip(".").rpartition(": ")
+        return Finding("run database", Status.PROBLEM, reason, remedy)
+    runs = "no run yet" if found.runs is None else f"{found.runs} run{'' if found.runs == 1 else 's'} of this folder"
+    said = f"shared store {url.name}: PostgreSQL {found.server}, {runs}, {found.size / 1e6:.1f} MB in all"
+    return Finding("run database", Status.OK, said)
+
+
 def at_work(root: str) -> Finding:
     """Who works in this folder now."""
     checked = check_workspace(root)
@@ -90,5 +110,8 @@ def at_work(root: str) -> Finding:
     holder = lock_holder(folder) if folder and os.path.isdir(folder) else None
     if holder is None:
         return Finding("lock", Status.OK, "nobody is at work in this folder")
+    if holder.host:
+        found = f"run {holder.run_id}, process {holder.pid} on {holder.host}, since {holder.since}"
+        return Finding("lock", Status.WARNING, found, "wait for its end, or stop it there")
     found = f"run {holder.run_id}, process {holder.pid}, since {holder.since}"
     return Finding("lock", Status.WARNING, found, f"wait for its end, or stop it: Ctrl-C there, or `kill {holder.pid}`")

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from graph.context import AgentContext
+from graph.spending_accounts import AccountSpent
 from graph.terminal.usage_words import usd
 from nodes.call_model.ledger import Spending
 
@@ -70,6 +71,14 @@ def day_bars(used: DayUse, context: AgentContext) -> list[Bar]:
     return [
         _count("Tokens", used.tokens, context.max_tokens_per_day),
         _cost("Cost", used.cost_usd, context.max_cost_usd_per_day, used.unpriced),
+    ]
+
+
+def account_bars(used: AccountSpent, context: AgentContext) -> list[Bar]:
+    """What the run's account has used in its whole life."""
+    return [
+        _count("Tokens", used.tokens, context.max_tokens_per_account),
+        _cost("Cost", used.cost_usd, context.max_cost_usd_per_account, used.unpriced),
     ]
 
 

@@ -1,17 +1,14 @@
 """What the spending book has of a run: each try of a model call, with the model that was asked. Read, never written."""
 
-from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
-from os.path import basename
 from typing import Final
 
 from graph.report.amounts import cost_words, seconds_words
-from graph.spending_store import BEGINNING, FILE_NAME, TURN
-from nodes.execute_tools.environment.database import StoreError, connect_to, store_errors
-from nodes.execute_tools.environment.user_files import spending_file
-from nodes.records import ToolError
+from graph.spending_place import reading
+from graph.spending_schema import BEGINNING, TURN
+from nodes.execute_tools.environment.database import StoreError
 
 _OF_THREAD: Final = """
 SELECT purpose, model, reserved_at, settled_at, input_tokens, output_tokens, cost_usd, seconds FROM entries
@@ -47,15 +44,10 @@ class BookedCall:
 
 def booked_calls(run_id: str, workspace: str, base: str | None = None) -> list[BookedCall] | None:
     """The calls of a run, oldest first; None where the book cannot be read. It forgets them after two months."""
-    path = spending_file(basename(FILE_NAME), base)
-    if isinstance(path, ToolError):
-        return None
     thread = f"{run_id} {sha256(workspace.encode('utf-8', 'replace')).hexdigest()[:16]}"
     try:
-        with store_errors(path), closing(connect_to(path)) as database:
-            if not database.execute("SELECT count(*) FROM sqlite_master WHERE name = 'entries'").fetchone()[0]:
-                return []
-            rows = database.execute(_OF_THREAD, (thread, BEGINNING, TURN)).fetchall()
+        with reading(base) as database:
+            rows = [] if database is None else database.execute(_OF_THREAD, (thread, BEGINNING, TURN)).fetchall()
     except StoreError:
         return None
     return [

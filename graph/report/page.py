@@ -17,6 +17,7 @@ from graph.report.history import read_history
 from graph.report.page_view import PageView, Stored, page_view
 from graph.report.texts import LEVELS, Texts, visible
 from graph.runs import ListedRun, get_run, list_runs
+from graph.spending_accounts import AccountSpent, account_spent
 from graph.spending_days import spent_by_day
 from graph.store import Store
 from nodes.execute_tools.redact import Redactor
@@ -91,22 +92,29 @@ def _stored(run: ListedRun, root: str, store: Store) -> Stored:
         run=run,
         history=history,
         booked=booked_calls(run.run_id, run.context.workspace),
-        day=_day(run.updated[:10]),
+        account=_account(run.context.account),
+        day=_day(run.updated[:10], run.context.account if run.context.account_days else ""),
         version=metadata.version("mendgraph"),
         made=datetime.now(UTC).isoformat(),
         root=root,
     )
 
 
-def _day(day: str) -> DayUse | None:
-    """What all runs used on this day; None where the book cannot be read."""
-    days = spent_by_day(_DAYS)
+def _day(day: str, account: str) -> DayUse | None:
+    """What the runs of an account used on this day, without one all runs; None where the book cannot be read."""
+    days = spent_by_day(_DAYS, account=account or None)
     if isinstance(days, ToolError):
         return None
     of_day = [each for each in days if str(each.day) == day]
     tokens = sum(each.input_tokens + each.output_tokens for each in of_day)
     unpriced = sum(each.unpriced_calls for each in of_day)
     return DayUse(day, tokens, sum(each.cost_usd for each in of_day), unpriced)
+
+
+def _account(account: str) -> AccountSpent | None:
+    """What the account has used in all; None where the book cannot be read."""
+    found = account_spent(account)
+    return None if isinstance(found, ToolError) else found
 
 
 def _rendered(view: PageView, redactor: Redactor) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from graph.context import AgentContext
-from graph.report.amounts import Bar, DayUse, day_bars, seconds_words, session_bars, time_words, turn_bars
+from graph.report.amounts import Bar, DayUse, account_bars, day_bars, seconds_words, session_bars, time_words, turn_bars
 from graph.report.booked import BookedCall
 from graph.report.history import History
 from graph.report.picture import Picture, draw
@@ -14,6 +14,7 @@ from graph.report.steps import Course, Step, Turn, course_of
 from graph.report.texts import Field, Shown, Texts
 from graph.routes import TRANSITIONS
 from graph.runs import ListedRun, RunState
+from graph.spending_accounts import AccountSpent
 from graph.terminal.run_words import KeptRun, short_id
 from nodes.call_model.ledger import Spending
 from nodes.records import Outcome, Plan
@@ -34,12 +35,13 @@ _STANDINGS: Final = {
 
 @dataclass(frozen=True)
 class Stored:
-    """What is known of a run. `booked` and `day` are None where the spending book cannot be read."""
+    """What is known of a run. `booked`, `day` and `account` are None where the spending book cannot be read."""
 
     run: ListedRun
     history: History
     booked: Sequence[BookedCall] | None
     day: DayUse | None
+    account: AccountSpent | None
     version: str
     made: str
     root: str
@@ -146,7 +148,7 @@ def page_view(stored: Stored, texts: Texts) -> PageView:
         turns=_turns(course, stored, texts),
         steps=len(course.steps),
         totals=_totals(stored, course, spending),
-        bars=_bars(stored, spending, context),
+        bars=_bars(stored, spending, context, texts),
         plan=[(each.status.value.replace("_", " "), texts.line(each.title)) for each in plan.steps],
         files=[texts.line(path, 500) for path in run.files],
         commands=_commands(stored, course),
@@ -205,14 +207,21 @@ def _totals(stored: Stored, course: Course, spending: Spending) -> list[tuple[st
     return [*totals, ("file changed" if files == 1 else "files changed", f"{files:,}")]
 
 
-def _bars(stored: Stored, spending: Spending, context: AgentContext) -> list[tuple[str, list[Bar]]]:
+def _bars(stored: Stored, spending: Spending, context: AgentContext, texts: Texts) -> list[tuple[str, list[Bar]]]:
     groups = [
         ("The last turn", turn_bars(spending, context)),
         ("The whole session", session_bars(spending, context)),
     ]
     if stored.day is not None:
-        name = f"{stored.day.day} (UTC), all runs of all folders"
+        whose = (
+            f"account {texts.line(context.account)}"
+            if context.account_days and context.account
+            else "all runs of all folders"
+        )
+        name = f"{stored.day.day} (UTC), {whose}"
         groups.append((name, day_bars(stored.day, context)))
+    if stored.account is not None and context.account:
+        groups.append((f"Account {texts.line(context.account)}, in all", account_bars(stored.account, context)))
     return groups
 
 

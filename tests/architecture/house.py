@@ -10,6 +10,12 @@ PACKAGES = ("graph", "nodes")
 EFFECT_FILES = frozenset(
     {
         "graph/agent.py",
+        "graph/batch/node_model.py",
+        "graph/batch/ray_cluster.py",
+        "graph/batch/batch_folder.py",
+        "graph/batch/processes.py",
+        "graph/batch/task_file.py",
+        "graph/batch/worker.py",
         "graph/cassettes/library.py",
         "graph/cli.py",
         "graph/session.py",
@@ -19,6 +25,9 @@ EFFECT_FILES = frozenset(
         "graph/doctor/machine.py",
         "graph/doctor/model.py",
         "graph/doctor/store.py",
+        "graph/serving/engine.py",
+        "graph/serving/engine_tables.py",
+        "graph/serving/lost_runs.py",
         "graph/telemetry/exporting.py",
         "nodes/call_model/client.py",
         "nodes/call_model/driver.py",

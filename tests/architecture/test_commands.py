@@ -9,14 +9,18 @@ from pathlib import Path
 import pytest
 
 from tests.architecture.house import ROOT, text_of
+from tests.postgres import SERVER_VARIABLE
 
 CHECKED = "machine runs checked: 20 (100,000 transitions), no violation"
+BEFORE = ("setup", "sandbox", "postgres", "lint", "browser")
+"""The stages before the tests, in the order in which they are told."""
 SUMMARY = "=== 2 passed, 1 skipped in 0.50s ==="
 TARGETS = [
     "help",
     "setup",
     "sandbox",
     "browser",
+    "postgres",
     "demo",
     "test",
     "sweep",
@@ -25,6 +29,7 @@ TARGETS = [
     "record",
     "studio",
     "bench",
+    "scale",
     "pure",
     "eval",
     "fuzz",
@@ -34,8 +39,9 @@ TARGETS = [
 
 
 def run(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """The command as in a shell of its own: these tests may themselves be run by `make test`."""
-    ours = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS", "ARGS"))}
+    """The command as in a shell of its own: these tests may themselves be run by `make test`, and that by `.ci/run`."""
+    theirs = ("MAKE", "MFLAGS", "ARGS", SERVER_VARIABLE)
+    ours = {name: value for name, value in os.environ.items() if not name.startswith(theirs)}
     return subprocess.run(
         command, cwd=cwd, env=ours, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
@@ -87,19 +93,34 @@ def test_a_missing_sandbox_is_told_in_one_line_and_fails_nothing(tmp_path: Path,
     assert done.stdout.count("\n") == bool(said)
 
 
-def shell_with(folder: Path, **scripts: str) -> list[str]:
-    """A command line without any programs but the shell's and these, which are made of their text."""
+@pytest.mark.parametrize(("program", "said"), [("initdb", ""), ("ls", "PostgreSQL's server is missing, so the tests")])
+def test_a_missing_database_server_is_told_in_one_line_and_fails_nothing(
+    tmp_path: Path, program: str, said: str
+) -> None:
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    makefile = (tmp_path / "Makefile").read_text(encoding="utf-8").replace("/usr/lib/postgresql", str(tmp_path / "lib"))
+    (tmp_path / "Makefile").write_text(makefile, encoding="utf-8")
+    done = run(*shell_with(tmp_path / "bin", "postgres", **{program: ""}), cwd=tmp_path)
+    assert (done.returncode, done.stderr, done.stdout.count("\n")) == (0, "", bool(said))
+    assert done.stdout.startswith(said)
+    (tmp_path / "lib" / "15" / "bin").mkdir(parents=True)
+    (tmp_path / "lib" / "15" / "bin" / "initdb").touch()
+    assert run(*shell_with(tmp_path / "other", "postgres"), cwd=tmp_path).stdout == ""
+
+
+def shell_with(folder: Path, target: str, **scripts: str) -> list[str]:
+    """The command that makes a target without any programs but the shell's and these, which are made of their text."""
     folder.mkdir()
     for name in ("make", "sh", "id", "grep", "mkdir", "touch", "cat"):
         (folder / name).symlink_to(shutil.which(name) or "/bin/true")
     for name, text in scripts.items():
         (folder / name).write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
         (folder / name).chmod(0o755)
-    return ["env", f"PATH={folder}", "make", "-s", "SHELL=/bin/sh", "browser"]
+    return ["env", f"PATH={folder}", "make", "-s", "SHELL=/bin/sh", target]
 
 
 def test_what_pages_and_terminals_need_is_told_in_one_line_and_fails_nothing(tmp_path: Path) -> None:
-    done = run(*shell_with(tmp_path / "bin", tmux=""), cwd=ROOT)
+    done = run(*shell_with(tmp_path / "bin", "browser", tmux=""), cwd=ROOT)
     said = "missing for the tests of pages and terminals, which are skipped; all else works"
     remedy = "(Debian, Ubuntu: sudo apt install chromium chromium-driver nodejs npm)"
     assert (done.returncode, done.stderr, done.stdout.splitlines()) == (0, "", [f"{said} {remedy}"])
@@ -115,7 +136,9 @@ def test_npm_packages_are_installed_once_and_the_chat_page_is_built(tmp_path: Pa
     (browser / "node_modules" / ".bin" / "vite").symlink_to(tmp_path / "bin" / "vite")
     npm = f'echo "npm $*" >> {tmp_path}/log; exit $(cat {tmp_path}/code)'
     vite = f'echo "vite $*" >> {tmp_path}/log; mkdir -p build'
-    command = shell_with(tmp_path / "bin", npm=npm, vite=vite, node="", chromium="", chromedriver="", tmux="")
+    command = shell_with(
+        tmp_path / "bin", "browser", npm=npm, vite=vite, node="", chromium="", chromedriver="", tmux=""
+    )
     for code in ("1", "0", "1"):
         (tmp_path / "code").write_text(code, encoding="utf-8")
         done = run(*command, cwd=tmp_path)
@@ -126,35 +149,45 @@ def test_npm_packages_are_installed_once_and_the_chat_page_is_built(tmp_path: Pa
     assert (tmp_path / "log").read_text(encoding="utf-8").splitlines() == [installed, installed, built]
 
 
+def copy_ci(folder: Path) -> None:
+    """`.ci/run`, and what stands for the database server that it starts: it ends when its input does."""
+    (folder / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci" / "run", folder / ".ci")
+    server = folder / ".venv" / "bin" / "python"
+    server.parent.mkdir(parents=True)
+    server.write_text("#!/bin/sh\necho postgresql://there\nexec cat\n", encoding="utf-8")
+    server.chmod(0o755)
+
+
 @pytest.mark.parametrize(
     ("broken", "stages", "code"),
     [
-        ("nothing", ["setup", "sandbox", "browser", "lint", "test", "sweep", "demo"], 0),
-        ("demo", ["setup", "sandbox", "browser", "lint", "test", "sweep", "demo"], 2),
-        ("test", ["setup", "sandbox", "browser", "lint", "test"], 2),
-        ("sweep", ["setup", "sandbox", "browser", "lint", "test", "sweep"], 2),
+        ("nothing", [*BEFORE, "test", "sweep", "demo"], 0),
+        ("demo", [*BEFORE, "test", "sweep", "demo"], 2),
+        ("test", [*BEFORE, "test"], 2),
+        ("sweep", [*BEFORE, "test", "sweep"], 2),
     ],
 )
 def test_ci_ends_with_the_summary_of_the_tests(tmp_path: Path, broken: str, stages: list[str], code: int) -> None:
-    (tmp_path / ".ci").mkdir()
-    shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci")
+    copy_ci(tmp_path)
     rules = [
-        "setup sandbox browser lint test sweep demo:\n\t@echo doing $@\n",
+        "setup sandbox browser postgres lint test sweep demo:\n\t@echo doing $@ $$MENDGRAPH_TEST_POSTGRES $(SWEEP)\n",
         f"\t@test $@ != test || echo '{CHECKED}'\n\t@test $@ != test || echo '{SUMMARY}'\n\t@test $@ != {broken}\n",
     ]
     (tmp_path / "Makefile").write_text("".join(rules), encoding="utf-8")
     done = run(str(tmp_path / ".ci" / "run"), cwd=tmp_path)
     lines = done.stdout.splitlines()
-    assert [line.removeprefix("doing ") for line in lines if line.startswith("doing ")] == stages
+    done_with = [line.split()[1:] for line in lines if line.startswith("doing ")]
+    after = {"test": [], "sweep": ["turns"], "demo": []}
+    assert done_with == [[each] if each in BEFORE else [each, "postgresql://there", *after[each]] for each in stages]
     assert (done.returncode, lines[-1], lines.count(SUMMARY)) == (code, SUMMARY, 2)
 
 
 def test_ci_wants_a_hundred_thousand_transitions(tmp_path: Path) -> None:
-    (tmp_path / ".ci").mkdir()
-    shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci")
+    copy_ci(tmp_path)
     few = CHECKED.replace("100,000", "99,999")
     rules = [
-        "setup sandbox browser lint test sweep demo:\n",
+        "setup sandbox browser postgres lint test sweep demo:\n",
         f"\t@test $@ != test || echo '{few}'\n\t@echo '{SUMMARY}'\n",
     ]
     (tmp_path / "Makefile").write_text("".join(rules), encoding="utf-8")
@@ -166,11 +199,39 @@ def test_ci_wants_a_hundred_thousand_transitions(tmp_path: Path) -> None:
 
 
 def test_ci_stops_at_the_first_failure_without_a_summary_of_its_own(tmp_path: Path) -> None:
-    (tmp_path / ".ci").mkdir()
-    shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci")
-    (tmp_path / "Makefile").write_text("setup sandbox browser lint:\n\t@test $@ != lint\n", encoding="utf-8")
+    copy_ci(tmp_path)
+    (tmp_path / "Makefile").write_text("setup sandbox browser postgres lint:\n\t@test $@ != lint\n", encoding="utf-8")
     done = run(str(tmp_path / ".ci" / "run"), cwd=tmp_path)
     assert (done.returncode, done.stdout.splitlines()[-1]) == (2, "--- make lint")
+
+
+def test_ci_tells_at_the_end_of_lint_what_the_browser_lacks(tmp_path: Path) -> None:
+    copy_ci(tmp_path)
+    rules = "setup sandbox browser postgres lint:\n\t@echo doing $@\n\t@test $@ != browser\n"
+    (tmp_path / "Makefile").write_text(rules, encoding="utf-8")
+    done = run(str(tmp_path / ".ci" / "run"), cwd=tmp_path)
+    told = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("doing ")]
+    assert (done.returncode, told) == (2, list(BEFORE))
+
+
+@pytest.mark.parametrize(("seconds", "swept"), [("800", True), ("900", False)])
+def test_ci_leaves_the_sweep_out_where_the_machine_is_slow_and_says_so(
+    tmp_path: Path, seconds: str, swept: bool
+) -> None:
+    copy_ci(tmp_path)
+    rules = [
+        "setup sandbox browser postgres lint test sweep demo:\n\t@echo doing $@\n",
+        f"\t@test $@ != test || echo '{CHECKED}'\n\t@test $@ != test || echo '{SUMMARY}'\n",
+    ]
+    (tmp_path / "Makefile").write_text("".join(rules), encoding="utf-8")
+    done = run("env", f"SECONDS={seconds}", str(tmp_path / ".ci" / "run"), cwd=tmp_path)
+    lines = done.stdout.splitlines()
+    assert (done.returncode, lines[-1]) == (0, SUMMARY)
+    assert [line for line in lines if line.startswith("doing ")][-2:] == [
+        "doing sweep" if swept else "doing test",
+        "doing demo",
+    ]
+    assert swept == (not any(line.startswith("--- make sweep: left out") for line in lines))
 
 
 def test_ci_is_a_program() -> None:

@@ -11,7 +11,7 @@ from graph.calling import Calling
 from graph.context import AgentContext
 from graph.gateway import Gateway
 from graph.slices import CallModelSlice
-from graph.spending_store import FILE_NAME
+from graph.spending_file import FILE_NAME
 from nodes.call_model.budget import APIUsageStats
 from nodes.call_model.effects import Connect
 from nodes.call_model.fallbacks import ModelChoice
@@ -102,6 +102,7 @@ def test_a_price_is_the_contexts_or_the_lists_and_never_guessed(
         ({"model": "nobodys"}, ""),
         ({"model": "nobodys", "max_cost_usd": 1.0}, "no price is known for the model 'nobodys'"),
         ({"model": "nobodys", "max_cost_usd_per_day": 1.0}, "no price is known for the model 'nobodys'"),
+        ({"model": "nobodys", "max_cost_usd_per_account": 1.0}, "no price is known for the model 'nobodys'"),
         ({"model": "local", "max_cost_usd": 1.0}, ""),
         ({"model": "local", "max_cost_usd": 1.0, "fallback_models": ("nobodys",)}, "the model 'nobodys'"),
         (

@@ -47,6 +47,10 @@ def test_every_limit_is_handed_on() -> None:
         "max_cost_usd": 10.5,
         "max_tokens_per_day": 11,
         "max_cost_usd_per_day": 12.5,
+        "account": "batch/nightly",
+        "account_days": True,
+        "max_tokens_per_account": 13,
+        "max_cost_usd_per_account": 14.5,
         "wrap_up": False,
     }
     of_a_turn = {name: limits[name] for name in RunLimits.model_fields if name != "api"}
@@ -92,6 +96,9 @@ def test_a_small_model_is_met_with_the_facts_as_often_as_it_has_tries_for(tries:
         ("max_cost_usd", 0, None),
         ("usd_per_million_input", -1, None),
         ("usd_per_million_output", -1, None),
+        ("account", "a\nb", "x" * 201),
+        ("max_tokens_per_account", 0, 2**53 + 1),
+        ("max_cost_usd_per_account", 0, None),
         ("max_healing_attempts", -1, 21),
         ("max_schema_repairs", -1, 21),
         ("repeat_window", 1, 51),
@@ -125,6 +132,11 @@ def test_no_limit_is_infinite_or_no_number(field: str) -> None:
     for value in (float("nan"), float("inf")):
         with pytest.raises(ValidationError):
             AgentContext.model_validate({field: value})
+
+
+def test_what_is_no_name_of_an_account_is_one_clear_sentence() -> None:
+    with pytest.raises(ValidationError, match="an account's name is empty, or has 1 to 200 printable characters"):
+        AgentContext(account="a\x07b")
 
 
 def test_a_context_is_a_value() -> None:

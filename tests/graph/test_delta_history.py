@@ -20,7 +20,7 @@ from graph.delta_history import delta_history
 from graph.pending_rows import Place
 from graph.state import serializer
 from graph.workspace_saver import WorkspaceSaver
-from nodes.execute_tools.environment.database import open_database
+from nodes.execute_tools.environment.database import open_file
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 
@@ -30,7 +30,7 @@ CHANNELS = ("a", "b")
 @pytest.fixture
 def saver(tmp_path: Path) -> Iterator[SqliteSaver]:
     """LangGraph's own, in a database of ours."""
-    with closing(open_database(str(tmp_path))) as connection:
+    with closing(open_file(str(tmp_path))) as connection:
         yield SqliteSaver(connection, serde=JsonPlusSerializer())
 
 
@@ -114,7 +114,7 @@ def test_a_line_that_runs_in_a_circle_comes_to_an_end(saver: SqliteSaver) -> Non
 
 def test_a_thread_of_many_turns_is_read_from_few_checkpoints(tmp_path: Path) -> None:
     path = str(tmp_path / "store.sqlite")
-    with closing(WorkspaceSaver(open_database(str(tmp_path)), path, serializer())) as saver:
+    with closing(WorkspaceSaver(open_file(str(tmp_path)), path, serializer())) as saver:
         machine = build_graph(saver, model=ScriptedModel([], then=Say("Done.")))
         config = RunnableConfig(configurable={"thread_id": "t"})
         for number in range(20):

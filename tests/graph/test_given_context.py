@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import pytest
 
 from graph.context import AgentContext
-from graph.given_context import given_context
+from graph.given_context import Admission, given_context
+from nodes.records import StopCause, StopReason
 
 GIVEN, BOUND, STORED = (AgentContext(workspace=name) for name in ("given", "bound", "stored"))
 
@@ -25,6 +26,13 @@ def test_what_comes_with_the_run_goes_first(bound: AgentContext | None, stored: 
 def test_an_agents_own_context_goes_before_another_graphs() -> None:
     assert given_context(Mine(), BOUND, STORED) is BOUND
     assert given_context({"user": "ada"}, BOUND, None) is BOUND
+
+
+def test_what_a_server_has_decided_holds() -> None:
+    refused = StopCause(reason=StopReason.INVALID_REQUEST, message="No.")
+    assert given_context(Admission(GIVEN, "ada"), BOUND, STORED) is GIVEN
+    assert given_context(Admission(refused, "ada"), BOUND, STORED) is refused
+    assert Admission(GIVEN, "ada").run_id("t1") == "ada/t1"
 
 
 def test_a_map_may_be_a_context() -> None:

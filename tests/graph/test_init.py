@@ -26,8 +26,9 @@ def test_the_public_names() -> None:
     of_parts = ["Model", "Call", "ModelReply", "ProviderFailure", "FileGuardrailRule", "DEFAULT_GUARDRAIL_RULES"]
     of_parts += ["Approve", "ApprovalRequest", "ApprovalAnswer", "serializer", "load_mcp_tools", "load_mcp_tools_sync"]
     of_tasks = ["AgentContext", "Outcome", "build_graph", "run_task", "arun_task", "stream_task", "astream_task"]
-    of_settings = ["load_context", "report_html"]
-    names = [*of_tasks, *of_tools, *of_runs, *of_events, *of_parts, *of_settings]
+    of_settings = ["load_context", "report_html", "account_spent", "accounts_spent", "AccountSpent"]
+    of_batches = ["run_batch", "BatchTask", "BatchResult", "TaskResult"]
+    names = [*of_batches, *of_tasks, *of_tools, *of_runs, *of_events, *of_parts, *of_settings]
     assert sorted(graph.__all__) == sorted(names)
 
 

@@ -9,17 +9,17 @@ import pytest
 from graph.run import RunResult, run_task
 from graph.runs import RunState, get_run, list_runs, open_run, prune_runs, resume_run, steps_of
 from graph.time_travel import fork_run, undo_run
-from nodes.execute_tools.environment.database import FILE_NAME
 from nodes.execute_tools.environment.run_folder import workspace_folder, workspace_folder_path
 from nodes.execute_tools.environment.run_lock import Owner, RunLock
 from nodes.records import StopReason, ToolError, ToolErrorCode
+from tests.broken_stores import make_unusable
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Say
 from tests.graph.run_plays import context, error, listed, played, project, tree
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(any_store: str, tmp_path: Path) -> Path:  # noqa: ARG001 - each test runs with both
     return project(tmp_path / "project")
 
 
@@ -58,24 +58,21 @@ def test_a_folder_that_is_no_workspace_is_an_error(tmp_path: Path, name: str) ->
     assert isinstance(ALL[name]("zz", "/"), ToolError)
 
 
-@pytest.mark.parametrize("name", ALL)
-@pytest.mark.parametrize("damage", ["newer", "foreign", "torn"])
-def test_a_store_that_cannot_be_used_is_an_error_that_names_it(folder: Path, name: str, damage: str) -> None:
+@pytest.mark.parametrize(
+    ("damage", "name"),
+    [
+        *(("torn", name) for name in ALL),
+        *((damage, name) for damage in ("newer", "foreign") for name in ("list", "undo")),
+    ],
+)
+def test_a_store_that_cannot_be_used_is_an_error_that_names_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, damage: str
+) -> None:
     run = played(folder)
-    path = Path(workspace_folder_path(str(folder)), FILE_NAME)
-    data = bytearray(path.read_bytes())
-    if damage == "newer":
-        data[60:64] = (99).to_bytes(4)
-    elif damage == "foreign":
-        data[68:72] = b"else"
-    else:
-        data[:] = b"not a database at all" * 400
-    path.write_bytes(data)
-    for rest in ("-wal", "-shm"):
-        Path(f"{path}{rest}").unlink(missing_ok=True)
+    said = make_unusable(workspace_folder_path(str(folder)), monkeypatch, damage)
     refused = error(ALL[name](run.thread_id, str(folder)))
     assert refused.code is ToolErrorCode.IO_ERROR
-    assert str(path) in refused.message
+    assert said in refused.message
 
 
 @pytest.mark.parametrize("name", ["undo", "fork", "prune"])

@@ -14,17 +14,17 @@ from graph.context import AgentContext
 from graph.run_keeper import AT_WORK, Begun, RunKeeper
 from graph.store import Store
 from graph.workspace_records import WorkspaceRecords
-from graph.workspace_saver import WorkspaceSaver
 from nodes.execute_tools.environment.database import StoreError
 from nodes.execute_tools.environment.run_folder import run_folder, workspace_folder, workspace_folder_path
 from nodes.execute_tools.environment.run_lock import Owner, RunLock
 from nodes.records import Outcome, OutcomeKind, StopCause, StopReason, ToolError, ToolErrorCode
+from tests.broken_stores import make_unusable
 
 DONE = Outcome(kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="Done.", answer="Done.")
 
 
 @pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def root(any_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:  # noqa: ARG001 - with both
     monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
     (tmp_path / "root").mkdir()
     return str(tmp_path / "root")
@@ -58,7 +58,7 @@ def test_a_turn_is_written_down_before_it_begins(kept: Kept, root: str) -> None:
     assert record is not None
     assert (record.run_id, record.task, record.turns, record.state) == ("one", "Mend it.", 1, "working")
     assert record.context == AgentContext(workspace=root)
-    assert isinstance(kept.saver, WorkspaceSaver)
+    assert not isinstance(kept.saver, InMemorySaver)
 
 
 @pytest.mark.parametrize("leave", [Kept.release, Kept.close])
@@ -174,13 +174,12 @@ def test_with_a_saver_of_the_users_own_nothing_is_written_down_but_the_workspace
     keeper.close()
 
 
-def test_a_store_that_cannot_be_opened_is_why_the_turn_cannot_begin(root: str) -> None:
-    folder = workspace_folder(root)
-    Path(str(folder), "store.sqlite").write_bytes(b"no database" * 100)
+def test_a_store_that_cannot_be_opened_is_why_the_turn_cannot_begin(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = make_unusable(str(workspace_folder(root)), monkeypatch)
     keeper = Kept(root)
     for refused in (keeper.start(), keeper.again()):
         assert isinstance(refused, StopCause)
-        assert (refused.reason, "store.sqlite" in refused.message) == (StopReason.STORE_FAILED, True)
+        assert (refused.reason, said in refused.message) == (StopReason.STORE_FAILED, True)
     keeper.close()
 
 

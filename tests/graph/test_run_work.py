@@ -26,7 +26,7 @@ NEW = "--- /dev/null\n+++ b/pkg/new.py\n@@ -0,0 +1 @@\n+x = 1\n"
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(any_store: str, tmp_path: Path) -> Path:  # noqa: ARG001 - each test runs with both
     return project(tmp_path / "project")
 
 

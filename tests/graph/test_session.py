@@ -14,7 +14,6 @@ from graph.events import Asked, CallsRead, Ended, Event, HealingBegan, StepDone,
 from graph.run import Session
 from graph.scrubbing_serializer import ScrubbingSerializer
 from graph.state import serializer
-from graph.workspace_saver import WorkspaceSaver
 from nodes.execute_tools.environment.database import StoreError
 from nodes.records import OutcomeKind, Protocol, StopReason
 from tests.doubles.replies import Say
@@ -28,7 +27,7 @@ BAD = use(("read_file", '{"path": calc.py}'))
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(any_store: str, tmp_path: Path) -> Path:  # noqa: ARG001 - each test runs with both
     write_files(tmp_path, CALC)
     return tmp_path
 
@@ -90,7 +89,7 @@ def test_a_store_that_fails_in_the_middle_ends_the_turn(folder: Path, monkeypatc
 
     failed = (OutcomeKind.SYSTEM_ERROR, StopReason.STORE_FAILED, "the disk is full")
     with Session(context(folder), model=told(DONE)) as session, monkeypatch.context() as patch:
-        patch.setattr(WorkspaceSaver, "put", full)
+        patch.setattr(type(session._keeper.saver), "put", full)
         for last in ([*session.stream(TASK)][-1], asyncio.run(turn(session))):
             assert isinstance(last, Ended)
             assert (last.outcome.kind, last.outcome.reason, last.outcome.message) == failed
@@ -100,7 +99,7 @@ def test_a_store_that_fails_where_a_turn_is_taken_up_ends_it(folder: Path, monke
     with Session(context(folder, mode="read-only"), model=told(DONE)) as session:
         first = [*session.stream(TASK)][-1]
         with monkeypatch.context() as patch:
-            patch.setattr(WorkspaceSaver, "get_tuple", full)
+            patch.setattr(type(session._keeper.saver), "get_tuple", full)
             (failed,) = session.resume()
         assert isinstance(failed, Ended)
         assert (failed.outcome.reason, failed.outcome.message) == (StopReason.STORE_FAILED, "the disk is full")

@@ -35,7 +35,7 @@ from tests.graph.run_plays import (
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(any_store: str, tmp_path: Path) -> Path:  # noqa: ARG001 - each test runs with both
     return project(tmp_path / "project")
 
 

@@ -15,13 +15,14 @@ from nodes.execute_tools.environment.journal_records import CallKey, ChangeState
 from nodes.execute_tools.environment.run_lock import Owner, RunLock
 from nodes.execute_tools.trace import TraceEvent, TraceSink
 from nodes.records import ToolError, ToolErrorCode
+from tests.broken_stores import make_unusable
 
 OLD, NEW = b"old", b"new"
 KEY = CallKey("run", "task", 1, 0, "write_file", "write", "f" * 64)
 
 
 @pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def root(any_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:  # noqa: ARG001 - with both
     monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
     (tmp_path / "root").mkdir()
     return str(tmp_path / "root")
@@ -125,11 +126,11 @@ def test_a_folder_that_cannot_be_made_is_why_there_is_no_journal(root: str, tmp_
     assert "data" in refused.message
 
 
-def test_a_journal_that_cannot_be_read_is_none(root: str, folder: str) -> None:
-    Path(folder, "store.sqlite").write_bytes(b"no database at all" * 100)
+def test_a_journal_that_cannot_be_read_is_none(root: str, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = make_unusable(folder, monkeypatch)
     refused = journal_of(root, [])
     assert isinstance(refused, ToolError)
-    assert "is damaged, or no database" in refused.message
+    assert said in refused.message
 
 
 def test_a_change_that_the_disk_does_not_let_end_is_why_there_is_no_journal(

@@ -20,23 +20,29 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from graph.build import build_graph
 from graph.context import AgentContext
 from graph.scrubbing_serializer import ScrubbingSerializer
-from graph.state import serializer
 from graph.store import Store
 from graph.workspace_saver import WorkspaceSaver
-from nodes.execute_tools.environment.database import StoreError, open_database
+from nodes.execute_tools.environment.database import StoreError, open_file
 from nodes.records import Protocol
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
+from tests.graph.any_saver import found_rows, opened_saver
 from tests.runs.scenario import message_of, use
 
 CONFIG = RunnableConfig(configurable={"thread_id": "t", "checkpoint_ns": ""})
 
 
 @pytest.fixture
-def saver(tmp_path: Path) -> Iterator[WorkspaceSaver]:
-    opened = WorkspaceSaver(open_database(str(tmp_path)), str(tmp_path / "store.sqlite"), serializer())
-    yield opened
-    opened.close()
+def saver(any_store: str, tmp_path: Path) -> Iterator[Any]:  # noqa: ARG001 - each test runs with both
+    with closing(opened_saver(tmp_path)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def file_saver(tmp_path: Path) -> Iterator[WorkspaceSaver]:
+    """One whose database is a file."""
+    with closing(opened_saver(tmp_path)) as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -48,14 +54,9 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield opened
 
 
-def rows(folder: Path, question: str) -> list[Any]:
-    """What another connection to the database finds."""
-    with closing(open_database(str(folder))) as other:
-        return other.execute(question).fetchall()
-
-
-def put(saver: WorkspaceSaver, number: int, parent: RunnableConfig = CONFIG) -> RunnableConfig:
-    return saver.put(parent, {**empty_checkpoint(), "id": f"{number:04}"}, {"step": number}, {})
+def put(saver: Any, number: int, parent: RunnableConfig = CONFIG) -> RunnableConfig:
+    child: RunnableConfig = saver.put(parent, {**empty_checkpoint(), "id": f"{number:04}"}, {"step": number}, {})
+    return child
 
 
 READS: dict[str, Any] = {
@@ -68,8 +69,9 @@ READS: dict[str, Any] = {
 # --- Whole or not at all
 
 
-def test_the_writes_of_a_task_are_stored_in_one_transaction(saver: WorkspaceSaver, tmp_path: Path) -> None:
+def test_the_writes_of_a_task_are_stored_in_one_transaction(file_saver: WorkspaceSaver, tmp_path: Path) -> None:
     """The third of them cannot be stored, so none is, and nothing of it is on the disk either."""
+    saver = file_saver
     config = put(saver, 1)
     saver.put_writes(config, [("a", 1), ("b", 2), ("c", object())], "task")
     with pytest.raises(StoreError, match="cannot be stored"):
@@ -83,11 +85,14 @@ def test_the_writes_of_a_task_are_stored_in_one_transaction(saver: WorkspaceSave
     assert (saver.conn.execute("SELECT * FROM writes").fetchall(), saver.conn.in_transaction) == ([], False)
     saver.put_writes(config, [("a", 1), ("b", 2)], "task")
     saver.flush()
-    assert rows(tmp_path, "SELECT channel FROM writes ORDER BY idx") == [("a",), ("b",)]
+    assert found_rows(tmp_path, "SELECT channel FROM writes ORDER BY idx") == [("a",), ("b",)]
 
 
-def test_a_checkpoint_is_stored_in_one_transaction_with_what_led_to_it(saver: WorkspaceSaver, tmp_path: Path) -> None:
+def test_a_checkpoint_is_stored_in_one_transaction_with_what_led_to_it(
+    file_saver: WorkspaceSaver, tmp_path: Path
+) -> None:
     """Of the writes only those are kept beside it that it does not hold itself."""
+    saver = file_saver
     parent = put(saver, 1)
     saver.put_writes(parent, [("plan", "p"), ("messages", ["m"]), ("changes", ["c"])], "task", "path")
     values = {"plan": "p", "changes": _DeltaSnapshot(["c"])}
@@ -95,20 +100,20 @@ def test_a_checkpoint_is_stored_in_one_transaction_with_what_led_to_it(saver: Wo
     saver.conn.execute("CREATE TRIGGER t BEFORE INSERT ON checkpoints BEGIN SELECT RAISE(ABORT, 'no'); END")
     with pytest.raises(StoreError, match="no"):
         saver.put(parent, child, {"step": 2}, {})
-    assert rows(tmp_path, "SELECT count(*) FROM writes") == [(0,)]
+    assert found_rows(tmp_path, "SELECT count(*) FROM writes") == [(0,)]
     saver.conn.execute("DROP TRIGGER t")
     saver.put_writes(parent, [("plan", "p"), ("messages", ["m"]), ("changes", ["c"])], "task", "path")
     saver.put(parent, child, {"step": 2}, {})
     kept = [("0001", "messages", 1, "task", "path"), ("0001", "changes", 2, "task", "path")]
-    assert rows(tmp_path, "SELECT checkpoint_id, channel, idx, task_id, task_path FROM writes ORDER BY idx") == kept
+    assert (
+        found_rows(tmp_path, "SELECT checkpoint_id, channel, idx, task_id, task_path FROM writes ORDER BY idx") == kept
+    )
     found = next(saver.list(CONFIG))
     assert (found.checkpoint["channel_values"]["plan"], found.parent_config) == ("p", parent)
 
 
 @pytest.mark.parametrize("channel", [ERROR, INTERRUPT, RESUME])
-def test_an_error_a_question_and_its_answer_are_on_the_disk_at_once(
-    saver: WorkspaceSaver, tmp_path: Path, channel: str
-) -> None:
+def test_an_error_a_question_and_its_answer_are_on_the_disk_at_once(saver: Any, tmp_path: Path, channel: str) -> None:
     """No checkpoint has to follow them."""
     config = put(saver, 1)
     saver.put_writes(config, [("plan", "p")], "one")
@@ -117,7 +122,7 @@ def test_an_error_a_question_and_its_answer_are_on_the_disk_at_once(
     found = saver.get_tuple(config)
     assert found is not None
     assert found.pending_writes == [("one", "plan", "p"), ("two", channel, "second")]
-    assert rows(tmp_path, "SELECT channel FROM writes ORDER BY task_id") == [("plan",), (channel,)]
+    assert found_rows(tmp_path, "SELECT channel FROM writes ORDER BY task_id") == [("plan",), (channel,)]
 
 
 LOOP: Any = {"source": "loop", "step": 2}
@@ -137,25 +142,26 @@ LOOP: Any = {"source": "loop", "step": 2}
 def test_only_what_a_quick_node_begins_with_waits_for_the_next_checkpoint(
     tmp_path: Path, metadata: Any, updated: list[str] | None, waits: bool
 ) -> None:
-    path = str(tmp_path / "store.sqlite")
-    with closing(WorkspaceSaver(open_database(str(tmp_path)), path, serializer(), ["quick"])) as saver:
+    with closing(opened_saver(tmp_path, ["quick"])) as saver:
         config = put(saver, 1)
         waiting: Any = {**empty_checkpoint(), "id": "0002", "updated_channels": updated}
         child = saver.put(config, waiting, metadata, {})
-        assert rows(tmp_path, "SELECT checkpoint_id FROM checkpoints") == [("0001",), ("0002",)][: 1 if waits else 2]
+        assert (
+            found_rows(tmp_path, "SELECT checkpoint_id FROM checkpoints") == [("0001",), ("0002",)][: 1 if waits else 2]
+        )
         put(saver, 3, child)
-        found = rows(tmp_path, "SELECT checkpoint_id, parent_checkpoint_id FROM checkpoints")
+        found = found_rows(tmp_path, "SELECT checkpoint_id, parent_checkpoint_id FROM checkpoints")
         assert found == [("0001", None), ("0002", "0001"), ("0003", "0002")]
 
 
-@pytest.mark.parametrize("use", [WorkspaceSaver.close, READS["list"]])
-def test_who_reads_and_who_closes_writes_what_waits_before(saver: WorkspaceSaver, tmp_path: Path, use: Any) -> None:
+@pytest.mark.parametrize("use", [lambda saver: saver.close(), READS["list"]])
+def test_who_reads_and_who_closes_writes_what_waits_before(saver: Any, tmp_path: Path, use: Any) -> None:
     saver.put_writes(put(saver, 1), [("plan", "p")], "task")
     use(saver)
-    assert rows(tmp_path, "SELECT channel FROM writes") == [("plan",)]
+    assert found_rows(tmp_path, "SELECT channel FROM writes") == [("plan",)]
 
 
-def test_it_is_closed_even_where_the_rest_cannot_be_written(saver: WorkspaceSaver) -> None:
+def test_it_is_closed_even_where_the_rest_cannot_be_written(saver: Any) -> None:
     saver.put_writes(put(saver, 1), [("plan", object())], "task")
     with pytest.raises(StoreError, match="cannot be stored"):
         saver.close()
@@ -174,6 +180,7 @@ def test_a_step_of_a_run_is_stored_in_three_transactions_and_little_of_it_twice(
         return dumps(self, obj)
 
     monkeypatch.setattr(ScrubbingSerializer, "dumps_typed", counting)
+    assert isinstance(store.saver, WorkspaceSaver)
     store.saver.conn.set_trace_callback(lambda sql: counted.update([sql] if sql == "COMMIT" else []))
     seen = []
     for steps in (2, 6):
@@ -189,7 +196,8 @@ def test_a_step_of_a_run_is_stored_in_three_transactions_and_little_of_it_twice(
     assert more["values"] == 4 * (5 + 3)  # the checkpoints, and the writes to the three channels that grow
 
 
-def test_what_the_disk_refuses_is_told_and_nothing_is_lost(saver: WorkspaceSaver) -> None:
+def test_what_the_disk_refuses_is_told_and_nothing_is_lost(file_saver: WorkspaceSaver) -> None:
+    saver = file_saver
     put(saver, 1)
     pages = saver.conn.execute("PRAGMA page_count").fetchone()[0]
     saver.conn.execute(f"PRAGMA max_page_count = {pages}")
@@ -198,10 +206,11 @@ def test_what_the_disk_refuses_is_told_and_nothing_is_lost(saver: WorkspaceSaver
     assert [found.metadata["step"] for found in saver.list(CONFIG)] == [1]
 
 
-def test_another_process_that_holds_the_database_is_told(saver: WorkspaceSaver, tmp_path: Path) -> None:
+def test_another_process_that_holds_the_database_is_told(file_saver: WorkspaceSaver, tmp_path: Path) -> None:
+    saver = file_saver
     put(saver, 1)
     saver.conn.execute("PRAGMA busy_timeout = 0")
-    with closing(open_database(str(tmp_path))) as other:
+    with closing(open_file(str(tmp_path))) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreError, match="another process"):
             put(saver, 2)
@@ -220,7 +229,7 @@ def test_another_process_that_holds_the_database_is_told(saver: WorkspaceSaver, 
         lambda saver: asyncio.run(saver.aget_tuple(CONFIG)),
     ],
 )
-def test_once_it_is_closed_every_use_is_a_store_error(saver: WorkspaceSaver, use: Any) -> None:
+def test_once_it_is_closed_every_use_is_a_store_error(saver: Any, use: Any) -> None:
     saver.close()
     with pytest.raises(StoreError, match="closed database"):
         use(saver)
@@ -228,14 +237,17 @@ def test_once_it_is_closed_every_use_is_a_store_error(saver: WorkspaceSaver, use
 
 @pytest.mark.parametrize("damage", ["checkpoint = x'c1'", "type = NULL", "metadata = '[', type = ''"])
 @pytest.mark.parametrize(("read", "row"), [("get", "0002"), ("list", "0001"), ("history", "0001")])
-def test_a_row_that_somebody_else_wrote_is_refused(saver: WorkspaceSaver, damage: str, read: str, row: str) -> None:
+def test_a_row_that_somebody_else_wrote_is_refused(
+    file_saver: WorkspaceSaver, damage: str, read: str, row: str
+) -> None:
+    saver = file_saver
     put(saver, 2, put(saver, 1))
     saver.conn.execute(f"UPDATE checkpoints SET {damage} WHERE checkpoint_id = ?", [row])  # noqa: S608 - our own words
     with pytest.raises(StoreError, match="is damaged"):
         READS[read](saver)
 
 
-def test_a_history_is_that_of_the_newest_checkpoint_where_none_is_named(saver: WorkspaceSaver) -> None:
+def test_a_history_is_that_of_the_newest_checkpoint_where_none_is_named(saver: Any) -> None:
     assert READS["history"](saver) == {"messages": {"writes": []}}
     parent = put(saver, 1)
     saver.put_writes(parent, [("messages", ["m"])], "task")
@@ -243,7 +255,8 @@ def test_a_history_is_that_of_the_newest_checkpoint_where_none_is_named(saver: W
     assert READS["history"](saver) == {"messages": {"writes": [("task", "messages", ["m"])]}}
 
 
-def test_the_table_that_we_make_ourselves_is_langgraphs(saver: WorkspaceSaver) -> None:
+def test_the_table_that_we_make_ourselves_is_langgraphs(file_saver: WorkspaceSaver) -> None:
+    saver = file_saver
     put(saver, 1)
     with closing(sqlite3.connect(":memory:")) as connection:
         plain = SqliteSaver(connection)
@@ -260,7 +273,7 @@ def test_the_table_that_we_make_ourselves_is_langgraphs(saver: WorkspaceSaver) -
 # --- From any thread
 
 
-def test_who_looks_at_a_checkpoint_may_ask_for_others_meanwhile(saver: WorkspaceSaver) -> None:
+def test_who_looks_at_a_checkpoint_may_ask_for_others_meanwhile(saver: Any) -> None:
     """A saver that held its lock from one checkpoint to the next would wait here for ever."""
     for number in range(3):
         put(saver, number)
@@ -268,8 +281,9 @@ def test_who_looks_at_a_checkpoint_may_ask_for_others_meanwhile(saver: Workspace
 
 
 def test_a_history_is_rebuilt_without_reading_each_checkpoint_again_and_again(
-    saver: WorkspaceSaver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    file_saver: WorkspaceSaver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    saver = file_saver
     machine = build_graph(saver, model=ScriptedModel([], then=Say("Done.")))
     config = RunnableConfig(configurable={"thread_id": "t"})
     for number in range(8):
@@ -289,14 +303,15 @@ def test_a_history_is_rebuilt_without_reading_each_checkpoint_again_and_again(
     assert (len(unpacked), unpacked.total()) == (48, 49)  # each for itself, and the one snapshot for all that follow it
 
 
-def test_threads_write_one_after_the_other(saver: WorkspaceSaver) -> None:
+def test_threads_write_one_after_the_other(saver: Any) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda number: put(saver, number), range(64)))
     assert [found.metadata["step"] for found in saver.list(CONFIG)] == list(reversed(range(64)))
 
 
-def test_versions_are_short_and_grow(saver: WorkspaceSaver) -> None:
+def test_versions_are_short_and_grow(file_saver: WorkspaceSaver) -> None:
     """They are compared as texts, also where the number of digits changes."""
+    saver = file_saver
     versions = [saver.get_next_version(None, None)]
     for _ in range(1_000):
         versions.append(saver.get_next_version(versions[-1], None))
@@ -307,7 +322,7 @@ def test_versions_are_short_and_grow(saver: WorkspaceSaver) -> None:
 # --- From an event loop
 
 
-def test_async_calls_do_what_the_others_do(saver: WorkspaceSaver) -> None:
+def test_async_calls_do_what_the_others_do(saver: Any) -> None:
     async def use() -> None:
         config = await saver.aput(CONFIG, {**empty_checkpoint(), "id": "1"}, {"step": 1}, {})
         await saver.aput_writes(config, [("messages", [HumanMessage("x", id="1")])], "task", "path")
@@ -324,7 +339,7 @@ def test_async_calls_do_what_the_others_do(saver: WorkspaceSaver) -> None:
 
 
 def cancel(
-    saver: WorkspaceSaver,
+    saver: Any,
     patch: pytest.MonkeyPatch,
     work: Any,
     error: Exception | None = None,
@@ -356,45 +371,18 @@ def cancel(
 
 
 def test_a_write_that_has_begun_is_made_before_its_cancelled_task_ends(
-    saver: WorkspaceSaver, monkeypatch: pytest.MonkeyPatch
+    file_saver: WorkspaceSaver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    saver = file_saver
     cancel(saver, monkeypatch, lambda: saver.aput(CONFIG, {**empty_checkpoint(), "id": "2"}, {"step": 2}, {}))
-    assert rows(Path(saver._path).parent, "SELECT checkpoint_id FROM checkpoints") == [("2",)]
+    assert found_rows(Path(saver._path).parent, "SELECT checkpoint_id FROM checkpoints") == [("2",)]
 
 
 @pytest.mark.parametrize("everything", [False, True])
 def test_what_fails_after_its_task_was_cancelled_disturbs_nobody(
-    saver: WorkspaceSaver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, everything: bool
+    file_saver: WorkspaceSaver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, everything: bool
 ) -> None:
+    saver = file_saver
     cancel(saver, monkeypatch, lambda: saver.aget_tuple(CONFIG), sqlite3.OperationalError("full"), everything)
     assert caplog.records == []
     assert not saver.lock.locked()
-
-
-# --- Under the machine
-
-
-@pytest.mark.parametrize("strict", [True, False])
-@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-def test_sync_and_async_runs_leave_the_same_thread(
-    saver: WorkspaceSaver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durability: Any, strict: bool
-) -> None:
-    monkeypatch.setattr("langgraph.checkpoint.serde._msgpack.STRICT_MSGPACK_ENABLED", strict)
-    machine = build_graph(saver, model=ScriptedModel([], then=Say("Done.")))
-    options: Any = {"context": AgentContext(workspace=str(tmp_path), audit=False), "durability": durability}
-    request: Any = {"messages": [HumanMessage("Hi.", id="1")]}
-    ways = [RunnableConfig(configurable={"thread_id": name}) for name in ("sync", "async")]
-    machine.invoke(request, ways[0], **options)
-    asyncio.run(machine.ainvoke(request, ways[1], **options))
-
-    async def read(config: RunnableConfig) -> list[Any]:
-        return [each async for each in machine.aget_state_history(config)]
-
-    states = [machine.get_state(config) for config in ways]
-    assert [[each.content for each in state.values["messages"]] for state in states] == [["Hi.", "Done."]] * 2
-    assert [state.next for state in states] == [(), ()]
-    assert [asyncio.run(read(config))[0].values for config in ways] == [state.values for state in states]
-    histories = [
-        [(each.next, (each.metadata or {})["step"]) for each in machine.get_state_history(config)] for config in ways
-    ]
-    assert histories[0] == histories[1]

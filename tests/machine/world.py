@@ -195,7 +195,8 @@ class Database:
 
     def _open(self) -> None:
         self._store = Store(str(self._world.root), (SECRET,))
-        self.saver: WorkspaceSaver = self._store.saver
+        assert isinstance(self._store.saver, WorkspaceSaver)
+        self.saver = self._store.saver
         for name in ("put", "put_writes"):
             setattr(self.saver, name, _burning(self._world.fuse, getattr(self.saver, name), name, ""))
 

@@ -117,12 +117,17 @@ def started(folder: Path) -> Iterator[str]:
         wait_until_ready(f"http://127.0.0.1:{port}/ok", process, folder / "log.txt")
         yield f"http://127.0.0.1:{port}"
     finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end_process(process)
+
+
+def end_process(process: "subprocess.Popen[bytes]") -> None:
+    """Ask it to end, and see that it does."""
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(20)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def free_port() -> int:

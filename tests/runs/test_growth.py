@@ -33,7 +33,7 @@ def test_two_hundred_turns_of_two_messages_of_one_kb_take_less_than_6_mb(store: 
     grown = talk(store, root, TURNS)
     assert grown.r_squared > 0.99
     assert grown.after(MEASURED) < 6_000_000
-    store.saver.conn.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    store.shrink()
     assert Path(store.folder, "store.sqlite").stat().st_size == size_of(store)
 
 

@@ -13,8 +13,9 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from graph.build import build_graph
 from graph.context import AgentContext
-from graph.run import RunResult
+from graph.run import RunResult, Session
 from graph.runs import resume_run
+from graph.spending_accounts import account_spent
 from graph.spending_store import SpendingStore
 from graph.state import serializer
 from graph.time_travel import Forked, fork_run
@@ -187,15 +188,17 @@ def test_a_fork_begins_with_what_its_run_had_spent_by_then(data: Path, at: int) 
     assert usage["cost_usd"] == pytest.approx(total(expected, 2))
 
 
-# --- Limits of the day
+# --- Limits of a day and of an account
 
 
 @pytest.mark.parametrize(
-    "limit", [{"max_tokens_per_day": 24_000}, {"max_cost_usd_per_day": 0.15}], ids=["tokens", "cost"]
+    ("span", "reason"), [("day", StopReason.DAY_LIMIT), ("account", StopReason.ACCOUNT_LIMIT)], ids=["day", "account"]
 )
-def test_two_sessions_in_two_workspaces_hold_one_limit_of_the_day(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: JsonMap
+@pytest.mark.parametrize(("kind", "maximum"), [("tokens", 24_000), ("cost_usd", 0.15)], ids=["tokens", "cost"])
+def test_two_sessions_in_two_workspaces_hold_one_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, maximum: float, span: str, reason: StopReason
 ) -> None:
+    limit: JsonMap = {f"max_{kind}_per_{span}": maximum, "account": "a" if span == "account" else ""}
     data = tmp_path / "data"
     data.mkdir()
     monkeypatch.setenv(DATA_DIR_VARIABLE, str(data))
@@ -212,10 +215,8 @@ def test_two_sessions_in_two_workspaces_hold_one_limit_of_the_day(
                 both.wait(60)
             used = book_of(data)
             spent = sum(e["input_tokens"] + e["output_tokens"] for e in used), sum(e["cost_usd"] for e in used)
-            if spent[0] > limit.get("max_tokens_per_day", spent[0]):
-                problems.append(f"{spent[0]} tokens")
-            if spent[1] > limit.get("max_cost_usd_per_day", spent[1]):
-                problems.append(f"{spent[1]} USD")
+            if spent[kind == "cost_usd"] > maximum:
+                problems.append(f"{spent} of {maximum} {kind}")
 
     def work(root: Path) -> None:
         write_files(root, {"notes.txt": "one\n" * 50})
@@ -228,10 +229,51 @@ def test_two_sessions_in_two_workspaces_hold_one_limit_of_the_day(
     for worker in workers:
         worker.join()
     assert problems == []
-    assert {(each.kind, each.reason) for each in outcomes.values()} == {(OutcomeKind.BUDGET_STOP, StopReason.DAY_LIMIT)}
+    assert {(each.kind, each.reason) for each in outcomes.values()} == {(OutcomeKind.BUDGET_STOP, reason)}
     entries = book_of(data)
     assert {entry["thread"].partition(" ")[0] for entry in entries} == {"one", "two"}
     tokens, usd = sum(e["input_tokens"] + e["output_tokens"] for e in entries), sum(e["cost_usd"] for e in entries)
-    (maximum,) = limit.values()
-    assert 0.5 * maximum < (tokens if "max_tokens_per_day" in limit else usd) <= maximum
+    assert 0.5 * maximum < (tokens if kind == "tokens" else usd) <= maximum
+    assert {entry["account"] for entry in entries} == {limit["account"]}
     assert not any(each.account for each in outcomes.values())
+
+
+@pytest.mark.parametrize(
+    ("limit", "raised"),
+    [
+        ({"max_tokens_per_account": 9_000}, {"max_tokens_per_account": 90_000}),
+        ({"max_cost_usd_per_account": 0.06}, {"max_cost_usd_per_account": 0.6}),
+        ({"max_tokens_per_account": 9_000}, {"account": "batch/another"}),
+        ({"max_tokens_per_day": 9_000}, {"max_tokens_per_day": 90_000}),
+    ],
+    ids=["tokens", "cost", "another account", "day"],
+)
+def test_a_run_whose_account_is_full_goes_on_where_it_was_when_its_limit_is_raised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: JsonMap, raised: JsonMap
+) -> None:
+    monkeypatch.setenv(DATA_DIR_VARIABLE, str(tmp_path / "data"))
+    root, before = tmp_path / "work", context(tmp_path / "work", account="batch/nightly", account_days=True, **limit)
+    write_files(root, {"notes.txt": "one\n" * 50})
+    (tmp_path / "data").mkdir()
+    open_book()
+    model = provider(tmp_path / "data", root, [*[STEP] * 6, Said("answer")], {})
+    stopped = worked(before, model, 1)[0]
+    calls = len(model.paid)
+    assert stopped.kind is OutcomeKind.BUDGET_STOP
+    assert next(iter(limit)) in stopped.message
+    assert "of the account 'batch/nightly' together" in stopped.message
+    if "max_tokens_per_day" not in limit:
+        assert stopped.reason is StopReason.ACCOUNT_LIMIT
+        assert stopped.how_to_go_on == (
+            "Raise the account's limit, as `chat --run RUN` allows, or name another account."
+        )
+    with Session(before, model=model, thread_id=root.name) as again:
+        list(again.resume())
+        assert (again.result().outcome.reason, len(model.paid)) == (stopped.reason, calls)
+    with Session(before.model_copy(update=raised), model=model, thread_id=root.name) as session:
+        list(session.resume())
+        outcome = session.result().outcome
+    assert (outcome.kind, outcome.answer) == (OutcomeKind.FINISHED, f"All is well, {len(model.paid) - 1}.")
+    assert (len(model.paid), outcome.usage["total_calls"]) == (7, 7)
+    assert 1 <= calls < 7
+    assert account_spent(before.account) != account_spent("batch/another")

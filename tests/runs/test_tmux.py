@@ -146,4 +146,5 @@ def test_a_chat_at_a_terminal(tmp_path: Path) -> None:
         assert tmux.exit_code() == 0
     note = "(I took back your changes of these files, so look at them anew: calc.py.)"
     assert [each["model"] for each in server.requests] == ["scripted"] * 3 + ["another"]
-    assert f"{note}\n\none\ntwo\nthree\nfour" in str(server.requests[2]["messages"]).replace("\\n", "\n")
+    said = [each["content"] for each in server.requests[2]["messages"] if each["role"] == "user"]
+    assert f"{note}\n\none\ntwo\nthree\nfour" in said

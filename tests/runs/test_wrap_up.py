@@ -172,7 +172,7 @@ def test_an_account_that_fails_changes_nothing_and_is_not_tried_again(
     assert last.splitlines()[-1] == f"How to go on: {outcome.how_to_go_on}"
 
 
-def test_time_that_is_over_and_a_day_that_is_full_leave_no_call(
+def test_time_that_is_over_and_a_day_or_account_that_is_full_leave_no_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
@@ -181,6 +181,10 @@ def test_time_that_is_over_and_a_day_that_is_full_leave_no_call(
     model = Reader()
     outcome, _, _ = ended(folder, model, max_tokens_per_day=12_000)
     assert (outcome.kind, outcome.reason, outcome.account) == (OutcomeKind.BUDGET_STOP, StopReason.DAY_LIMIT, "")
+    assert (len(model.calls), model.asked) == (4, [])
+    model = Reader()
+    outcome, _, _ = ended(folder, model, account="a", max_tokens_per_account=12_000)
+    assert (outcome.kind, outcome.reason, outcome.account) == (OutcomeKind.BUDGET_STOP, StopReason.ACCOUNT_LIMIT, "")
     assert (len(model.calls), model.asked) == (4, [])
     slow = Reader()
     set_clock(monkeypatch, seconds_per_call=5.0)

@@ -10,14 +10,15 @@ from graph.context import AgentContext
 ALWAYS_TRUSTED = {
     *("workspace", "model", "base_url", "fallback_models", "window_tokens", "checks", "answer_schema"),
     *("usd_per_million_input", "usd_per_million_output", "usd_per_million_cached_input", "repeat_window"),
-    "tool_retry_backoff_s",
+    *("tool_retry_backoff_s", "account"),
 }
-"""Where a run goes, what it costs, what it executes, and what comes out of it."""
+"""Where a run goes, what it costs and who pays, what it executes, and what comes out of it."""
 
 NARROW: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
     ({}, {"mode": "ask"}),
     ({"mode": "ask"}, {"mode": "read-only"}),
     ({}, {"max_steps": 3, "max_calls_per_turn": 10, "max_cost_usd": 0.5}),
+    ({"account": "a"}, {"account": "a", "max_cost_usd_per_account": 0.5, "max_tokens_per_account": 5}),
     ({"max_steps": 5}, {"max_steps": 5}),
     ({}, {"protocol": "text", "edit_form": "patch", "temperature": 1.0, "offer": "all", "wrap_up": False}),
     ({"allowed_programs": ("make", "git")}, {"allowed_programs": ["make"]}),
@@ -34,6 +35,8 @@ WIDE: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
     ({"mode": "read-only"}, {"mode": "auto"}),
     ({"mode": "ask"}, {"mode": "auto"}),
     ({}, {"max_calls_per_turn": 11}),
+    ({"account": "a", "max_cost_usd_per_account": 1.0}, {"account": "b"}),
+    ({"max_tokens_per_account": 5}, {"max_tokens_per_account": 6}),
     ({"max_cost_usd": 1.0}, {"max_cost_usd": 2.0}),
     ({}, {"base_url": "https://evil.example/v1"}),
     ({}, {"model": "dear-model"}),

@@ -92,6 +92,32 @@ def test_a_database_of_another_format_is_told(root: str, statement: str, said: s
     assert (found.status, said in found.found) == (Status.PROBLEM, True)
 
 
+def test_a_empty_store_is_looked_at(empty_store: str, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = store.database(root)
+    assert (found.status, ", no run yet, " in found.found) == (Status.OK, True)
+    with ScriptedServer([Say("Done.")]) as server:
+        run_task("Look.", context(Path(root), server.base_url))
+    found = store.database(root)
+    assert (found.status, ", 1 run of this folder, " in found.found) == (Status.OK, True)
+    monkeypatch.setenv("MENDGRAPH_STORE_URL", "postgresql://somebody:plum-51-orchard@127.0.0.1:1/nowhere")
+    gone = store.database(root)
+    assert (gone.status, gone.found.startswith("The shared store 'nowhere' on 127.0.0.1:1 cannot be used")) == (
+        Status.PROBLEM,
+        True,
+    )
+    assert ("MENDGRAPH_STORE_URL" in gone.remedy, "plum" in repr(gone), empty_store != "") == (True, False, True)
+    monkeypatch.setenv("MENDGRAPH_STORE_URL", "mysql://nowhere")
+    assert store.database(root).status is Status.PROBLEM
+
+
+def test_who_is_at_work_on_another_machine_is_named_with_it(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace_folder(root)
+    monkeypatch.setattr(store, "lock_holder", lambda _: Owner("somebody", 7, "now", "far-away"))
+    found = store.at_work(root)
+    assert (found.status, found.found) == (Status.WARNING, "run somebody, process 7 on far-away, since now")
+    assert found.remedy == "wait for its end, or stop it there"
+
+
 def test_who_is_at_work_is_named(root: str) -> None:
     assert store.at_work(root).status is Status.OK
     lock = RunLock(str(workspace_folder(root)))

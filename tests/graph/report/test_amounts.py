@@ -6,6 +6,7 @@ from graph.context import AgentContext
 from graph.report.amounts import (
     Bar,
     DayUse,
+    account_bars,
     cost_words,
     day_bars,
     seconds_words,
@@ -13,6 +14,7 @@ from graph.report.amounts import (
     time_words,
     turn_bars,
 )
+from graph.spending_accounts import AccountSpent
 from nodes.call_model.budget import APIUsageStats
 from nodes.call_model.ledger import Spending
 
@@ -48,6 +50,15 @@ def test_the_day_against_its_limits() -> None:
     assert day_bars(used, AgentContext(max_tokens_per_day=1_000)) == [
         Bar("Tokens", "900", "1,000", 0.9),
         Bar("Cost", "3 calls without a known price", "", None),
+    ]
+
+
+def test_an_account_against_its_limits() -> None:
+    used = AccountSpent(account="team", tokens=500, cost_usd=1.5)
+    context = AgentContext(account="team", max_tokens_per_account=1_000, max_cost_usd_per_account=3.0)
+    assert account_bars(used, context) == [
+        Bar("Tokens", "500", "1,000", 0.5),
+        Bar("Cost", "1.5000 USD", "3 USD", 0.5),
     ]
 
 

@@ -14,6 +14,7 @@ from graph.report.texts import Bounds, Texts
 from graph.routes import TRANSITIONS
 from graph.run_records import UNDONE
 from graph.runs import ListedRun, RunState
+from graph.spending_accounts import AccountSpent
 from nodes.execute_tools.redact import Redactor
 from nodes.records import ModelReply, Outcome, OutcomeKind, Plan, PlanStatus, PlanStep, StopReason
 from tests.graph.report.visits import NOW, TEXTS, history, visit
@@ -65,6 +66,7 @@ def seen(run: ListedRun = RUN, told: History | None = None, bounds: Bounds | Non
     values = {
         "booked": (),
         "day": DayUse("2026-11-21", 5, 0.0, 0),
+        "account": None,
         "version": "1.2.3",
         "made": NOW.isoformat(),
         "root": ".",
@@ -183,6 +185,15 @@ def test_what_is_not_known_is_said() -> None:
     assert [(who, said.text) for who, said in view.conversation] == [("person", "Mend add.")]
     assert ("Forked from", "run ffffffff after step 2") in view.facts
     assert [name for name, _ in view.bars] == ["The last turn", "The whole session"]
+
+
+def test_the_budgets_of_an_account_are_its_own() -> None:
+    context = AgentContext(account="team", account_days=True, max_tokens_per_account=1_000)
+    view = seen(
+        replace(RUN, stored_context=context.model_dump_json()), account=AccountSpent(account="team", tokens=500)
+    )
+    assert [name for name, _ in view.bars][2:] == ["2026-11-21 (UTC), account team", "Account team, in all"]
+    assert (view.bars[3][1][0].used, view.bars[3][1][0].limit) == ("500", "1,000")
 
 
 def test_a_run_without_checkpoints() -> None:
