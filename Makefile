@@ -16,7 +16,7 @@ OWN_UV := $(filter .tools/%,$(UV))
 # Byte code makes our commands start twice as fast, and .venv is the one environment that they use.
 unexport PYTHONDONTWRITEBYTECODE PYTHONPATH VIRTUAL_ENV UV_PROJECT_ENVIRONMENT
 
-.PHONY: help setup sandbox browser demo test sweep coverage lint record studio bench pure eval fuzz mutants clean
+.PHONY: help setup sandbox browser postgres demo test sweep coverage lint record studio bench scale pure eval fuzz mutants clean
 
 help: ## what you can make
 	@echo "usage: make <target> [ARGS='more arguments for the command behind it']"
@@ -31,7 +31,8 @@ sandbox: ## install bubblewrap, in which run_command starts programs (all else w
 
 browser: ## install Chromium, Node and tmux, for the tests of pages and terminals (they are skipped without them)
 	@lacking() { \
-	    command -v chromium chromium-browser google-chrome >/dev/null || printf ' chromium'; \
+	    command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null \
+	      || printf ' chromium'; \
 	    command -v chromedriver >/dev/null || printf ' chromium-driver'; \
 	    command -v node >/dev/null || printf ' nodejs'; \
 	    command -v npm >/dev/null || printf ' npm'; \
@@ -46,14 +47,24 @@ browser: ## install Chromium, Node and tmux, for the tests of pages and terminal
 	  case "$$(lacking)" in *nodejs*|*npm*) ;; *) $(MAKE) -s tests/browser/build/.made 2>&1 \
 	    || echo "the npm packages of tests/browser are not there, so its tests are skipped; all else works (see above)";; esac
 
+postgres: ## install PostgreSQL's server, for the tests of the shared store (they are skipped without it)
+	@found() { command -v initdb >/dev/null || [ -n "$$(echo /usr/lib/postgresql/[0-9]*/bin/initdb | grep -v '\[')" ]; }; \
+	  found || ! command -v apt-get >/dev/null || [ "$$(id -u)" != 0 ] \
+	    || DEBIAN_FRONTEND=noninteractive apt-get install -y -q postgresql </dev/null >/dev/null 2>&1 \
+	    || { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q postgresql; } </dev/null >/dev/null 2>&1 \
+	    || true; \
+	  found || echo "PostgreSQL's server is missing, so the tests of the shared store are skipped; all else works" \
+	    "(Debian, Ubuntu: sudo apt install postgresql)"
+
 demo: setup ## a real bug, repaired by the local model before your eyes (the first time it fetches 1.1 GB)
 	@$(BIN)/python -P benchmarks/demo/demo.py $(ARGS)
 
 test: setup ## all tests, offline
 	@$(BIN)/pytest -n 3 --dist worksteal $(ARGS)
 
-sweep: setup ## kill and fail a run at every single call that changes the disk (make test visits some)
-	@MENDGRAPH_SWEEP=all $(BIN)/pytest tests/crash $(ARGS)
+SWEEP ?= all
+sweep: setup ## kill and fail a run at every single call that changes the disk (make test visits some, SWEEP=turns more)
+	@MENDGRAPH_SWEEP=$(SWEEP) $(BIN)/pytest tests/crash/test_*sweep.py $(ARGS)
 
 coverage: setup ## all tests, with the branches that they take: 97 % of all, and every one of the pure files
 	@$(BIN)/coverage erase
@@ -67,7 +78,7 @@ coverage: setup ## all tests, with the branches that they take: 97 % of all, and
 lint: setup ## ruff, mypy and the rules of the house
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
-	@$(BIN)/mypy
+	@$(BIN)/mypy -n 2
 	@$(BIN)/lint-imports --no-logo
 
 record: setup ## record the cassettes again, from the local model and the scripted server
@@ -78,6 +89,9 @@ studio: setup ## serve the graph for LangGraph Studio, on the local address that
 
 bench: setup ## measure what a run costs beside its model, against other ways to write an agent
 	@$(BIN)/python -P benchmarks/run.py $(ARGS)
+
+scale: setup ## make up to 200 runs at once: runs a second, and what each takes of CPU, memory and store
+	@$(BIN)/python -P benchmarks/scale/run.py $(ARGS)
 
 pure: setup ## time the hot pure functions, and fail where one is not linear
 	@$(BIN)/pytest -p no:cacheprovider benchmarks/pure $(ARGS)
