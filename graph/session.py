@@ -6,7 +6,7 @@ A session keeps its thread in the workspace's database or in a checkpointer of t
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterator, Mapping, Sequence
-from contextlib import aclosing, closing, contextmanager, suppress
+from contextlib import aclosing, closing, suppress
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, cast
@@ -21,6 +21,7 @@ from graph.build_arguments import BuildArguments, check_arguments
 from graph.combined_diff import combined_diffs
 from graph.context import AgentContext
 from graph.events import Asked, Ended, Event, EventReader
+from graph.left_stream import Parts
 from graph.own_saver import own_saver
 from graph.routes import recursion_limit
 from graph.run_keeper import AT_WORK, RunKeeper, store_failed
@@ -278,13 +279,16 @@ class Session:
         last: Event | None = None
         over = False
         try:
-            settings = self._settings(watched)
-            parts = self._machine.stream(way.request, way.config or self._config(), **settings)
-            with self._left_at_once(cast("Generator[Any, None, None]", parts)):
-                for mode, part in parts:
-                    for last in self._read(mode, part):
-                        if not isinstance(last, Ended):  # which is told once it is on the disk
-                            yield last
+            stream = self._machine.stream(way.request, way.config or self._config(), **self._settings(watched))
+            with closing(Parts(stream)) as parts:
+                try:
+                    for mode, part in parts:
+                        for last in self._read(mode, part):
+                            if not isinstance(last, Ended):  # which is told once it is on the disk
+                                yield last
+                except GeneratorExit:
+                    self._left(parts)
+                    raise
             over = True
         except StoreError as error:
             last, over = self._gives_up(store_failed(error)), True
@@ -317,15 +321,13 @@ class Session:
             await asyncio.to_thread(self._finish, last.outcome)
             yield last
 
-    @contextmanager
-    def _left_at_once(self, parts: Generator[Any, None, None]) -> Iterator[None]:
-        """Close the machine's stream, which waits for the node at work: who leaves early drops its model call."""
-        with closing(parts):
-            try:
-                yield
-            except GeneratorExit:
-                self._stop.ask("by the program, which closed the stream", in_step=False)
-                raise
+    def _left(self, parts: Parts) -> None:
+        """Who leaves early drops the model call at work, and waits for a step at work; nothing begins any more."""
+        self._stop.ask("by the program, which closed the stream", in_step=False)
+        with suppress(StoreError):
+            rest = [event for mode, part in parts.rest() for event in self._read(mode, part)]
+            if rest and isinstance(rest[-1], Ended):
+                self._finish(rest[-1].outcome)
 
     def _read(self, mode: str, part: Any) -> Iterator[Event]:
         """The events of one part; a thread's own words are kept, so that nobody reads them back from the disk."""

@@ -1,7 +1,9 @@
 """A run that is cut off after any of its events and taken up in a new process's place ends as if nothing had been."""
 
 import shutil
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
@@ -10,10 +12,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from graph.context import AgentContext
-from graph.events import Traced
+from graph.events import Ended, Text, Traced
 from graph.run import RunResult, Session
 from graph.runs import open_run
-from nodes.records import Protocol
+from nodes.call_model.model import Call
+from nodes.records import ModelReply, Protocol, ProviderFailure, StopReason
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Say
 from tests.runs.playing import write_files
@@ -120,3 +123,59 @@ def test_one_run_is_cut_off_after_each_of_its_events(places: Path) -> None:
     left, expected = whole(workspace(places), EVERYTHING)
     found = [cut_off(workspace(places), EVERYTHING, after) for after in left]
     assert found == [expected] * len(left)
+
+
+@pytest.fixture
+def handed_over_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads hand over what they came to a moment after they have ended, as they do on a machine with much to do."""
+    hand_over: Callable[[Future[Any]], None] = Future._invoke_callbacks  # type: ignore[attr-defined]
+
+    def late(future: Future[Any]) -> None:
+        time.sleep(0.01)
+        hand_over(future)
+
+    monkeypatch.setattr(Future, "_invoke_callbacks", late)
+
+
+@pytest.mark.usefixtures("handed_over_late")
+def test_a_reply_that_has_come_is_not_asked_for_again(places: Path) -> None:
+    lines: list[Use | Say] = [use(CALLS[0]), Say("All done.")]
+    left, expected = whole(workspace(places), lines)
+    assert [cut_off(workspace(places), lines, after) for after in left] == [expected] * len(left)
+
+
+class Wordy(HistoryModel):
+    """Comes to no end the first time."""
+
+    def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
+        if not self.calls:
+            self.calls.append(call)
+            for _ in range(10_000):
+                on_text("Well. ")
+                time.sleep(0.001)
+        return super().complete(call, on_text)
+
+
+def test_a_reply_that_is_dropped_ends_the_run_and_is_asked_for_again_at_once(places: Path) -> None:
+    root = workspace(places)
+    model = Wordy([Say("All done.")])
+    with session(root, model) as opened:
+        stream = opened.stream("Do it.")
+        assert next(stream) == Text(text="Well. ")
+        stream.close()
+        left = opened.result().outcome
+        assert (left.reason, left.message, left.usage["total_calls"]) == (
+            StopReason.CANCELLED,
+            "The run was stopped by the program, which closed the stream.",
+            1,
+        )
+    taken_up = open_run("", str(root), model=model)
+    assert isinstance(taken_up, Session), taken_up
+    with taken_up:
+        *_, last = taken_up.resume()
+        assert isinstance(last, Ended)
+        assert (last.outcome.reason, last.outcome.answer, last.outcome.usage["total_calls"]) == (
+            StopReason.ANSWERED,
+            "All done.",
+            2,
+        )
