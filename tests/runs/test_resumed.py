@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 from graph.context import AgentContext
 from graph.events import Ended, Text, Traced
 from graph.run import RunResult, Session
-from graph.runs import open_run
+from graph.runs import RunState, list_runs, open_run
 from nodes.call_model.model import Call
 from nodes.records import ModelReply, Protocol, ProviderFailure, StopReason
 from tests.doubles.history_model import HistoryModel
@@ -169,6 +169,10 @@ def test_a_reply_that_is_dropped_ends_the_run_and_is_asked_for_again_at_once(pla
             "The run was stopped by the program, which closed the stream.",
             1,
         )
+    listed = list_runs(str(root))
+    assert isinstance(listed, tuple), listed
+    (known,) = listed
+    assert (known.standing, known.kind, known.reason) == (RunState.STOPPED, "BUDGET_STOP", "cancelled")
     taken_up = open_run("", str(root), model=model)
     assert isinstance(taken_up, Session), taken_up
     with taken_up:

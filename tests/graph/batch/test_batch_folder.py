@@ -54,6 +54,11 @@ def test_what_was_written_is_known_at_the_next_start(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "patches" / "a.patch").read_bytes() == b"diff"
     assert [*read_results(str(tmp_path / "out"))] == [written, RESULT.model_copy(update={"id": "b"})]
     assert (tmp_path / "out" / "results.jsonl").read_bytes().isascii()
+    begun = (tmp_path / "out" / "begun.jsonl").read_text().splitlines()
+    assert [*map(json.loads, begun)] == [
+        {"id": "a", "task": TASK.sha256},
+        {"workspace": "/w", "revision": "", "commit": "c0ffee"},
+    ]
     with opened(tmp_path / "out") as again:
         assert (again.batch, again.is_new) == (name, False)
         assert again.done["a"] == Done("f00", OutcomeKind.FINISHED, USAGE)
