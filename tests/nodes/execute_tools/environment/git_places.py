@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+from nodes.execute_tools.environment.repositories import Repository, find_repository
+
 IDENTITY: Final = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "init.defaultBranch=main")
 FILES: Final = {"a.txt": "a\n", "src/b.py": "b = 1\n", ".gitignore": "*.log\nbuild/\n"}
 
@@ -50,6 +52,13 @@ def committed(folder: Path) -> Path:
 def head(folder: Path) -> str:
     """The id of the commit that is checked out."""
     return git(folder, "rev-parse", "HEAD").strip()
+
+
+def found(path: Path) -> Repository:
+    """The repository of this folder."""
+    here = find_repository(str(path))
+    assert isinstance(here, Repository), here
+    return here
 
 
 def tree(folder: Path) -> Tree:

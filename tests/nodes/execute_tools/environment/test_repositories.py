@@ -16,13 +16,7 @@ from nodes.execute_tools.environment.repositories import (
     object_folder,
 )
 from nodes.records import ToolError, ToolErrorCode
-from tests.nodes.execute_tools.environment.git_places import committed, git, head, repository, write
-
-
-def found(path: Path) -> Repository:
-    here = find_repository(str(path))
-    assert isinstance(here, Repository), here
-    return here
+from tests.nodes.execute_tools.environment.git_places import committed, found, git, head, repository, write
 
 
 def error(found: object) -> str:

@@ -8,7 +8,7 @@ import pytest
 from nodes.execute_tools.environment import worktrees
 from nodes.execute_tools.environment.handles import closing, open_root
 from nodes.execute_tools.environment.processes import ProcessResult
-from nodes.execute_tools.environment.repositories import Repository, find_repository
+from nodes.execute_tools.environment.repositories import Repository
 from nodes.execute_tools.environment.worktrees import (
     ATTEMPTS,
     add_worktree,
@@ -18,13 +18,7 @@ from nodes.execute_tools.environment.worktrees import (
     worktree_name,
 )
 from nodes.records import ToolError, ToolErrorCode
-from tests.nodes.execute_tools.environment.git_places import FILES, git, head, repository, tree, write
-
-
-def found(path: Path) -> Repository:
-    here = find_repository(str(path))
-    assert isinstance(here, Repository), here
-    return here
+from tests.nodes.execute_tools.environment.git_places import FILES, found, git, head, repository, tree, write
 
 
 def added(main: Path, folder: Path, commit: str = "") -> str | ToolError:
