@@ -61,7 +61,6 @@ if TYPE_CHECKING:
     from graph.state import serializer as serializer
     from graph.store import Pruned as Pruned
     from graph.time_travel import Forked as Forked, fork_run as fork_run, undo_run as undo_run
-    from nodes.call_model.model import Call as Call, Model as Model
     from nodes.execute_tools.environment.mcp_tools import (
         load_mcp_tools as load_mcp_tools,
         load_mcp_tools_sync as load_mcp_tools_sync,
@@ -76,9 +75,7 @@ if TYPE_CHECKING:
     )
     from nodes.records import (
         Effect as Effect,
-        ModelReply as ModelReply,
         Outcome as Outcome,
-        ProviderFailure as ProviderFailure,
         ToolError as ToolError,
     )
 
@@ -127,10 +124,6 @@ _HOMES = {
     "default_tools": "nodes.execute_tools.tools",
     "load_mcp_tools": "nodes.execute_tools.environment.mcp_tools",
     "load_mcp_tools_sync": "nodes.execute_tools.environment.mcp_tools",
-    "Model": "nodes.call_model.model",
-    "Call": "nodes.call_model.model",
-    "ModelReply": "nodes.records",
-    "ProviderFailure": "nodes.records",
     "ApprovalRequest": "nodes.guard.approvals",
     "ApprovalAnswer": "nodes.guard.approvals",
     "FileGuardrailRule": "nodes.guard.file_rules",

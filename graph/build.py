@@ -9,13 +9,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from langchain_core.language_models import BaseChatModel
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph import StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.store.base import BaseStore
 
 from graph import routes
-from graph.build_arguments import BuildArguments, check_arguments
+from graph.build_arguments import BuildArguments, check_arguments, with_keys
 from graph.context import MAX_CALLS_PER_TURN_LIMIT, AgentContext
 from graph.gateway import Gateway
 from graph.own_saver import own_saver
@@ -26,7 +27,6 @@ from graph.stop_request import StopRequest
 from graph.telemetry.traced_machine import traced
 from graph.telemetry.traced_rooms import TracedRooms
 from graph.two_ways import Route, TwoWays
-from nodes.call_model.model import Model
 from nodes.execute_tools.registry import Tool
 from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
 from nodes.records import OutcomeKind
@@ -49,7 +49,7 @@ _ROUTERS: dict[str, Callable[[routes.Routed], str]] = {
 def build_graph(
     checkpointer: BaseCheckpointSaver[Any] | bool | None = None,
     *,
-    model: Model | None = None,
+    model: BaseChatModel | str | None = None,
     tools: Sequence[Tool] | None = None,
     rules: Sequence[FileGuardrailRule] = DEFAULT_GUARDRAIL_RULES,
     roles: Mapping[str, Collection[str]] = NO_ROLES,
@@ -68,7 +68,8 @@ def build_graph(
         checkpointer: keeps threads, and is needed by mode "ask". It is used with `graph.state.serializer()`, unless it
             has a serializer of its own. True keeps the threads of a node in its parent's checkpointer from one of the
             parent's turns to the next, False keeps none there.
-        model: replaces the endpoint that the context or the environment names.
+        model: a chat model of LangChain's, such as ChatAnthropic(...), or the name of one: "provider:name", or a name
+            at an OpenAI-compatible endpoint. It replaces what the context or the environment names.
         tools: all the tools there are, by default `default_tools()`.
         rules: which files are denied.
         roles: which tools a role of yours may use, by name.
@@ -88,7 +89,7 @@ def build_graph(
     given = BuildArguments(checkpointer, model, tools, rules, roles, secrets, store, context)
     check_arguments(given)
     if isinstance(checkpointer, BaseCheckpointSaver):
-        checkpointer = own_saver(checkpointer, secrets)
+        checkpointer = own_saver(checkpointer, with_keys(secrets, model))
     return build_machine(
         checkpointer,
         model=model,
@@ -104,7 +105,7 @@ def build_graph(
 def build_machine(  # noqa: PLR0913 - the same
     checkpointer: BaseCheckpointSaver[Any] | bool | None,
     *,
-    model: Model | None,
+    model: BaseChatModel | str | None,
     tools: Sequence[Tool] | None,
     rules: tuple[FileGuardrailRule, ...],
     roles: Mapping[str, Collection[str]] = NO_ROLES,
@@ -117,7 +118,7 @@ def build_machine(  # noqa: PLR0913 - the same
 
     `stop` is how somebody may let a run end early.
     """
-    rooms = TracedRooms(model, rules, Gateway(tools, rules, roles, secrets), stop, context)
+    rooms = TracedRooms(model, rules, Gateway(tools, rules, roles, with_keys(secrets, model)), stop, context)
     builder: StateGraph[AgentState, AgentContext, AgentInput, AgentOutput] = StateGraph(
         AgentState, context_schema=AgentContext, input_schema=AgentInput, output_schema=AgentOutput
     )

@@ -7,12 +7,14 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, TypedDict
 
+from langchain_core.language_models import BaseChatModel
+from langchain_core.runnables import Runnable
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.store.base import BaseStore
+from pydantic import SecretStr
 
 from graph.context import AgentContext
 from graph.run_records import Durability
-from nodes.call_model.model import Model
 from nodes.execute_tools.registry import Tool
 from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
 
@@ -21,7 +23,7 @@ class BuildArguments(NamedTuple):
     """What a machine is made of, as `build_graph` explains it."""
 
     checkpointer: BaseCheckpointSaver[Any] | bool | None = None
-    model: Model | None = None
+    model: BaseChatModel | str | None = None
     tools: Sequence[Tool] | None = None
     rules: Sequence[FileGuardrailRule] = DEFAULT_GUARDRAIL_RULES
     roles: Mapping[str, Collection[str]] = {}
@@ -33,7 +35,7 @@ class BuildArguments(NamedTuple):
 class SessionOptions(TypedDict, total=False):
     """What may be said of a session beside its context: see `Session`."""
 
-    model: Model | None
+    model: BaseChatModel | str | None
     tools: Sequence[Tool] | None
     rules: Sequence[FileGuardrailRule]
     roles: Mapping[str, Collection[str]]
@@ -42,6 +44,12 @@ class SessionOptions(TypedDict, total=False):
     store: BaseStore | None
     thread_id: str | None
     durability: Durability
+
+
+def with_keys(secrets: Sequence[str], model: BaseChatModel | str | None) -> tuple[str, ...]:
+    """The secrets, and those that a chat model was given beside them, which nothing shows or stores either."""
+    keys = (value for _, value in model) if isinstance(model, BaseChatModel) else ()
+    return (*secrets, *(value.get_secret_value() for value in keys if isinstance(value, SecretStr)))
 
 
 def check_arguments(given: BuildArguments) -> None:
@@ -85,13 +93,13 @@ def _model(given: object) -> str:
     if isinstance(given, type):
         return f"{given.__name__} is a class: make one of it, as in {given.__name__}(...)."
     if isinstance(given, str):
-        return f"name the model in the context: AgentContext(model={given!r})."
-    missing = [name for name in ("complete", "acomplete") if not callable(getattr(given, name, None))]
-    if missing:
-        lacks = " and ".join(f"`{name}`" for name in missing)
-        remedy = "see the protocol `Model`; an OpenAI-compatible endpoint is AgentContext(model=..., base_url=...)"
-        return f"{_kind(given)} has no method {lacks}: {remedy}."
-    return ""
+        return "" if given.strip() else "the name is empty: leave it out to use what the environment names."
+    if isinstance(given, BaseChatModel):
+        return ""
+    remedy = 'give a chat model such as ChatAnthropic(model="..."), or a name such as "anthropic:claude-sonnet-4-6"'
+    if isinstance(given, Runnable):
+        return f"{_kind(given)} is no chat model of LangChain by itself: {remedy}."
+    return f"{_kind(given)} is no chat model of LangChain: {remedy}."
 
 
 def _tools(given: object) -> str:

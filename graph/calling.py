@@ -5,11 +5,12 @@ It gives the node its settings and its hands; the node decides with the one and 
 
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cached_property, partial
 from hashlib import sha256
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from langchain_core.language_models import BaseChatModel
 from langgraph.config import get_stream_writer
 
 from graph.context import AgentContext
@@ -17,10 +18,9 @@ from graph.gateway import Gateway
 from graph.price_files import load_prices
 from graph.slices import CallModelSlice
 from graph.spending_store import SpendingStore
-from nodes.call_model.client import Connections
 from nodes.call_model.driver import NEVER, Hands, Stop
 from nodes.call_model.effects import Connect, Wait
-from nodes.call_model.endpoint import EMBEDDED_MODEL
+from nodes.call_model.endpoint import EMBEDDED_MODEL, Endpoint, find_endpoint
 from nodes.call_model.exchange import CallSettings
 from nodes.call_model.fallbacks import FallbackProblem, ModelChoice, models_in_order
 from nodes.call_model.guarded_model import GuardedModel, Scrubber
@@ -31,12 +31,17 @@ from nodes.call_model.offered_tools import offered_tools
 from nodes.call_model.paid_call import Purse
 from nodes.call_model.prices import FREE, Price, PriceList, find_price
 from nodes.call_model.profiles import find_profile
+from nodes.call_model.shown_messages import ShownMessages
+from nodes.call_model.weights import embedded_weights
 from nodes.call_model.window import StandIns
-from nodes.call_model.wire_cache import WireCache
 from nodes.execute_tools.environment.deadline import monotonic_s
 from nodes.execute_tools.policy.circuit_breaker import BreakerConfig, Breakers
 from nodes.execute_tools.secrets.redacted_stream import RedactedStream
 from nodes.records import JsonMap, Profile, ProviderFailure, ToolError, ToolSpec
+
+if TYPE_CHECKING:
+    from nodes.call_model.chat_model import ChatModel
+    from nodes.call_model.chat_models import ChatModels
 
 MOST_TURNS: Final = 1_000
 """How many turns' preparations are kept, so that their calls need no new ones."""
@@ -54,15 +59,23 @@ class Prepared(NamedTuple):
 class Calling:
     """How one machine calls its models. Nothing is connected, opened or read before it is needed."""
 
-    def __init__(self, model: Model | None, gateway: Gateway, stop: Stop | None) -> None:
-        """`model` answers all calls, where there is one; `stop` is how somebody lets a run end early."""
-        self._model, self._gateway, self._stop = model, gateway, stop or NEVER
-        self._connections = Connections(lambda: os.environ)
+    def __init__(self, model: BaseChatModel | str | None, gateway: Gateway, stop: Stop | None) -> None:
+        """`model` answers all calls, or is the name of the one that does; `stop` is how a run may be ended early."""
+        self._given = model if isinstance(model, BaseChatModel) else None
+        self._named = model if isinstance(model, str) else None
+        self._gateway, self._stop = gateway, stop or NEVER
         self._breakers = Breakers(BreakerConfig(), monotonic_s)
-        self._wire = WireCache()
+        self._cache = ShownMessages()
         self._stand_ins: StandIns = {}
         self._prepared: dict[str, Prepared] = {}
         self._book = SpendingStore()
+
+    @cached_property
+    def _models(self) -> "ChatModels":
+        """Made when the first turn begins: langchain-openai takes half a second to import."""
+        from nodes.call_model.chat_models import ChatModels
+
+        return ChatModels(lambda: os.environ, self._given)
 
     @cached_property
     def _prices(self) -> PriceList | ToolError:
@@ -70,17 +83,32 @@ class Calling:
 
     def close(self) -> None:
         """Close the connections that were opened for sync calls, and the spending book."""
-        self._connections.close()
+        if "_models" in self.__dict__:
+            self._models.close()
         self._book.close()
 
     async def aclose(self) -> None:
         """Close the connections of this event loop, those for sync calls, and the spending book."""
-        await self._connections.aclose()
+        if "_models" in self.__dict__:
+            await self._models.aclose()
         self._book.close()
 
     def profile(self, context: AgentContext) -> Profile:
-        """How a turn of this context talks to its model."""
-        return context.profile(self._is_embedded(context), self._model_name(context))
+        """How a turn of this context talks to its model, by its name and by what it has shown so far."""
+        known = self._known(context)
+        return context.profile(
+            self._is_embedded(context),
+            self._model_name(context),
+            tools=known is None or known.learned.tools,
+            thinks=known is not None and known.thinks,
+        )
+
+    def refused_media(self, context: AgentContext, kinds: Collection[str]) -> list[str]:
+        """Those of these kinds of content, such as "image", that the turn's model says it does not take."""
+        if self._is_embedded(context):
+            return sorted(kinds)
+        known = self._known(context)
+        return sorted(kind for kind in kinds if known is not None and known.takes(kind) is False)
 
     def begin(self, context: AgentContext, run_id: str, *, first: bool) -> None:
         """Mark in the spending book that a turn begins, whatever becomes of this process before its first step."""
@@ -105,8 +133,8 @@ class Calling:
         if context.price() is None and isinstance(self._prices, ToolError):
             return self._prices.message
         limits = context.limits()
-        found = models_in_order(context.model, context.base_url, context.fallback_models)
-        if isinstance(found, FallbackProblem) and self._model is None:
+        found = models_in_order(self._name(context), context.base_url, context.fallback_models)
+        if isinstance(found, FallbackProblem) and self._given is None:
             return found.message
         for choice in self._choices(context):
             name = self._priced_name(context, choice)
@@ -147,7 +175,7 @@ class Calling:
             temperature=context.temperature,
             seed=context.seed,
             window_tokens=self.window_tokens(context, profile),
-            wire=self._wire,
+            cache=self._cache,
             stand_ins=self._stand_ins,
         )
 
@@ -185,9 +213,7 @@ class Calling:
         return trouble.message if trouble else ""
 
     def _connect(self, wanted: Connect) -> Model | ProviderFailure:
-        connected = self._model or self._connections.connect(
-            wanted.model, wanted.base_url, key_variable=wanted.key_variable
-        )
+        connected = self._models.connect(wanted)
         if isinstance(connected, ProviderFailure):
             return connected
         redactor = self._gateway.redactor()
@@ -197,38 +223,64 @@ class Calling:
         return GuardedModel(connected, self._breakers.of(choice.breaker_key), scrubber)
 
     def _choices(self, context: AgentContext) -> tuple[ModelChoice, ...]:
-        """The run's models in order. A model of the user's own answers for all of them."""
-        found = models_in_order(context.model, context.base_url, context.fallback_models)
-        if self._model is not None or isinstance(found, FallbackProblem):
-            return (ModelChoice(model=context.model, base_url=context.base_url),)
+        """The run's models in order. A chat model of the user's own answers for all of them."""
+        name, options = self._name(context), context.model_options()
+        found = models_in_order(name, context.base_url, context.fallback_models, options)
+        if self._given is not None or isinstance(found, FallbackProblem):
+            named = name if self._given is None else self._model_name(context) or None
+            return (ModelChoice(model=named, base_url=context.base_url, options=options),)
         return found
 
+    def _name(self, context: AgentContext) -> str | None:
+        """The model that is asked for, by the argument of the graph or by the context."""
+        return self._named or context.model
+
+    def _endpoint(self, context: AgentContext) -> Endpoint | None:
+        found = find_endpoint(self._name(context), context.base_url, os.environ)
+        return None if isinstance(found, ProviderFailure) else found
+
+    def _known(self, context: AgentContext) -> "ChatModel | None":
+        """The turn's chat model, where it is the user's own or was connected before."""
+        return self._models.known(self._name(context), context.base_url, context.model_options())
+
     def _is_embedded(self, context: AgentContext) -> bool:
-        return self._model is None and self._connections.is_embedded(context.model, context.base_url)
+        endpoint = None if self._given is not None else self._endpoint(context)
+        return endpoint is not None and endpoint.embedded
 
     def _model_name(self, context: AgentContext) -> str:
-        if self._model is not None:
-            return context.model or ""
-        return self._connections.model_name(context.model, context.base_url)
+        """The name of the turn's model; "" where only its endpoint can tell. Asks nobody."""
+        if self._given is not None:
+            known = self._known(context)
+            return context.model or (known.name if known else "")
+        endpoint = self._endpoint(context)
+        if endpoint is None:
+            return ""
+        return embedded_weights().model if endpoint.embedded else endpoint.model
 
     def _priced_name(self, context: AgentContext, choice: ModelChoice) -> str:
         """The name under which a call of this model is looked up in the price list."""
-        own = self._model is not None or choice.model is not None
-        return choice.model or "" if own else EMBEDDED_MODEL if self._is_embedded(context) else ""
+        if choice.model is not None or self._given is not None:
+            return choice.model or ""
+        return EMBEDDED_MODEL if self._is_embedded(context) else ""
 
     def _price(self, context: AgentContext, name: str) -> Price | None:
         """What the context says of every model; else the embedded one is free, and others cost what the list says."""
         said = context.price()
         if said is not None:
             return said
-        if self._model is None and (name == EMBEDDED_MODEL or (not name and self._is_embedded(context))):
+        if self._given is None and (name == EMBEDDED_MODEL or (not name and self._is_embedded(context))):
             return FREE
         return None if isinstance(self._prices, ToolError) else find_price(self._prices, name)
 
     def window_tokens(self, context: AgentContext, profile: Profile) -> int | None:
         """The window of the turn's model, None where nobody knows it."""
-        known = CONTEXT_TOKENS if profile.embedded else find_profile(self._model_name(context)).window_tokens
-        return context.window_tokens or known
+        if context.window_tokens is not None:
+            return context.window_tokens
+        if profile.embedded:
+            return CONTEXT_TOKENS
+        known = self._known(context)
+        said = known.window_tokens if known else None
+        return said or find_profile(self._model_name(context)).window_tokens
 
 
 def _thread(context: AgentContext, run_id: str) -> str:

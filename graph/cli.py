@@ -99,6 +99,7 @@ def options(  # noqa: PLR0913, PLR0917 - typer reads the options from the signat
     fallback: opt.Fallback = None,
     window_tokens: opt.WindowTokens = None,
     temperature: opt.Temperature = None,
+    reasoning_effort: opt.ReasoningEffort = None,
     seed: opt.Seed = None,
     role: opt.Role = None,
     allow_program: opt.AllowProgram = None,

@@ -20,7 +20,7 @@ from pydantic import (
 
 from graph.form_places import place_fields
 from nodes.call_model.budget import APILimits
-from nodes.call_model.fallbacks import FallbackProblem, models_in_order
+from nodes.call_model.fallbacks import FallbackProblem, ModelOptions, models_in_order
 from nodes.call_model.ledger import RunLimits
 from nodes.call_model.limits import account_problem
 from nodes.call_model.prices import Price
@@ -39,6 +39,25 @@ MAX_CALLS_PER_TURN_LIMIT = 1_000
 
 MOST = 2**53
 """The largest count that a context may hold: JSON and the checkpoints hold it exactly."""
+
+
+REPLY_TOKENS = 2_048
+"""Output tokens of one reply, where nobody says how many."""
+
+_OWN_FIELDS = {
+    **dict.fromkeys(("max_tokens", "max_completion_tokens", "max_output_tokens"), "max_output_tokens_per_call"),
+    **{name: name for name in ("model", "temperature", "seed", "reasoning_effort", "use_responses_api")},
+    **dict.fromkeys(("messages", "tools", "stream", "stream_options", "stop"), "protocol or mode"),
+}
+"""Settings that the run decides itself."""
+
+_HARMLESS = frozenset({"prompt_cache_key", "prompt_cache_retention", "prompt_cache_options", "cache_control"})
+_DECIDED_LIMITS = frozenset({"api", "wrap_up", "max_output_tokens_per_call"})
+_ENDPOINT_WORDS = re.compile(
+    r"(?:^|_)(?:api_?key|apikey|(?:access|auth|bearer|session|api)_token|secret|password|credentials?|base|base_?url|url|uri|endpoint|host|proxy|headers?|"
+    r"query|client|transport|http|callbacks|cache|region|project|organization|profile_name)(?:_|$)"
+)
+"""Parts of the names of settings that choose where calls go, or who pays them."""
 
 
 class AgentContext(BaseModel):
@@ -65,7 +84,8 @@ class AgentContext(BaseModel):
 
     model: str | None = Field(
         None,
-        description="Model name at the endpoint; 'local' is the embedded model. Empty: found from the environment.",
+        description="Model: a name at the endpoint, 'provider:name' such as 'anthropic:claude-sonnet-4-6', or 'local' "
+        "for the embedded one. Empty: found from the environment.",
     )
     base_url: str | None = Field(
         None, description="OpenAI-compatible endpoint. Empty: OPENAI_BASE_URL, or the default."
@@ -76,7 +96,23 @@ class AgentContext(BaseModel):
     edit_form: Literal["replace", "blocks", "patch", "auto"] = Field(
         "auto", description="How edits are written. auto: fenced blocks with the embedded model, replace elsewhere."
     )
-    temperature: float = Field(0.0, ge=0.0, le=2.0, description="Sampling temperature of the first try.")
+    temperature: float | None = Field(
+        None,
+        ge=0.0,
+        le=2.0,
+        description="Sampling temperature of the first try. Empty: the model's own, and 0 for a small model.",
+    )
+    reasoning_effort: str | None = Field(
+        None,
+        pattern="^[a-z]{1,20}$",
+        description="How long a reasoning model thinks, such as low, medium or high. Empty: as it is set up.",
+    )
+    model_kwargs: dict[str, Any] = Field(
+        {}, description="More settings, handed to the chat model: fields of its class, or of an endpoint's requests."
+    )
+    use_responses_api: bool | None = Field(
+        None, description="Use OpenAI's Responses API. Empty: only for models of OpenAI's that have no other."
+    )
     seed: int | None = Field(None, ge=0, le=2**31 - 1, description="Sampling seed, where the endpoint honours one.")
     request_timeout_s: float = Field(300.0, gt=0, le=3_600, description="Longest time for one model call, in seconds.")
     idle_timeout_s: float = Field(
@@ -100,7 +136,12 @@ class AgentContext(BaseModel):
     max_output_tokens_per_turn: int | None = Field(
         None, ge=1, le=MOST, description="Output tokens in one turn. Empty: no limit."
     )
-    max_output_tokens_per_call: int = Field(2_048, ge=16, le=MOST, description="Output tokens in one reply.")
+    max_output_tokens_per_call: int | None = Field(
+        None,
+        ge=16,
+        le=MOST,
+        description="Output tokens in one reply. Empty: 2,048, and for a reasoning model what the budget has left.",
+    )
     max_steps: int | None = Field(None, ge=1, le=MOST, description="Rounds of tool calls in one turn. Empty: no limit.")
     max_steps_soft: bool = Field(False, description="Only report when max_steps is passed, instead of stopping.")
     max_seconds: float | None = Field(None, gt=0, description="Seconds in model calls and tools in one turn.")
@@ -132,6 +173,9 @@ class AgentContext(BaseModel):
     )
     usd_per_million_cached_input: float | None = Field(
         None, ge=0, description="Price of a million input tokens from the endpoint's cache. Empty: like other input."
+    )
+    usd_per_million_cache_write: float | None = Field(
+        None, ge=0, description="Price of a million input tokens written into its cache. Empty: like other input."
     )
     wrap_up: bool = Field(
         True, description="Hold one call back, in which a large model tells what is done and left when a limit ends it."
@@ -204,6 +248,19 @@ class AgentContext(BaseModel):
             raise ValueError("base_url may hold no user name or password: put the key into OPENAI_API_KEY")
         return url
 
+    @field_validator("model_kwargs")
+    @classmethod
+    def _no_endpoint_in_the_settings(cls, settings: dict[str, Any]) -> dict[str, Any]:
+        for name in settings:
+            if name in _OWN_FIELDS:
+                raise ValueError(f"{name!r} is set by the field {_OWN_FIELDS[name]} of the context")
+            if name not in _HARMLESS and _ENDPOINT_WORDS.search(name.lower()):
+                raise ValueError(
+                    f"{name!r} chooses where calls go or who pays them: use base_url and the environment's keys, or"
+                    " give a chat model of your own with model=..."
+                )
+        return settings
+
     @field_validator("account")
     @classmethod
     def _nameable_account(cls, account: str) -> str:
@@ -224,8 +281,9 @@ class AgentContext(BaseModel):
     def _both_prices(self) -> Self:
         if (self.usd_per_million_input is None) != (self.usd_per_million_output is None):
             raise ValueError("usd_per_million_input and usd_per_million_output are given together")
-        if self.usd_per_million_cached_input is not None and self.usd_per_million_input is None:
-            raise ValueError("usd_per_million_cached_input needs usd_per_million_input as well")
+        for name in ("usd_per_million_cached_input", "usd_per_million_cache_write"):
+            if getattr(self, name) is not None and self.usd_per_million_input is None:
+                raise ValueError(f"{name} needs usd_per_million_input as well")
         return self
 
     @field_validator("fallback_models")
@@ -244,12 +302,25 @@ class AgentContext(BaseModel):
             input=self.usd_per_million_input,
             output=self.usd_per_million_output,
             cached_input=self.usd_per_million_cached_input,
+            cache_write=self.usd_per_million_cache_write,
         )
 
-    def profile(self, embedded: bool, model: str) -> Profile:
-        """How a turn talks to its model: as the shipped profile of its family says, but for what is set here."""
+    def model_options(self) -> ModelOptions:
+        """How the run wants its chat model set up."""
+        return ModelOptions(
+            reasoning_effort=self.reasoning_effort,
+            model_kwargs=self.model_kwargs,
+            use_responses_api=self.use_responses_api,
+        )
+
+    def profile(self, embedded: bool, model: str, *, tools: bool = True, thinks: bool = False) -> Profile:
+        """How a turn talks to its model: as the shipped profile of its family says, but for what is set here.
+
+        A model that has no native `tools` is talked to in text; one that was set up so `thinks` before it answers.
+        """
         known = find_profile(model)
         protocol = known.protocol if self.protocol == "auto" else Protocol(self.protocol)
+        protocol = protocol if tools else Protocol.TEXT
         form = known.edit_form if self.edit_form == "auto" else EditForm(self.edit_form)
         loose = self.edit_form == "auto" and (known.small or protocol is Protocol.TEXT)
         return Profile(
@@ -259,6 +330,7 @@ class AgentContext(BaseModel):
             family=known.family,
             small=known.small,
             steps_down=loose and form is EditForm.REPLACE,
+            reasoning=thinks or known.reasoning or self.reasoning_effort not in (None, "none"),
         )
 
     def limits(self, profile: Profile | None = None) -> RunLimits:
@@ -271,8 +343,15 @@ class AgentContext(BaseModel):
                 max_output_tokens_per_session=self.max_output_tokens_per_session,
             ),
             wrap_up=self.wrap_up and not (profile and profile.small),
-            **{name: getattr(self, name) for name in RunLimits.model_fields if name not in {"api", "wrap_up"}},
+            max_output_tokens_per_call=self._reply_tokens(profile),
+            **{name: getattr(self, name) for name in RunLimits.model_fields if name not in _DECIDED_LIMITS},
         )
+
+    def _reply_tokens(self, profile: Profile | None) -> int | None:
+        """The most output tokens of one reply; None where only the budget bounds it, thoughts included."""
+        if self.max_output_tokens_per_call is not None:
+            return self.max_output_tokens_per_call
+        return None if profile and profile.reasoning else REPLY_TOKENS
 
     def healing(self, profile: Profile) -> SelfHealingConfig:
         """How often malformed replies are asked for again, and small models met with the facts."""

@@ -49,7 +49,9 @@ class FellBack:
 class Paid:
     """One try of a model call is settled, whatever came of it. `step` counts model calls of the thread from 1.
 
-    `purpose` is `reply`, `summary` or `wrap_up`; `cost_usd` is None where the model's price is not known.
+    `purpose` is `reply`, `summary` or `wrap_up`; `cost_usd` is None where the model's price is not known. Of the input
+    tokens, some were read from the provider's cache (`cached_tokens`) or written into it (`cache_write_tokens`); of the
+    output tokens, `reasoning_tokens` were thought and not said.
     """
 
     step: int
@@ -60,6 +62,8 @@ class Paid:
     cached_tokens: int
     cost_usd: float | None
     seconds: float
+    reasoning_tokens: int = 0
+    cache_write_tokens: int = 0
 
 
 @dataclass(frozen=True)
@@ -194,7 +198,10 @@ def _compacted(step: str, payload: Mapping[str, Any]) -> Compacted:
     return Compacted(int(step), str(payload["kind"]), payload["tokens_before"], payload["tokens_after"])
 
 
-_PAID: Final = ("purpose", "model", "input_tokens", "output_tokens", "cached_tokens", "cost_usd", "seconds")
+_PAID: Final = (
+    *("purpose", "model", "input_tokens", "output_tokens", "cached_tokens", "cost_usd", "seconds"),
+    *("reasoning_tokens", "cache_write_tokens"),
+)
 _OF_MODEL_CALLS: Final[Mapping[str, Callable[[str, Mapping[str, Any]], Event]]] = {
     "model.fallback": _fell_back,
     "model.usage": _paid,

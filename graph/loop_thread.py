@@ -6,10 +6,11 @@ And it works where an event loop is running already, as in a notebook.
 
 import asyncio
 from collections.abc import Coroutine
-from contextvars import copy_context
-from threading import Event, Thread
+from threading import Thread
 from types import TracebackType
 from typing import Any, Self, TypeVar
+
+from nodes.call_model.model_loop import run_in
 
 Done = TypeVar("Done")
 
@@ -37,21 +38,5 @@ class LoopThread:
             self._loop.close()
 
     def run(self, work: Coroutine[Any, Any, Done]) -> Done:
-        """What the coroutine gives, or raises. Where the wait is interrupted, as by Ctrl-C, its work is cancelled."""
-        ended, context = Event(), copy_context()
-        tasks: list[asyncio.Task[Done]] = []
-
-        def begin() -> None:
-            task = self._loop.create_task(work, context=context)
-            task.add_done_callback(lambda _: ended.set())
-            tasks.append(task)
-
-        self._loop.call_soon_threadsafe(begin)
-        try:
-            ended.wait()
-        except BaseException:
-            self._loop.call_soon_threadsafe(lambda: tasks[0].cancel())  # noqa: PLW0108 - begun by then, not yet now
-            ended.wait()
-            _ = tasks[0].cancelled() or tasks[0].exception()  # or asyncio would report that nobody has looked
-            raise
-        return tasks[0].result()
+        """Run the coroutine as `run_in` does."""
+        return run_in(self._loop, work)

@@ -9,6 +9,7 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 from uuid import uuid4
 
+from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AnyMessage
 from langgraph.config import get_config, get_stream_writer
 from langgraph.runtime import Runtime, get_runtime
@@ -40,10 +41,10 @@ from nodes.begin_turn.cut_off_step import close_step, cut_off_items
 from nodes.begin_turn.named_files import Ahead
 from nodes.begin_turn.node import begin_turn
 from nodes.begin_turn.noted_files import MOST_READ, find_notes, most_bytes, note_text
+from nodes.begin_turn.request_media import media_of, media_problem
 from nodes.begin_turn.scrubbed_messages import scrubbed
 from nodes.call_model import ledger
 from nodes.call_model.driver import Hands
-from nodes.call_model.model import Model
 from nodes.call_model.node import acall_model, call_model
 from nodes.call_model.window import WHOLE
 from nodes.execute_tools.environment.deadline import await_call
@@ -64,6 +65,7 @@ from nodes.parse.node import parse
 from nodes.parse.reading import foreign_calls
 from nodes.records import (
     CHANGING,
+    EditForm,
     JsonMap,
     ModelReply,
     OutcomeKind,
@@ -80,7 +82,7 @@ class Rooms:
 
     def __init__(
         self,
-        model: Model | None,
+        model: BaseChatModel | str | None,
         rules: tuple[FileGuardrailRule, ...],
         gateway: Gateway,
         stop: StopRequest | None = None,
@@ -132,6 +134,7 @@ class Rooms:
         root = check_workspace(context.workspace)
         problem = root.message if isinstance(root, ToolError) else self._context_problem(context)
         problem = problem if isinstance(given, AgentContext) else given
+        problem = problem or self._media_problem(state, context)
         context = context if isinstance(root, ToolError) else context.model_copy(update={"workspace": root})
         workspace = None if problem else self._gateway.workspace(context)
         exists = workspace.exists if workspace else lambda _: False
@@ -262,6 +265,16 @@ class Rooms:
         results = {place: told_of_edit(items[place], told[place], run.as_record()) for place, run in made.items()}
         files_read = {path: sha256 for run in made.values() for path, sha256 in run.output.files_read.items()}
         return close_step(messages if clean is None else clean, state, results), files_read
+
+    def _media_problem(self, state: BeginTurnSlice, context: AgentContext) -> str | None:
+        """What of the request the turn's model cannot be shown; the block form shows it nothing but text."""
+        messages = state.get("messages") or []
+        kinds = media_of(messages[-1]) if messages else ()
+        if not kinds:
+            return None
+        blocks = self._calling.profile(context).edit_form is EditForm.BLOCKS
+        refused = kinds if blocks else self._calling.refused_media(context, kinds)
+        return media_problem(refused, context.model or "") or None
 
     def _notes(
         self, state: BeginTurnSlice, context: AgentContext, workspace: Workspace, profile: Profile, run_id: str

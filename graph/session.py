@@ -12,12 +12,13 @@ from types import TracebackType
 from typing import Any, Self, cast
 from uuid import uuid4
 
+from langchain_core.language_models import BaseChatModel
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.store.base import BaseStore
 
 from graph.build import NO_ROLES, build_machine
-from graph.build_arguments import BuildArguments, check_arguments
+from graph.build_arguments import BuildArguments, check_arguments, with_keys
 from graph.combined_diff import combined_diffs
 from graph.context import AgentContext
 from graph.events import Asked, Ended, Event, EventReader
@@ -32,7 +33,6 @@ from graph.store import Durability
 from graph.turn_start import NOBODY_ASKED, NOTHING_BEGUN, TurnStart, last_request, reader_from, request_message
 from graph.way_on import TO_THE_CALL, WayOn, before_the_call, go_on_with, way_on
 from nodes.call_model.ledger import Spending, usage_report
-from nodes.call_model.model import Model
 from nodes.execute_tools.environment.database import StoreError
 from nodes.execute_tools.registry import Tool
 from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
@@ -47,7 +47,7 @@ class Session:
         self,
         context: AgentContext | None = None,
         *,
-        model: Model | None = None,
+        model: BaseChatModel | str | None = None,
         tools: Sequence[Tool] | None = None,
         rules: Sequence[FileGuardrailRule] = DEFAULT_GUARDRAIL_RULES,
         roles: Mapping[str, Collection[str]] = NO_ROLES,
@@ -67,6 +67,7 @@ class Session:
         check_arguments(BuildArguments(checkpointer, model, tools, rules, roles, secrets, store, context))
         if isinstance(checkpointer, bool):
             raise TypeError("checkpointer: give a saver, or none to keep the thread in the workspace's own database.")
+        secrets = with_keys(secrets, model)
         checkpointer = own_saver(checkpointer, secrets) if checkpointer else None
         self.thread_id = str(thread_id) if thread_id else uuid4().hex
         self._reader, self._durability = EventReader(), durability

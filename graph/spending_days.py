@@ -12,7 +12,7 @@ _BY_DAY: Final = """
 SELECT
     day, model, sum(calls), sum(input_tokens), sum(output_tokens), sum(cached_tokens), coalesce(sum(cost_usd), 0),
     sum(CASE WHEN cost_usd IS NOT NULL OR input_tokens + output_tokens = 0 THEN 0 WHEN calls > 1 THEN calls ELSE 1 END),
-    sum(CASE WHEN settled_at IS NULL THEN 1 ELSE 0 END), sum(seconds)
+    sum(CASE WHEN settled_at IS NULL THEN 1 ELSE 0 END), sum(seconds), sum(reasoning_tokens), sum(cache_write_tokens)
 FROM entries WHERE day > ? AND (calls > 0 OR input_tokens + output_tokens > 0 OR settled_at IS NULL) {of_account}
 GROUP BY day, model ORDER BY day DESC, model
 """
@@ -24,6 +24,9 @@ FIRST_DAY: Final = date(1970, 1, 1)
 
 class ModelDay(Record):
     """What the calls of one model have used on one day (UTC), in all workspaces together.
+
+    Of the input, `cached_tokens` were read from the provider's cache and `cache_write_tokens` written into it; of the
+    output, `reasoning_tokens` were thought and not said. `seconds` are those of the calls.
 
     `model` is "" where none was named. `cost_usd` is of the calls whose price was known, and `unpriced_calls` is how
     many had none. Calls that are `unsettled` are at work, or their process was killed: they count as reserved.
@@ -39,6 +42,8 @@ class ModelDay(Record):
     unpriced_calls: int
     unsettled: int
     seconds: float
+    reasoning_tokens: int = 0
+    cache_write_tokens: int = 0
 
 
 def spent_by_day(
@@ -71,7 +76,7 @@ def unreadable(error: StoreError) -> ToolError:
 
 
 def _model_day(day: int, model: str, *sums: Any) -> ModelDay:
-    calls, inputs, outputs, cached, cost, unpriced, unsettled, seconds = sums
+    calls, inputs, outputs, cached, cost, unpriced, unsettled, seconds, reasoning, written = sums
     return ModelDay(
         day=FIRST_DAY + timedelta(days=day),
         model=model,
@@ -83,4 +88,6 @@ def _model_day(day: int, model: str, *sums: Any) -> ModelDay:
         unpriced_calls=int(unpriced),
         unsettled=int(unsettled),
         seconds=float(seconds),
+        reasoning_tokens=int(reasoning),
+        cache_write_tokens=int(written),
     )

@@ -21,12 +21,14 @@ SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, CAST(? AS double precision), 0, ? WHERE {co
 """
 _SETTLE: Final = """
 UPDATE entries SET
-    settled_at = ?, calls = ?, input_tokens = ?, output_tokens = ?, cached_tokens = ?, cost_usd = ?, seconds = ?
+    settled_at = ?, calls = ?, input_tokens = ?, output_tokens = ?, cached_tokens = ?, cost_usd = ?, seconds = ?,
+    reasoning_tokens = ?, cache_write_tokens = ?
 WHERE number = ?
 """
 _LOST: Final = """
 SELECT
     sum(calls), sum(input_tokens), sum(output_tokens), sum(cached_tokens), coalesce(sum(cost_usd), 0), sum(seconds),
+    sum(reasoning_tokens), sum(cache_write_tokens),
     sum(CASE WHEN cost_usd IS NULL AND input_tokens + output_tokens > 0 THEN 1 ELSE 0 END), max(number)
 FROM entries WHERE thread = ? AND number > ? AND number <= ?
 """
@@ -83,6 +85,8 @@ def settle(database: Database, number: int, used: Used, at: str) -> None:
         countable(used.cached_tokens),
         used.cost_usd,
         used.seconds,
+        countable(used.reasoning_tokens),
+        countable(used.cache_write_tokens),
         number,
     )
     database.execute(_SETTLE, values)
@@ -106,12 +110,14 @@ def lost(database: Database, thread: str, after: int, until: int | None) -> tupl
     *sums, unpriced, last = database.execute(_LOST, (thread, after, until or MOST_TOKENS)).fetchone()
     if last is None:
         return Used(), after
-    calls, inputs, outputs, cached, cost, seconds = sums
+    calls, inputs, outputs, cached, cost, seconds, reasoning, written = sums
     used = Used(
         calls=int(calls),
         input_tokens=int(inputs),
         output_tokens=int(outputs),
         cached_tokens=int(cached),
+        reasoning_tokens=int(reasoning),
+        cache_write_tokens=int(written),
         cost_usd=None if unpriced else float(cost),
         seconds=float(seconds),
     )

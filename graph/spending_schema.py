@@ -10,8 +10,11 @@ from nodes.execute_tools.environment.run_folder import DATA_DIR_VARIABLE
 APPLICATION_ID: Final = int.from_bytes(b"mnsp")
 """Marks a file as a spending book. Source: sqlite.org/pragma.html#pragma_application_id."""
 
-FORMAT: Final = 2
-"""Which columns there are and what they mean; raised with every change of either. With 2 there are accounts."""
+FORMAT: Final = 3
+"""Which columns there are and what they mean; raised with every change of either.
+
+With 2 there are accounts, with 3 the tokens of reasoning and those written into a provider's cache.
+"""
 
 BEGINNING: Final = "begin"
 TURN: Final = "turn"
@@ -33,7 +36,9 @@ CREATE TABLE entries (
     cached_tokens INTEGER NOT NULL,
     cost_usd REAL,
     seconds REAL NOT NULL,
-    account TEXT NOT NULL DEFAULT ''
+    account TEXT NOT NULL DEFAULT '',
+    reasoning_tokens INTEGER NOT NULL DEFAULT 0, -- of output_tokens
+    cache_write_tokens INTEGER NOT NULL DEFAULT 0 -- of input_tokens, as cached_tokens
 )
     """,
     "CREATE INDEX of_thread ON entries (thread, number)",
@@ -111,10 +116,15 @@ end as at its start."""
 
 _SCHEMA: Final = (*_ENTRIES, *_SUMS, *_TRIGGERS)
 
+_COUNTS: Final = tuple(
+    f"ALTER TABLE entries ADD COLUMN {name} INTEGER NOT NULL DEFAULT 0"
+    for name in ("reasoning_tokens", "cache_write_tokens")
+)
 FROM_FORMAT_1: Final = (
     "DROP TRIGGER entry_reserved",
     "DROP TRIGGER entry_settled",
     "ALTER TABLE entries ADD COLUMN account TEXT NOT NULL DEFAULT ''",
+    *_COUNTS,
     "ALTER TABLE days RENAME TO days_of_format_1",
     *_SUMS,
     "INSERT INTO days SELECT day, '', tokens, cost_usd FROM days_of_format_1",
@@ -134,16 +144,18 @@ FROM days_of_format_1 HAVING count(*) > 0
     """,
     "DROP TABLE days_of_format_1",
     *_TRIGGERS,
-    "PRAGMA user_version = 2",
+    f"PRAGMA user_version = {FORMAT}",
 )
 """All that was entered is the common account's: of calls that are forgotten its tokens and cost are known."""
+
+FROM_FORMAT_2: Final = (*_COUNTS, f"PRAGMA user_version = {FORMAT}")
 
 
 def prepare(connection: sqlite3.Connection, path: str) -> None:
     """Make the tables in a new file, and bring those of an older format to this one, in one transaction each.
 
     Raises:
-        StoreError: the file is no spending book, or one of a newer format.
+        StoreError: the file is no spending book, or one of a later format.
     """
     connection.execute("PRAGMA synchronous = NORMAL")
     if is_empty(connection):
@@ -151,20 +163,21 @@ def prepare(connection: sqlite3.Connection, path: str) -> None:
         with transaction(connection):
             if is_empty(connection):  # nobody was faster
                 _make_tables(connection)
-    if _marks(connection) == (APPLICATION_ID, 1):
+    older = {(APPLICATION_ID, 1): FROM_FORMAT_1, (APPLICATION_ID, 2): FROM_FORMAT_2}
+    if _marks(connection) in older:
         with transaction(connection):
-            if _marks(connection) == (APPLICATION_ID, 1):
-                for statement in FROM_FORMAT_1:
-                    connection.execute(statement)
+            for statement in older.get(_marks(connection), ()):  # none where somebody was faster
+                connection.execute(statement)
     mark, found = _marks(connection)
     elsewhere = f"set {DATA_DIR_VARIABLE} to another folder"
     if mark != APPLICATION_ID:
         message = f"The file {quoted(path)} is no spending book of mendgraph: move it away, or {elsewhere}."
         raise StoreError(message)
     if found != FORMAT:
+        remedy = "update mendgraph" if found > FORMAT else "move it away"
         message = (
             f"The file {quoted(path)} is of another version of mendgraph (format {found}, this one knows {FORMAT}):"
-            f" update mendgraph, or {elsewhere}."
+            f" {remedy}, or {elsewhere}."
         )
         raise StoreError(message)
 

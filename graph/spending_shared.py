@@ -35,7 +35,7 @@ _TEXT: Final = 'text COLLATE "C" NOT NULL'
 
 PART: Final = SharedPart(
     "spending",
-    1,
+    2,
     (
         f"""
 CREATE TABLE entries (
@@ -52,7 +52,9 @@ CREATE TABLE entries (
     cached_tokens bigint NOT NULL,
     cost_usd double precision,
     seconds double precision NOT NULL,
-    account {_TEXT}
+    account {_TEXT},
+    reasoning_tokens bigint NOT NULL DEFAULT 0,
+    cache_write_tokens bigint NOT NULL DEFAULT 0
 )
         """,
         "CREATE INDEX entries_of_thread ON entries (thread, number)",

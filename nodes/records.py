@@ -37,7 +37,13 @@ class RawCall(Record):
 
 
 class ModelReply(Record):
-    """One complete reply. `preloaded` marks one that the machine wrote itself; `reasoning` is never sent back."""
+    """One complete reply.
+
+    `preloaded` marks one that the machine wrote itself. `reasoning` is what is known of the model's thoughts, which
+    nobody is shown; `provider` is what the endpoint wants to see again of the message, as it came: content blocks,
+    signatures, encrypted items. `adapted` names what the endpoint refused of the request before it took it, and
+    `without_tools` says that native tools were among that.
+    """
 
     text: str = ""
     calls: tuple[RawCall, ...] = ()
@@ -47,9 +53,14 @@ class ModelReply(Record):
     model: str = ""
     input_tokens: int = 0
     output_tokens: int = 0
-    cached_tokens: int = 0
+    cached_tokens: int = 0  # of input_tokens: read from the provider's cache
+    reasoning_tokens: int = 0  # of output_tokens: thought and not said
+    cache_write_tokens: int = 0  # of input_tokens: written into the provider's cache
     seconds: float = 0.0
     preloaded: bool = False
+    provider: JsonMap = Field(default_factory=dict)
+    adapted: tuple[str, ...] = ()
+    without_tools: bool = False
 
 
 class ProviderErrorKind(StrEnum):
@@ -58,6 +69,7 @@ class ProviderErrorKind(StrEnum):
     RATE_LIMITED, TIMEOUT, CONNECTION, SERVER_ERROR = "rate_limited", "timeout", "connection", "server_error"
     INCOMPLETE_STREAM, AUTHENTICATION, BAD_REQUEST = "incomplete_stream", "authentication", "bad_request"
     CONTEXT_OVERFLOW, MODEL_UNAVAILABLE = "context_overflow", "model_unavailable"
+    CONTENT_FILTER = "content_filter"
 
 
 class ProviderFailure(Record):
@@ -85,7 +97,8 @@ class EditForm(StrEnum):
 class Profile(Record):
     """How this turn talks to its model: decided at its start, and once more where `steps_down` and edits miss.
 
-    `family` is the row of the shipped profiles, `small` a model of some billion parameters, which repeats what it sees.
+    `family` is the row of the shipped profiles, `small` a model of some billion parameters, which repeats what it sees,
+    and `reasoning` one that thinks before it answers.
     """
 
     protocol: Protocol = Protocol.TEXT
@@ -94,6 +107,7 @@ class Profile(Record):
     family: str = ""
     small: bool = False
     steps_down: bool = False
+    reasoning: bool = False
 
 
 # --- What a reply means (spec 1, section 1)
@@ -152,8 +166,7 @@ class CallError(Record):
 class Correction(Record):
     """One failed reply and what was said to the model about it, shown to it until the turn has healed.
 
-    `schema_repair` tells spec 3's schema repairs from spec 1's extraction retries, and `claim` answers that were met
-    with the facts: they are counted apart.
+    `schema_repair` marks spec 3's schema repairs, `claim` answers that were met with the facts: each is counted apart.
     """
 
     reply: str
@@ -284,8 +297,7 @@ CHANGING = frozenset({Effect.WRITE, Effect.EXECUTE})
 class ToolSpec(Record):
     """What guard, parse, prompt and loop control know of a tool; the function itself stays in `execute_tools`.
 
-    `parameters` is the JSON schema of the arguments, `path_fields` the arguments that name workspace paths, and
-    `terminal` marks the tool whose call ends the run.
+    `parameters` is the JSON schema of the arguments, `path_fields` those that name paths; a `terminal` call ends a run.
     """
 
     name: str

@@ -162,6 +162,14 @@ def only_loopback() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def nothing_learned() -> None:
+    """What an endpoint refused in one test is tried anew in the next, as it may listen at the same port."""
+    from nodes.call_model.learned import LESSONS
+
+    LESSONS.forget()
+
+
 @pytest.fixture(scope="module", autouse=True)
 def older_things_are_no_garbage() -> Iterator[None]:
     """What a file of tests has imported stays, so that the tests after it do not look through it, at each collection.

@@ -7,6 +7,7 @@ Every block is tried out; how is said in a comment before the block, which a rea
     files: {notes.txt: "remember the milk"}                     # files of the workspace, beside those of `SCENE`
     expects: two lines                                          # what the block has to print, "" for nothing at all
     continues: true                                             # the names of the block before are known in this one
+    provider: anthropic                                         # the server of `tests/providers` that it speaks to
     -->
 
 All of it may be left out, and mostly is. `python` blocks are run in a new workspace that holds `SCENE`, against a model
@@ -79,7 +80,7 @@ def blocks(document: str) -> list[Block]:
     for match in _BLOCK.finditer(document):
         line = document.count("\n", 0, match.start("fence")) + 1
         how = yaml.safe_load(match["how"] or "") or {}
-        unknown = set(how) - {"says", "files", "expects", "continues"}
+        unknown = set(how) - {"says", "files", "expects", "continues", "provider"}
         if unknown:
             raise ValueError(f"line {line}: a test has no {', '.join(sorted(unknown))}")
         found.append(Block(match["language"], match["text"], line, how))
@@ -115,11 +116,17 @@ class Saying:
         if self._said:
             return _message(self._said.pop(0))
         messages = request["messages"]
-        asked = max((at for at, each in enumerate(messages) if each["role"] == "user"), default=0)
+        people = (at for at, each in enumerate(messages) if each["role"] == "user" and not _is_result(each))
+        asked = max(people, default=0)
         called = {call["function"]["name"] for each in messages[asked:] for call in each.get("tool_calls") or ()}
         if "Fix" in str(messages[asked]["content"]) and "edit_file" not in called:
             return _message({"edit_file": {"path": "calc.py", "old_str": "a - b", "new_str": "a + b"}})
         return Say("add now adds.")
+
+
+def _is_result(message: JsonMap) -> bool:
+    """Whether this is a file that was read ahead, and no person's words."""
+    return str(message["content"]).startswith("tool_result(")
 
 
 def _message(said: Any) -> Message:

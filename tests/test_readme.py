@@ -9,7 +9,8 @@ import re
 import subprocess
 import sys
 import tomllib
-from contextlib import redirect_stdout, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -24,6 +25,7 @@ from graph.terminal.word_order import NESTED
 from tests import readme
 from tests.architecture.house import ROOT
 from tests.doubles.scripted_server import ScriptedServer
+from tests.providers.servers import FAMILIES, ProviderServer, say, use
 from tests.readme import Block, Saying
 from tests.runs.playing import write_files
 
@@ -56,6 +58,11 @@ def test_a_python_block_runs(
 ) -> None:
     for block in group:
         write_files(scene, block.how.get("files", {}))
+    if "provider" in group[0].how:
+        with provider_of(group[0], monkeypatch) as provider:
+            run_as_program(group, monkeypatch)
+        assert len(provider.requests) == len(provider.script)
+        return
     with ScriptedServer(then=Saying(group)) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
         if "def test_" in group[0].text:
@@ -64,6 +71,22 @@ def test_a_python_block_runs(
         else:
             monkeypatch.chdir(scene)
             run_as_program(group, monkeypatch)
+
+
+EDIT: Final = ("edit_file", '{"path": "calc.py", "old_str": "a - b", "new_str": "a + b"}')
+
+
+@contextmanager
+def provider_of(block: Block, monkeypatch: pytest.MonkeyPatch) -> Iterator[ProviderServer]:
+    """The server that mends calc.py by the provider's own rules, where its package looks for it."""
+    with FAMILIES[block.how["provider"]]([use(EDIT), say("add now adds.")], play="position") as server:
+        (named,) = re.findall(r'model="([^"]+)"', block.text)
+        monkeypatch.setattr(server, "model", named)
+        for name in ("ANTHROPIC_BASE_URL", "OLLAMA_HOST", "OPENAI_BASE_URL"):
+            monkeypatch.setenv(name, server.url)
+        for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY"):
+            monkeypatch.setenv(name, server.key)
+        yield server
 
 
 def run_as_program(group: list[Block], monkeypatch: pytest.MonkeyPatch) -> None:

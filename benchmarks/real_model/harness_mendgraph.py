@@ -21,7 +21,7 @@ from benchmarks.real_model.record import RunEnd
 from graph.context import AgentContext
 from graph.events import Alerted, Asked, Ended, Event, Text, Traced
 from graph.run import Session
-from nodes.call_model import client
+from nodes.call_model import chat_models
 from nodes.records import JsonMap, Record
 
 NAME = "mendgraph"
@@ -97,7 +97,7 @@ def run(request: Request) -> RunEnd:
     started = time.monotonic()
     with (
         _without(request.options.get("without")),
-        patch.object(client, "shared_local_server", lambda: served),
+        patch.object(chat_models, "shared_local_server", lambda: served),
         Session(context_of(request.workspace, request.options), durability="exit") as session,
     ):
         events = list(session.stream(request.request))

@@ -33,6 +33,8 @@ class Tally:
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
+    reasoning_tokens: int = 0
+    cache_write_tokens: int = 0
     cost_usd: float = 0.0
     unpriced: int = 0
 
@@ -50,6 +52,8 @@ class Tally:
         self.input_tokens += usage.input_tokens
         self.output_tokens += usage.output_tokens
         self.cached_tokens += usage.cached_tokens
+        self.reasoning_tokens += usage.reasoning_tokens
+        self.cache_write_tokens += usage.cache_write_tokens
         self.cost_usd = round(self.cost_usd + (usage.cost_usd or 0.0), _UP_TO_DIGITS)
         self.unpriced += usage.cost_usd is None
 

@@ -188,10 +188,12 @@ def for_nodes(order: WorkOrder) -> tuple[WorkOrder, tuple[str, ...]]:
     given: JsonMap = json.loads(order.given)
     context = AgentContext.model_validate_json(order.context)
     url = os.environ.get("OPENAI_BASE_URL", "").strip()
-    if url and "@" not in url and not (context.base_url or given.get("base_url")):
-        given["base_url"] = url
     whole = AgentContext.model_construct(**{**dict(context), **given})
     here = find_endpoint(whole.model, whole.base_url, os.environ)
+    named = isinstance(here, Endpoint) and here.provider  # whose package knows where it is
+    if url and "@" not in url and not (whole.base_url or named):
+        given["base_url"] = url
+        whole = AgentContext.model_construct(**{**dict(context), **given})
     if isinstance(here, Endpoint) and here.embedded:
         context = context.model_copy(update={"model": EMBEDDED_MODEL})
     return order._replace(given=json.dumps(given), context=context.model_dump_json()), needed(whole)

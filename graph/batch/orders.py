@@ -20,12 +20,18 @@ WORKER_FAILED: Final = "worker_failed"
 
 
 class TaskUsage(Record):
-    """What a task has used, all tries together; `cost_usd` is None where the price of a call is not known."""
+    """What a task has used, all tries together; `cost_usd` is None where the price of a call is not known.
+
+    Of the input, `cached_tokens` were read from the provider's cache and `cache_write_tokens` written into it; of the
+    output, `reasoning_tokens` were thought and not said.
+    """
 
     calls: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
+    reasoning_tokens: int = 0
+    cache_write_tokens: int = 0
     cost_usd: float | None = 0.0
 
 

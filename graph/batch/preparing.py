@@ -120,7 +120,7 @@ def check_crew(crew: Crew, options: SessionOptions) -> None:
     given: dict[str, Any] = dict(options)
     if given.get("thread_id") or given.get("checkpointer") is not None:
         raise ValueError("thread_id, checkpointer: each task of a batch has a thread and a store of its own.")
-    named = ", ".join(name for name in _NOT_SENT if given.get(name))
+    named = ", ".join(name for name in _NOT_SENT if given.get(name) and not isinstance(given[name], str))
     if named and (crew.on is not None or crew.processes > 1):
         raise ValueError(f"{named}: these cannot be sent to other processes: give processes=1, and no `on`.")
     check_arguments(BuildArguments(**{name: given[name] for name in BuildArguments._fields if name in given}))

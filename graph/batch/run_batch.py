@@ -4,6 +4,8 @@ import os
 from collections.abc import Callable
 from typing import Literal, Unpack
 
+from langchain_core.language_models import BaseChatModel
+
 from graph.batch.batch import Terms
 from graph.batch.batch_result import BatchResult, Tally
 from graph.batch.orders import TaskResult
@@ -44,7 +46,8 @@ def run_batch(  # noqa: D417, PLR0913 - some arguments are told with others
         work_folder: where the copies are made, instead of `work/` in `out`.
         remove_copies: remove each copy, and what is kept of its run, once its result is on the disk.
         on_result: is called in this thread with each result, once it is on the disk.
-        options: those of `Session` without the thread: model, tools, rules. Only within this process.
+        options: those of `Session` without the thread: model, tools, rules. Only a model's name can be sent to other
+            processes.
 
     Returns:
         How the batch ended; a task that fails is one of its results. INVALID_ARGUMENT with all that is wrong with the
@@ -58,8 +61,9 @@ def run_batch(  # noqa: D417, PLR0913 - some arguments are told with others
         raise TypeError("out: name the folder of the batch, as there is no task file that it could be named after.")
     crew = Crew(workers, processes, on, address)
     check_crew(crew, options)
+    context = _with_model(context or AgentContext(), options.pop("model", None), options)
     durability = options.pop("durability", "sync")
-    terms = Terms(context or AgentContext(), max_cost_usd=max_cost_usd, max_tokens=max_tokens, durability=durability)
+    terms = Terms(context, max_cost_usd=max_cost_usd, max_tokens=max_tokens, durability=durability)
     problem = terms_problem(terms, crew)
     if problem is not None:
         raise ValueError(problem)
@@ -71,6 +75,14 @@ def run_batch(  # noqa: D417, PLR0913 - some arguments are told with others
         return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message="\n".join(map(str, ready)))
     with ready.folder:
         return ready.batch.run(_OnResult(on_result) if on_result is not None else None)
+
+
+def _with_model(context: AgentContext, model: BaseChatModel | str | None, options: SessionOptions) -> AgentContext:
+    """The context, with the model where that is named; a chat model itself is an option of each session."""
+    if isinstance(model, str):
+        return AgentContext(**{**context.model_dump(), "model": model})
+    options["model"] = model
+    return context
 
 
 class _OnResult:

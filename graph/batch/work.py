@@ -192,6 +192,8 @@ def _usage(used: JsonMap) -> TaskUsage:
         input_tokens=used.get("total_input_tokens", 0),
         output_tokens=used.get("total_output_tokens", 0),
         cached_tokens=used.get("cached_tokens", 0),
+        reasoning_tokens=used.get("reasoning_tokens", 0),
+        cache_write_tokens=used.get("cache_write_tokens", 0),
         cost_usd=used.get("cost_usd", 0.0),
     )
 

@@ -32,10 +32,11 @@ RESPONSE_HEADERS: Final = frozenset({"content-type", "retry-after"})
 
 SCRUBBED: Final = "SCRUBBED"
 SECRET_SHAPES: Final[Mapping[str, re.Pattern[str]]] = {
-    "an API key": re.compile(r"\b(?:sk|pk|rk|gsk|hf|glpat|npm|pypi|xox[a-z])[-_][A-Za-z0-9_-]{16,}"),
+    "an API key": re.compile(r"\b(?:sk|pk|rk|csk|gsk|hf|nvapi|pplx|xai|glpat|npm|pypi|xox[a-z])[-_][A-Za-z0-9_-]{16,}"),
     "a GitHub token": re.compile(r"\b(?:gh[a-z]_[A-Za-z0-9]{20,}|github_pat_\w{20,})"),
     "an AWS key": re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"),
-    "a Google key": re.compile(r"\bAIza[A-Za-z0-9_-]{35}"),
+    "a Google key": re.compile(r"\b(?:AIza[A-Za-z0-9_-]{35}|AQ\.[A-Za-z0-9_-]{40,})"),
+    "a key in an address": re.compile(r"(?<=[?&]key=)(?=[A-Za-z_.-]*[0-9])[A-Za-z0-9_.-]{20,}"),
     "a bearer token": re.compile(r"(?i:\bbearer\s+)[A-Za-z0-9._~+/-]{8,}=*"),
     "a signed token": re.compile(r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"),
     "a private key": re.compile(
@@ -58,8 +59,8 @@ _REMEDY: Final = "record it again with `pytest --mendgraph-record`, or take it b
 class Exchange(Record):
     """One request and what was answered. Both bodies are as they were sent, but for secrets and the layout of JSON.
 
-    `path` is below `/v1`, whatever the endpoint's own path was, and has no query: that may hold a key. Header names are
-    lower case, several values are joined by a comma.
+    `path` is that of the request; where an endpoint was named it is below `/v1`, whatever that endpoint's own path was.
+    It has no query, which may hold a key. Header names are lower case, several values are joined by a comma.
     """
 
     method: str

@@ -2,12 +2,15 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 from typing import Final
 
 from graph.cassettes.cassette_file import (
     MOST_BYTES,
+    REQUEST_HEADERS,
+    RESPONSE_HEADERS,
+    CassetteFile,
     decode,
     machine_traces_in,
     parse,
@@ -28,6 +31,9 @@ RECORD_AGAIN: Final = "record it again with `pytest --mendgraph-record`"
 MOST_MODULES: Final = 5_000
 """Python files that are searched for the names of cassettes."""
 
+_KNOWN_PATH: Final = "/chat/completions"
+"""Where requests go whose drift is known."""
+_KEPT_HEADERS: Final = REQUEST_HEADERS | RESPONSE_HEADERS | {"content-encoding"}
 _LARGEST_MODULE: Final = 2_000_000
 _SHOWN: Final = 3
 """Differences of one cassette that are told; the others follow from the same change."""
@@ -35,12 +41,13 @@ _SHOWN: Final = 3
 
 @dataclass(frozen=True)
 class LintFinding:
-    """Something to mend. `path` is as the folder was named, `line` counts from 1."""
+    """Something to mend, or a note of what was not looked at. `path` is as the folder was named, `line` from 1."""
 
     path: str
     line: int
     what: str
     remedy: str
+    note: bool = False
 
 
 def lint_cassettes(folder: str = "cassettes", root: str = ".") -> tuple[LintFinding, ...] | ToolError:
@@ -58,7 +65,7 @@ def lint_cassettes(folder: str = "cassettes", root: str = ".") -> tuple[LintFind
     found = [each for path in paths for each in _findings(library, path, specs)]
     alone = orphans(paths, dict(_modules(anything_goes(os.path.realpath(root)), library.root)))
     found += [LintFinding(path, 1, "no test plays it", "delete it, or name it in a test") for path in alone]
-    named = (LintFinding(os.path.join(folder, each.path), each.line, each.what, each.remedy) for each in found)
+    named = (replace(each, path=os.path.join(folder, each.path)) for each in found)
     return tuple(sorted(named, key=lambda each: (each.path, each.line)))
 
 
@@ -80,7 +87,13 @@ def _findings(library: Workspace, path: str, specs: Sequence[ToolSpec]) -> Itera
     if isinstance(cassette, ToolError):
         yield _unusable(path, cassette)
         return
+    yield from _foreign_headers(path, text, cassette)
     first = _first_exchange(text)
+    asked = [f"{exchange.method} {exchange.path}" for exchange in cassette.exchanges]
+    if asked and not any(each.endswith(_KNOWN_PATH) for each in asked):
+        what = f"drift was not looked for: it is known for {_KNOWN_PATH}, and this begins with {asked[0]}"
+        yield LintFinding(path, first, what, "its test tells of every request that differs", note=True)
+        return
     for difference in islice(drift(cassette, specs), _SHOWN):
         yield LintFinding(path, first, f"this version sends something else: {difference}", RECORD_AGAIN)
 
@@ -100,6 +113,15 @@ def _must_not_hold(path: str, text: str) -> Iterator[LintFinding]:
     for found in machine_traces_in(text):
         remedy = "record it in a folder that tests have everywhere, such as `tmp_path`, with relative paths"
         yield LintFinding(path, found.line, f"holds {found.what}", remedy)
+
+
+def _foreign_headers(path: str, text: str, cassette: CassetteFile) -> Iterator[LintFinding]:
+    """Headers that no recording keeps: who wrote them by hand or with another tool may have kept a key."""
+    named = {name for exchange in cassette.exchanges for name in (*exchange.request_headers, *exchange.headers)}
+    lines = text.lower().split("\n")
+    for name in sorted(named - _KEPT_HEADERS):
+        line = next((number for number, line in enumerate(lines, start=1) if f"{name}:" in line), 1)
+        yield LintFinding(path, line, f"holds the header {name}", f"remove it, or {RECORD_AGAIN}")
 
 
 def _first_exchange(text: str) -> int:

@@ -15,6 +15,9 @@ MOST_LINES: Final = 12
 SHOWN: Final = 60
 """Characters that are shown before and after the place where two lines part."""
 
+CONVERSATIONS: Final = ("messages", "contents", "input")
+"""Where the messages of a request are: Gemini calls them contents, and OpenAI's Responses input."""
+
 _ABSENT: Final = object()
 
 
@@ -50,15 +53,30 @@ def parsed(body: bytes) -> Any:
         return body
 
 
+def conversation(body: Any) -> list[JsonMap]:
+    """The messages of a request, whichever API it is for; none where it has no list of maps for them."""
+    found = (body[key] for key in CONVERSATIONS if key in body) if isinstance(body, dict) else ()
+    return next((each for each in found if _are_maps(each)), [])
+
+
+def text_of(message: JsonMap) -> str:
+    """What a message says, in one line; its blocks or parts one after the other."""
+    content = message.get("content") or message.get("parts") or ""
+    blocks = content if isinstance(content, list) else [content]
+    texts = (each.get("text") or each.get("content") or each if isinstance(each, dict) else each for each in blocks)
+    return " ".join(" ".join(map(str, texts)).split())
+
+
 def _of_requests(ours: Any, theirs: Any) -> Iterator[str]:
     if not isinstance(ours, dict) or not isinstance(theirs, dict):
         yield from _of_values("the body", ours, theirs)
         return
     for key in {**ours, **theirs}:
-        if key not in {"messages", "tools"}:
+        if key not in {"tools", *CONVERSATIONS}:
             yield from _of_values(key, ours.get(key, _ABSENT), theirs.get(key, _ABSENT))
     yield from _of_tools(ours.get("tools", _ABSENT), theirs.get("tools", _ABSENT))
-    yield from _of_messages(ours.get("messages", _ABSENT), theirs.get("messages", _ABSENT))
+    for key in CONVERSATIONS:
+        yield from _of_messages(key, ours.get(key, _ABSENT), theirs.get(key, _ABSENT))
 
 
 def _of_tools(ours: Any, theirs: Any) -> Iterator[str]:
@@ -80,23 +98,23 @@ def _of_tools(ours: Any, theirs: Any) -> Iterator[str]:
         yield f"tools: they were recorded in the order {', '.join(left)}, and sent as {', '.join(right)}"
 
 
-def _of_messages(ours: Any, theirs: Any) -> Iterator[str]:
+def _of_messages(at: str, ours: Any, theirs: Any) -> Iterator[str]:
     if not _are_maps(ours) or not _are_maps(theirs):
-        yield from _of_values("messages", ours, theirs)
+        yield from _of_values(at, ours, theirs)
         return
     if len(ours) != len(theirs):
-        yield f"messages: {len(ours)} were recorded, {len(theirs)} were sent"
+        yield f"{at}: {len(ours)} were recorded, {len(theirs)} were sent"
     for index, (left, right) in enumerate(zip(ours, theirs, strict=False)):
-        yield from _of_values(f"messages[{index}] ({_who(right, theirs[:index])})", left, right)
+        yield from _of_values(f"{at}[{index}] ({_who(right, theirs[:index])})", left, right)
     longer, word = (ours, "recorded") if len(ours) > len(theirs) else (theirs, "sent")
     for index in range(min(len(ours), len(theirs)), len(longer)):
-        text = _short(longer[index].get("content") or longer[index].get("tool_calls"))
-        yield f"messages[{index}] ({_who(longer[index], longer[:index])}): only {word}, {text}"
+        text = _short(next(filter(None, map(longer[index].get, ("content", "tool_calls", "parts"))), None))
+        yield f"{at}[{index}] ({_who(longer[index], longer[:index])}): only {word}, {text}"
 
 
 def _who(message: JsonMap, before: Sequence[JsonMap]) -> str:
     """The role of a message, and which tool's result it is."""
-    role = str(message.get("role", "no role"))
+    role = str(message.get("role", message.get("type", "no role")))
     name = message.get("name") or _called(message.get("tool_call_id"), before)
     return f"{role} {name}" if name else role
 

@@ -16,11 +16,8 @@ from langchain_core.messages import HumanMessage
 from graph.cassettes.cassette_file import CassetteFile
 from graph.cassettes.difference import difference, parsed
 from graph.context import AgentContext
-from nodes.call_model.endpoint import Endpoint
-from nodes.call_model.model import Call
 from nodes.call_model.offered_tools import offered_tools
 from nodes.call_model.prompt import Prompt, build_prompt
-from nodes.call_model.request import parameters
 from nodes.execute_tools.policy.roles import BUILT_IN_ROLES
 from nodes.records import EditForm, JsonMap, Profile, Protocol, ToolSpec
 
@@ -131,9 +128,8 @@ def _head(request: JsonMap, profile: Profile, specs: Sequence[ToolSpec]) -> Json
     prompts = [_prompt(profile, specs, text) for text in ("One task.", "Another one, which is longer.")]
     pairs = zip(*(prompt.messages for prompt in prompts), strict=False)
     same = [one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
-    endpoint = Endpoint(model=str(request.get("model")), base_url="http://llm.test/v1")
-    said = parameters(endpoint, Call(prompt=prompts[0], max_output_tokens=1, timeout_s=1.0))
-    return {**_only(said), **_tools(list(prompts[0].tools)), "messages": same}
+    said = {"stream": True, "stream_options": {"include_usage": True}, "stop": list(prompts[0].stop)}
+    return {**{name: value for name, value in said.items() if value}, **_tools(list(prompts[0].tools)), "messages": same}
 
 
 def _recorded_head(request: JsonMap, profile: Profile, specs: Sequence[ToolSpec]) -> JsonMap:

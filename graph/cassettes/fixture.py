@@ -2,52 +2,65 @@
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from functools import partial
 from typing import Any, Final
+from urllib.parse import urlsplit
+
+from pydantic import SecretStr
 
 from graph.cassettes import library, offline
 from graph.cassettes.cassette_file import CassetteFile, Finding, parse, scrubbed, secrets_in
 from graph.cassettes.difference import parsed
-from graph.cassettes.environment_secrets import secret_variable
+from graph.cassettes.environment_secrets import is_secret, secret_variable
 from graph.cassettes.pinned import context_on
 from graph.cassettes.player import Player
 from graph.cassettes.recording_server import RecordingServer
 from graph.cassettes.replay_server import LoopbackServer, ReplayServer
 from graph.cassettes.source import Source, version
-from graph.cassettes.tape import Tape, recorded, replayed
+from graph.cassettes.tape import REPLAY_URL, Tape, recorded, replayed
 from graph.context import AgentContext
 from nodes.call_model.endpoint import NO_KEY
-from nodes.execute_tools.secrets.known_secrets import is_findable
 from nodes.records import JsonMap, ToolError, ToolErrorCode
-
-SHORTEST_KEY: Final = 12
-"""Characters of the shortest key that is a secret; shorter ones are placeholders, such as `lm-studio`."""
 
 _USE: Final = "give the agent `mendgraph_cassette.context(workspace)`, or its client `mendgraph_cassette.base_url`"
 _NOT_BOTH: Final = "a cassette is used by `base_url` and `context` in this process, or by `serve`, not by both"
 
 
 class Cassette(ABC):
-    """One test's conversation with a model. `recording` says whether the endpoint is a real one.
-
-    `api_key` is the endpoint's key: a real one in a recording, and "not-needed" in a replay.
-    """
+    """One test's conversation with a model. `recording` says whether the endpoint is a real one."""
 
     recording: bool
 
-    def __init__(self, path: str, name: str, settings: dict[str, str], api_key: str = NO_KEY) -> None:
-        """`name` is what messages call the file at `path`; `settings` are what its requests depend on."""
-        self.path, self.name, self.settings, self.api_key = path, name, settings, api_key
-        self._stack = ExitStack()
+    def __init__(self, path: str, name: str, find: Callable[[], Source]) -> None:
+        """`name` is what messages call the file at `path`; `find` is asked when the test wants to know its endpoint."""
+        self.path, self.name = path, name
+        self._find = find
+        self._found: Source | None = None
+        self._stack, self._ears = ExitStack(), ExitStack()
         self._tape: Tape | None = None
-        self._served = False
+        self._in_process = self._served = False
+
+    def listen(self) -> None:
+        """Catch what clients of this process say to any model from here on; `serve` ends it."""
+        self._tape = self._ears.enter_context(self._recorder())
 
     @property
     def base_url(self) -> str:
         """The endpoint for any OpenAI-compatible client in this process; its key is `api_key`."""
-        return self._opened().base_url
+        tape = self._opened()
+        tape.base_url = self._source.base_url
+        return tape.base_url
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What the requests to the endpoint depend on."""
+        return dict(self._source.settings)
+
+    @property
+    def api_key(self) -> str:
+        """The endpoint's key: a real one in a recording, and "not-needed" in a replay."""
+        return self._source.api_key.get_secret_value()
 
     @property
     def model(self) -> str | None:
@@ -70,14 +83,16 @@ class Cassette(ABC):
     @contextmanager
     def serve(self) -> Iterator[LoopbackServer]:
         """The cassette as a server on loopback, for an agent in another process: give it the server's `base_url`."""
-        if self._tape is not None:
+        if self._in_process:
             raise RuntimeError(_NOT_BOTH)
         self._served = True
+        self._ears.close()
         with self._server() as server:
             yield server
 
     def close(self) -> None:
         """Let go of the clients and the network."""
+        self._ears.close()
         self._stack.close()
 
     @abstractmethod
@@ -94,11 +109,18 @@ class Cassette(ABC):
     @abstractmethod
     def _server(self) -> LoopbackServer: ...
 
+    @property
+    def _source(self) -> Source:
+        self._found = self._found or self._find()
+        return self._found
+
     def _opened(self) -> Tape:
         if self._served:
             raise RuntimeError(_NOT_BOTH)
+        self._in_process = True
         if self._tape is None:
-            self._tape = self._stack.enter_context(self._recorder())
+            self.listen()
+        assert self._tape is not None  # noqa: S101 - it listens
         return self._tape
 
 
@@ -109,7 +131,9 @@ class ReplayedCassette(Cassette):
 
     def __init__(self, path: str, name: str, cassette: CassetteFile, allow_hosts: Collection[str] = ()) -> None:
         """Cut off the network, but for `allow_hosts` and, while the cassette is served, for this machine."""
-        super().__init__(path, name, _settings_of(cassette))
+        key, settings = SecretStr(NO_KEY), _settings_of(cassette)
+        source = Source(base_url=REPLAY_URL, api_key=key, origin=cassette.recorded_from, settings=settings)
+        super().__init__(path, name, lambda: source)
         self._player = Player(cassette, name, version=version())
         self._blocked: list[str] = []
         self._allowed = frozenset(allow_hosts)
@@ -156,11 +180,9 @@ class RecordedCassette(Cassette):
 
     recording = True
 
-    def __init__(self, path: str, name: str, source: Source) -> None:
+    def __init__(self, path: str, name: str, find: Callable[[], Source]) -> None:
         """Nothing is sent before the client sends it."""
-        super().__init__(path, name, dict(source.settings), source.api_key.get_secret_value())
-        self._source = source
-        self._scrub = partial(scrubbed, known=(self.api_key,) if _is_secret(self.api_key) else ())
+        super().__init__(path, name, find)
         self._servers: list[RecordingServer] = []
 
     def problem(self) -> str:
@@ -168,24 +190,35 @@ class RecordedCassette(Cassette):
         heard = self._tape.exchanges if self._tape else ()
         exchanges = (*heard, *(exchange for server in self._servers for exchange in server.exchanges))
         if not exchanges:
-            return f"nothing was said to the endpoint, so {self.name} was not written: {_USE}"
-        others = {name: value for name, value in os.environ.items() if value != self.api_key}
+            return f"nothing was said to a model, so {self.name} was not written: {_USE}"
+        others = {name: value for name, value in os.environ.items() if not self._found or value != self.api_key}
         held = secret_variable(exchanges, others)
         if held:
             return (
                 f"{held}, so {self.name} was not written: keep it out of the prompt and of what the agent reads, or"
                 " unset the variable where it is no secret, and record again"
             )
-        cassette = CassetteFile(recorded_from=self._source.origin, settings=self.settings, exchanges=exchanges)
+        origin, settings = self._said_by()
+        cassette = CassetteFile(recorded_from=origin, settings=settings, exchanges=exchanges)
         failed = library.write(self.path, cassette)
         return failed.message if failed else ""
+
+    def _said_by(self) -> tuple[str, dict[str, str]]:
+        """Who answered, and what its requests depend on: a client may have known a host by itself."""
+        host = self._tape.host if self._tape else ""
+        if self._found and host in ("", urlsplit(self._found.base_url).hostname):
+            return self._found.origin, self.settings
+        return f"model at {host}", {"mendgraph": version()}
+
+    def _scrub(self, body: bytes) -> bytes:
+        return scrubbed(body, (self.api_key,) if self._found and is_secret(self.api_key) else ())
 
     def notes(self) -> list[str]:
         """That nothing was written."""
         return [f"{self.name} was not written, as the test has failed"]
 
     def _recorder(self) -> AbstractContextManager[Tape]:
-        return recorded(self._source.base_url, scrub=self._scrub)
+        return recorded(scrub=self._scrub)
 
     def _server(self) -> LoopbackServer:
         server = RecordingServer(self._source.base_url, self.api_key, self._scrub)
@@ -210,11 +243,6 @@ def told_of_secrets(found: list[Finding]) -> str:
     """Where the secrets of a cassette are, and what to do."""
     places = ", ".join(f"line {line} holds {what}" for line, what in found[:5])
     return f"{places}. Revoke it, remove it from the file and its history, and record again"
-
-
-def _is_secret(key: str) -> bool:
-    """Whether it may be taken out of a text: the keys that local servers are given may be words, such as `none`."""
-    return len(key) >= SHORTEST_KEY and key != NO_KEY and is_findable(key)
 
 
 def _settings_of(cassette: CassetteFile) -> dict[str, str]:

@@ -3,16 +3,20 @@
 Pure but for its own memory; safe in threads.
 """
 
+import re
 from collections.abc import Callable
 from threading import Lock
 from typing import Any, Final
 
 from graph.cassettes.cassette_file import CassetteFile, Exchange, scrubbed
-from graph.cassettes.difference import canonical, difference, parsed
+from graph.cassettes.difference import canonical, conversation, difference, parsed, text_of
 
 Scrub = Callable[[bytes], bytes]
 LAST_WORDS: Final = 80
 """Characters of the last message that tell a person which request is meant."""
+
+_ROOTS: Final = re.compile("^(?:/v1)+(?=/)")
+"""Whether an address is given with `/v1` or without depends on the client: ChatAnthropic puts its own behind it."""
 
 
 class Player:
@@ -33,7 +37,7 @@ class Player:
         value = canonical(body)
         with self._lock:
             for index, exchange in enumerate(self.cassette.exchanges):
-                fits = (exchange.method, exchange.path) == (method, path) and self._bodies[index] == value
+                fits = _is_place(exchange, method, path) and self._bodies[index] == value
                 if fits and not self._played[index]:
                     self._played[index] = True
                     return exchange
@@ -70,7 +74,7 @@ class Player:
 
     def _differs(self, index: int, method: str, path: str, body: bytes) -> list[str]:
         exchange = self.cassette.exchanges[index]
-        if (exchange.method, exchange.path) != (method, path):
+        if not _is_place(exchange, method, path):
             return [f"{exchange.method} {exchange.path} was recorded, {method} {path} is sent"]
         return difference(exchange.request, body)
 
@@ -88,11 +92,15 @@ class Player:
         return f"number {index + 1} of {len(self._played)}: {exchange.method} {exchange.path}{told}"
 
 
+def _is_place(exchange: Exchange, method: str, path: str) -> bool:
+    return exchange.method == method and _ROOTS.sub("", exchange.path) == _ROOTS.sub("", path)
+
+
 def _told(body: Any) -> str:
     """How long the conversation of a request is, and how it ends; "" for what is none."""
-    messages = body.get("messages") if isinstance(body, dict) else None
-    if not isinstance(messages, list) or not messages or not isinstance(messages[-1], dict):
+    messages = conversation(body)
+    if not messages:
         return ""
     last = messages[-1]
-    text = " ".join(str(last.get("content") or "").split())
-    return f", {len(messages)} messages, the last by {last.get('role')}: {text[:LAST_WORDS]!r}"
+    who, text = last.get("role", last.get("type")), text_of(last)[:LAST_WORDS]
+    return f", {len(messages)} messages, the last by {who}: {text!r}"

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _OPTION: Final = "--mendgraph-record"
 _DATA_FOLDER: Final = "MENDGRAPH_DATA_DIR"
+_PROVIDERS: Final = ("OPENAI", "ANTHROPIC", "GOOGLE", "MISTRAL", "GROQ", "DEEPSEEK", "OPENROUTER", "XAI", "COHERE")
+"""Whose LangChain classes are not made without a key of theirs in the environment."""
 _PASSED: Final = pytest.StashKey[bool]()
 _CASSETTE: Final = pytest.StashKey["Cassette"]()
 _SESSION: Final = pytest.StashKey[CassetteSession]()
@@ -61,7 +63,11 @@ def mendgraph_cassette(
     with pytest.MonkeyPatch.context() as patch:
         if not os.environ.get(_DATA_FOLDER):
             patch.setenv(_DATA_FOLDER, str(tmp_path_factory.mktemp("mendgraph")))
+        for name in () if cassette.recording else _PROVIDERS:
+            if not os.environ.get(f"{name}_API_KEY"):
+                patch.setenv(f"{name}_API_KEY", cassette.api_key)
         try:
+            cassette.listen()
             yield cassette
         finally:
             cassette.close()

@@ -15,6 +15,12 @@ from graph.cassettes.replay_server import Answering, LoopbackServer
 from graph.cassettes.tape import ROOT
 
 UPSTREAM_FAILED = 502
+KEY_HEADERS = ("x-api-key", "api-key", "x-goog-api-key")
+"""In which Anthropic, Azure and Google look for a key; the others have it as a bearer."""
+
+_OF_THE_LINE = frozenset({"host", "connection", "content-length", "transfer-encoding", "accept-encoding", "cookie"})
+"""Headers that are not handed on: they speak of the connection, or of somebody else."""
+
 TIMEOUT_S = 600.0
 """Longest silence of the endpoint, in seconds: the client's own limit is to come first."""
 
@@ -45,7 +51,9 @@ class _Recording(Answering):
             return
         sent = only_headers(dict(self.headers), REQUEST_HEADERS)
         url = server.upstream + self.path.removeprefix(ROOT)
-        headers = {**sent, "authorization": f"Bearer {server.api_key}"}
+        headers = only_headers(dict(self.headers), {name.lower() for name in self.headers} - _OF_THE_LINE)
+        keys = {name: server.api_key for name in KEY_HEADERS if name in headers}
+        headers |= keys or {"authorization": f"Bearer {server.api_key}"}
         heard: list[bytes] = []
         try:
             with (

@@ -18,6 +18,7 @@ from typing import Any, Final, Self, cast
 from graph.cassettes.cassette_file import CassetteFile
 from graph.cassettes.player import Player
 from graph.cassettes.tape import ROOT
+from nodes.call_model.failures import NOT_RECORDED
 
 MISSED: Final = 422
 """The status of a request that was not recorded: no client takes it for a failure that passes, as 409 or 5xx."""
@@ -112,9 +113,7 @@ class Answering(BaseHTTPRequestHandler):
 
     def refuse(self, status: int, message: str) -> None:
         """Refuse in the words of OpenAI's errors, and ask not to be tried again."""
-        error = {"message": message, "type": "cassette", "code": "not_recorded", "param": None}
-        headers = {"content-type": "application/json", "x-should-retry": "false"}
-        self.send(status, headers, json.dumps({"error": error}).encode())
+        self.send(status, *refusal(message))
 
     def send(self, status: int, headers: dict[str, str], body: bytes) -> None:
         """Send a whole answer."""
@@ -131,6 +130,13 @@ class Answering(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name that http.server gives it
         """Say nothing: a test's output is its own."""
+
+
+def refusal(message: str) -> tuple[dict[str, str], bytes]:
+    """The headers and the body that say what was not recorded."""
+    error = {"message": message, "type": "cassette", "code": NOT_RECORDED, "param": None}
+    headers = {"content-type": "application/json", "x-should-retry": "false"}
+    return headers, json.dumps({"error": error}).encode()
 
 
 class _Replaying(Answering):

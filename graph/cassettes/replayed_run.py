@@ -1,5 +1,6 @@
 """A run is played once more in a folder of its own: first while its replies are recited, then on what that recorded."""
 
+import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -8,20 +9,22 @@ from itertools import islice
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from httpx2 import Client, MockTransport, Request, Response
+from httpx2 import MockTransport, Request, Response
 from langgraph.checkpoint.memory import InMemorySaver
 
 from graph.cassettes.cassette_file import CassetteFile, Exchange
 from graph.cassettes.player import Player
+from graph.cassettes.replay_server import MISSED, refusal
 from graph.cassettes.reply_wire import Failed, Said, failed, failure_said, reply_said
 from graph.cassettes.run_course import RunCourse, TurnSaid, read_course
 from graph.context import AgentContext
 from graph.run import Session
 from graph.state import serializer
-from nodes.call_model.client import OpenAIModel
+from nodes.call_model.chat_models import endpoint_chat
 from nodes.call_model.endpoint import Endpoint
-from nodes.call_model.model import Call
+from nodes.call_model.fallbacks import PLAIN
 from nodes.call_model.summary import SUMMARY_SYSTEM
+from nodes.call_model.wrap_up import WRAP_UP_SYSTEM
 from nodes.execute_tools.environment.change_places import MOST_CHANGES
 from nodes.execute_tools.environment.run_folder import DATA_DIR_VARIABLE
 from nodes.execute_tools.environment.workspace import Change, FileContent, Workspace, WriteFile
@@ -37,40 +40,25 @@ Files = Mapping[str, bytes]
 
 
 class Endpointless(ABC):
-    """The client of an endpoint as it is, sync only, whose requests are answered here: nothing is sent anywhere."""
+    """The chat model of an endpoint as it is, whose requests are answered here: nothing is sent anywhere."""
 
     def __init__(self, model: str) -> None:
         """`model` is the name in the requests."""
         self.model = model
-        self._client = OpenAIModel(Endpoint(model=model, base_url=REPLAY_URL))
-        self._client._sync_client.close()  # noqa: SLF001 - the client has no seam for a transport
-        self._client._sync_client = Client(transport=MockTransport(self._sent))  # noqa: SLF001 - the same
-        self._call: Call | None = None
-
-    def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
-        """Make one try."""
-        self._call = call
-        return self._client.complete(call, on_text)
-
-    async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
-        """Make it in an event loop."""
-        return self.complete(call, on_text)
-
-    def close(self) -> None:
-        """Close the client."""
-        self._client.close()
+        self.chat = endpoint_chat(
+            Endpoint(model=model, base_url=REPLAY_URL), PLAIN, verify=False, transport=MockTransport(self._sent)
+        )
 
     @abstractmethod
     def next_turn(self) -> None:
         """The turn that begins is another one."""
 
     @abstractmethod
-    def answer(self, call: Call, body: bytes) -> Said:
+    def answer(self, body: bytes) -> Said:
         """What is answered to the request with this body."""
 
     def _sent(self, request: Request) -> Response:
-        assert self._call is not None  # noqa: S101 - no request without a call
-        said = self.answer(self._call, request.read())
+        said = self.answer(request.content)
         return Response(said.status, headers=said.headers, content=said.body)
 
 
@@ -90,10 +78,10 @@ class Reciter(Endpointless):
         self._account, self._tries = turn.account, 0
         self._failed = failed(turn.failure) if turn.failure else NO_FURTHER_REPLY
 
-    def answer(self, call: Call, body: bytes) -> Said:
+    def answer(self, body: bytes) -> Said:
         """What the run was told next."""
         number = len(self.exchanges) + 1
-        reply = self._reply_to(call)
+        reply = self._reply_to(str(json.loads(body)["messages"][0].get("content")))
         if reply is None:
             self._tries += 1
             last = self._tries >= self._failed.tries
@@ -107,12 +95,10 @@ class Reciter(Endpointless):
         )
         return said
 
-    def _reply_to(self, call: Call) -> ModelReply | None:
-        if not call.quiet:
-            return next(self._replies, None)
-        if call.prompt.messages[0].get("content") == SUMMARY_SYSTEM:
+    def _reply_to(self, system: str) -> ModelReply | None:
+        if system == SUMMARY_SYSTEM:
             return ModelReply(text=next(self._summaries, ""))
-        return ModelReply(text=self._account)
+        return ModelReply(text=self._account) if system == WRAP_UP_SYSTEM else next(self._replies, None)
 
 
 class Replayer(Endpointless):
@@ -125,11 +111,11 @@ class Replayer(Endpointless):
     def next_turn(self) -> None:
         """Nothing changes: the requests say which turn it is."""
 
-    def answer(self, call: Call, body: bytes) -> Said:  # noqa: ARG002 - the request says it all
+    def answer(self, body: bytes) -> Said:
         """What was recorded for this request; where nothing was, a refusal."""
         found = self.player.take("POST", PATH, body)
         return (
-            Said(422, {}, found.encode())
+            Said(MISSED, *refusal(found))
             if isinstance(found, str)
             else Said(found.status, found.headers, found.response)
         )
@@ -158,7 +144,7 @@ def playground(files: Files) -> Iterator[str | ToolError]:
 def play(course: RunCourse, context: AgentContext, model: Endpointless) -> RunCourse | ToolError:
     """Work on the requests of a run anew, in the workspace of `context`; `model` answers, and is closed at the end."""
     saver = InMemorySaver(serde=serializer())
-    with closing(model), Session(context, model=model, checkpointer=saver, thread_id=THREAD) as session:
+    with Session(context, model=model.chat, checkpointer=saver, thread_id=THREAD) as session:
         for number, request in enumerate(course.requests):
             if number:
                 model.next_turn()

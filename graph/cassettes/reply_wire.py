@@ -103,8 +103,11 @@ def _documents(reply: ModelReply) -> Iterator[JsonMap]:
             "completion_tokens": reply.output_tokens,
             "total_tokens": reply.input_tokens + reply.output_tokens,
         }
-        if reply.cached_tokens:
-            usage["prompt_tokens_details"] = {"cached_tokens": reply.cached_tokens}
+        details = {"cached_tokens": reply.cached_tokens, "cache_write_tokens": reply.cache_write_tokens}
+        if told := {name: count for name, count in details.items() if count}:
+            usage["prompt_tokens_details"] = told
+        if reply.reasoning_tokens:
+            usage["completion_tokens_details"] = {"reasoning_tokens": reply.reasoning_tokens}
         yield {"choices": [], "usage": usage}
 
 

@@ -60,10 +60,12 @@ class CassetteSession:
         if owner != item.nodeid:
             self.fail(item, f"{shown} is also the cassette of {owner}: give one of the two another name")
         if self.mode == "all" or (self.mode == "missing" and not os.path.exists(path)):
-            found = source.find_source(arguments)
-            if isinstance(found, str):
-                self.fail(item, f"{shown} cannot be recorded: {found}")
-            return fixture.RecordedCassette(path, shown, found)
+
+            def find() -> source.Source:
+                found = source.find_source(arguments)
+                return self.fail(item, f"{shown} cannot be recorded: {found}") if isinstance(found, str) else found
+
+            return fixture.RecordedCassette(path, shown, find)
         cassette = fixture.load(path, shown)
         if isinstance(cassette, str):
             self.fail(item, cassette)

@@ -9,8 +9,9 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr, ValidationError
 
 from graph.context import AgentContext
-from nodes.call_model.client import OpenAIModel
+from nodes.call_model.chat_models import endpoint_model, served_models
 from nodes.call_model.endpoint import NO_KEY, USUAL_URL, Endpoint, choose_served_model, find_endpoint
+from nodes.call_model.fallbacks import PLAIN
 from nodes.call_model.local_model import CONTEXT_TOKENS, shared_local_server
 from nodes.records import ProviderFailure, Record
 
@@ -81,11 +82,8 @@ def _embedded(context: AgentContext) -> Source | str:
 
 def _served_model(endpoint: Endpoint) -> str | ProviderFailure:
     """The one model that the endpoint serves: it is asked before the recording begins."""
-    model = OpenAIModel(endpoint)
-    try:
-        served = model.served_models()
-    finally:
-        model.close()
+    model = endpoint_model(endpoint, PLAIN)
+    served = model if isinstance(model, ProviderFailure) else served_models(model)
     return served if isinstance(served, ProviderFailure) else choose_served_model(served)
 
 

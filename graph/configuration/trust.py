@@ -7,7 +7,7 @@ user trusts the folder; a field that is not named here counts as such.
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from graph.context import AgentContext
+from graph.context import REPLY_TOKENS, AgentContext
 
 Narrower = Callable[[Any, Any, AgentContext], bool]
 """(value of the file, value without the file, all values without it) -> whether the file's allows nothing more."""
@@ -19,6 +19,11 @@ def _any(_new: Any, _old: Any, _base: AgentContext) -> bool:
 
 def _less(new: Any, old: Any, _base: AgentContext) -> bool:
     return bool(new is not None and (old is None or new <= old))
+
+
+def _shorter(new: Any, old: Any, _base: AgentContext) -> bool:
+    """Tokens of a reply; where nobody says how many, there is a limit all the same."""
+    return bool(new is not None and new <= (REPLY_TOKENS if old is None else old))
 
 
 def _off(new: Any, old: Any, _base: AgentContext) -> bool:
@@ -60,8 +65,8 @@ def _order(*strictest_first: str | None) -> Narrower:
 
 _LIMITS: Final = (
     *("max_calls_per_session", "max_calls_per_turn", "max_input_tokens_per_session", "max_output_tokens_per_session"),
-    *("max_input_tokens_per_turn", "max_output_tokens_per_turn", "max_output_tokens_per_call", "max_steps"),
-    *("max_seconds", "max_cost_usd", "max_tokens_per_day", "max_cost_usd_per_day", "max_healing_attempts"),
+    *("max_input_tokens_per_turn", "max_output_tokens_per_turn", "max_steps", "max_seconds"),
+    *("max_cost_usd", "max_tokens_per_day", "max_cost_usd_per_day", "max_healing_attempts"),
     *("max_tokens_per_account", "max_cost_usd_per_account"),
     *("max_schema_repairs", "max_failed_tries", "loop_repeat_threshold", "provider_retries", "request_timeout_s"),
     *("idle_timeout_s", "tool_timeout_s", "tool_retries", "http_max_bytes", "http_timeout_s", "checks_timeout_s"),
@@ -71,6 +76,8 @@ _PREFERENCES: Final = ("protocol", "edit_form", "temperature", "seed", "offer", 
 RULES: Final[Mapping[str, Narrower]] = {
     **dict.fromkeys(_LIMITS, _less),
     **dict.fromkeys(_PREFERENCES, _any),
+    "max_output_tokens_per_call": _shorter,
+    "reasoning_effort": _order("none", "minimal", "low", "medium", "high", "xhigh"),
     "mode": _order("read-only", "ask", "auto"),
     "role": _order("reader", "editor", "operator", None),
     "syntax_gate": _order("refuse", "report", "off"),

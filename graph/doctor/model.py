@@ -6,9 +6,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from graph.doctor.finding import Finding, Status
-from nodes.call_model.client import LOOPBACK_HOSTS, OpenAIModel
-from nodes.call_model.connection_faults import SETUP_ERRORS, setup_fault
-from nodes.call_model.endpoint import NO_KEY, USUAL_URL, Endpoint, find_endpoint
+from nodes.call_model.endpoint import LOOPBACK_HOSTS, NO_KEY, USUAL_URL, Endpoint, find_endpoint
 from nodes.call_model.weights import WeightsSpec, embedded_weights, file_sha256, weights_path
 from nodes.records import ProviderErrorKind, ProviderFailure
 
@@ -26,6 +24,8 @@ def choice(settings: Mapping[str, Any], environment: Mapping[str, str]) -> Findi
     why = _why(settings, environment)
     if found.embedded:
         return Finding("model", Status.OK, f"the embedded local model: {why}")
+    if found.provider:
+        return _of_a_provider(found, why)
     url = found.base_url or USUAL_URL
     key = f"a key from {found.key_variable}" if found.api_key.get_secret_value() != NO_KEY else "no key"
     said = f"{found.model or 'the one model that it serves'} at {url} with {key}: {why}"
@@ -46,6 +46,8 @@ def answer(settings: Mapping[str, Any], environment: Mapping[str, str]) -> Findi
         return Finding("endpoint", Status.OFF, "not asked: no model can be chosen")
     if found.embedded:
         return Finding("endpoint", Status.OFF, "not needed for the embedded model")
+    if found.provider:
+        return Finding("endpoint", Status.OFF, f"not asked: {found.provider}'s package knows where it is")
     served = _served(found)
     if isinstance(served, ProviderFailure):
         if served.kind is ProviderErrorKind.MODEL_UNAVAILABLE:  # the list is not there, and not the model
@@ -97,16 +99,30 @@ def _why(settings: Mapping[str, Any], environment: Mapping[str, str]) -> str:
     return f"{' and '.join(set_here)} set" if set_here else "nothing else is set"
 
 
+def _of_a_provider(found: Endpoint, why: str) -> Finding:
+    """Whether the provider's package is there and can be set up, its key included."""
+    from nodes.call_model.chat_models import provider_model
+    from nodes.call_model.fallbacks import PLAIN
+
+    made = provider_model(found, PLAIN)
+    if isinstance(made, ProviderFailure):
+        return Finding("model", Status.PROBLEM, f"{found.provider}:{found.model} cannot be used", made.message)
+    variable = made.provider.key_variable
+    if variable and not any(made.provider.keys):
+        said = f"{made.provider.name} with no key: {why}"
+        return Finding("model", Status.WARNING, said, f"if it wants a key, set {variable}")
+    return Finding("model", Status.OK, f"{made.provider.name}: {why}")
+
+
 def _served(endpoint: Endpoint) -> list[str] | ProviderFailure:
-    try:
-        model = OpenAIModel(endpoint)
-    except SETUP_ERRORS as error:
+    from nodes.call_model.chat_models import endpoint_model, served_models
+    from nodes.call_model.fallbacks import PLAIN
+
+    model = endpoint_model(endpoint, PLAIN)
+    if isinstance(model, ProviderFailure):
         # Not the word for a model that is not there: that one means that the list is missing.
-        return setup_fault(os.environ, error).model_copy(update={"kind": ProviderErrorKind.BAD_REQUEST})
-    try:
-        return model.served_models()
-    finally:
-        model.close()
+        return model.model_copy(update={"kind": ProviderErrorKind.BAD_REQUEST})
+    return served_models(model)
 
 
 def _remedy(failure: ProviderFailure, endpoint: Endpoint) -> str:

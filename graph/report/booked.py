@@ -8,10 +8,12 @@ from typing import Final
 from graph.report.amounts import cost_words, seconds_words
 from graph.spending_place import reading
 from graph.spending_schema import BEGINNING, TURN
+from graph.terminal.usage_words import output_words
 from nodes.execute_tools.environment.database import StoreError
 
 _OF_THREAD: Final = """
-SELECT purpose, model, reserved_at, settled_at, input_tokens, output_tokens, cost_usd, seconds FROM entries
+SELECT purpose, model, reserved_at, settled_at, input_tokens, output_tokens, cost_usd, seconds, reasoning_tokens
+FROM entries
 WHERE thread = ? AND purpose NOT IN (?, ?) ORDER BY number
 """
 _PURPOSES: Final = {"reply": "reply", "summary": "summary of the conversation", "wrap_up": "account of an early end"}
@@ -19,7 +21,10 @@ _PURPOSES: Final = {"reply": "reply", "summary": "summary of the conversation", 
 
 @dataclass(frozen=True)
 class BookedCall:
-    """One try of a model call. Until it is `settled` its numbers are what was reserved for it."""
+    """One try of a model call. Until it is `settled` its numbers are what was reserved for it.
+
+    `reasoning_tokens` are those of the output that were thought and not said.
+    """
 
     purpose: str
     model: str
@@ -29,11 +34,12 @@ class BookedCall:
     output_tokens: int
     cost_usd: float | None
     seconds: float
+    reasoning_tokens: int = 0
 
     def words(self) -> str:
         """The try on one line."""
         what = f"{_PURPOSES.get(self.purpose, self.purpose)} by {self.model or 'an unnamed model'}"
-        tokens = f"{self.input_tokens:,} tokens in, {self.output_tokens:,} out"
+        tokens = f"{self.input_tokens:,} tokens in, {output_words(self.output_tokens, self.reasoning_tokens)}"
         if self.settled is None:
             return f"{what}: not settled; {tokens} are reserved for it"
         if not self.input_tokens + self.output_tokens:
@@ -51,10 +57,8 @@ def booked_calls(run_id: str, workspace: str, base: str | None = None) -> list[B
     except StoreError:
         return None
     return [
-        BookedCall(
-            purpose, model, datetime.fromisoformat(begun), _time(ended), int(inputs), int(outputs), cost, seconds
-        )
-        for purpose, model, begun, ended, inputs, outputs, cost, seconds in rows
+        BookedCall(purpose, model, datetime.fromisoformat(begun), _time(ended), *numbers)
+        for purpose, model, begun, ended, *numbers in rows
     ]
 
 

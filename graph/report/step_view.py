@@ -10,6 +10,7 @@ from graph.report.call_view import CallView, call_view
 from graph.report.steps import Step
 from graph.report.texts import Shown, Texts
 from graph.terminal.call_words import count_of
+from graph.terminal.usage_words import output_words
 from nodes.call_model.window import Window
 from nodes.heal.corrective_prompt import HealingAttempt
 from nodes.records import LoopVerdict, StopCause
@@ -94,7 +95,7 @@ def step_view(
         when=time_words(step.began),
         duration=seconds_words(step.seconds),
         parts=_time_parts(step, scale),
-        tokens=f"{inputs:,} in, {outputs:,} out",
+        tokens=f"{inputs:,} in, {output_words(outputs, step.reasoning_tokens)}",
         token_parts=[
             ("in", _percent(inputs, scale.tokens), f"{inputs:,} tokens in"),
             ("out", _percent(outputs, scale.tokens), f"{outputs:,} tokens out"),

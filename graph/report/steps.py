@@ -84,6 +84,14 @@ class Step:
             now.unpriced_calls - was.unpriced_calls,
         )
 
+    @property
+    def reasoning_tokens(self) -> int:
+        """How many of its output tokens were thought and not said."""
+        visit = self.of("call_model")
+        if visit is None or not visit.after:
+            return 0
+        return _spending(visit.after).reasoning_tokens - _spending(visit.before).reasoning_tokens
+
     @cached_property
     def calls(self) -> tuple[Judged, ...]:
         """The calls of the reply in order, with their verdicts and results."""

@@ -14,7 +14,8 @@ AGENT_NAME: Final = "mendgraph"
 OPERATION, PROVIDER, ERROR_TYPE = "gen_ai.operation.name", "gen_ai.provider.name", "error.type"
 REQUEST_MODEL, RESPONSE_MODEL = "gen_ai.request.model", "gen_ai.response.model"
 INPUT_TOKENS, OUTPUT_TOKENS = "gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens"
-CACHED_TOKENS, FINISH_REASONS = "gen_ai.usage.cache_read.input_tokens", "gen_ai.response.finish_reasons"
+CACHED_TOKENS, CACHE_WRITE_TOKENS = "gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_creation.input_tokens"
+REASONING_TOKENS, FINISH_REASONS = "gen_ai.usage.reasoning.output_tokens", "gen_ai.response.finish_reasons"
 CONVERSATION, TOOL_NAME, TOOL_CALL = "gen_ai.conversation.id", "gen_ai.tool.name", "gen_ai.tool.call.id"
 
 TOKEN_BUCKETS: Final = tuple(float(4**power) for power in range(14))
@@ -38,6 +39,18 @@ _PROVIDERS: Final[Mapping[str, str]] = {
 """The conventions' own names, by the ends of host names."""
 
 
+_PACKAGES: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("bedrock", "bedrock_converse", "anthropic_bedrock"), "aws.bedrock"),
+    **dict.fromkeys(("google_vertexai", "google_anthropic_vertex"), "gcp.vertex_ai"),
+    "azure_openai": "azure.ai.openai",
+    "google_genai": "gcp.gemini",
+    "ibm": "ibm.watsonx.ai",
+    "mistralai": "mistral_ai",
+    "xai": "x_ai",
+}
+"""The conventions' names for the providers of LangChain's packages, where they differ."""
+
+
 def captures_messages(environment: Mapping[str, str]) -> bool:
     """Whether what is said may be told as well: only where the user says so."""
     return environment.get(CAPTURE_VARIABLE, "").strip().lower() in _ON_SPANS
@@ -52,6 +65,8 @@ def provider_of(endpoint: Endpoint | None) -> str:
         return "custom"
     if endpoint.embedded:
         return "llama.cpp"
+    if endpoint.provider:
+        return _PACKAGES.get(endpoint.provider, endpoint.provider)
     host = (urlsplit(endpoint.base_url).hostname or "").lower() if endpoint.base_url else "api.openai.com"
     known = (name for end, name in _PROVIDERS.items() if host == end or host.endswith(f".{end}"))
     return next(known, "openai")
@@ -59,7 +74,7 @@ def provider_of(endpoint: Endpoint | None) -> str:
 
 def server_of(endpoint: Endpoint | None) -> dict[str, str | int]:
     """The address and port of the endpoint; nothing for the embedded model and for one of the user's own."""
-    if endpoint is None or endpoint.embedded:
+    if endpoint is None or endpoint.embedded or (endpoint.provider and not endpoint.base_url):
         return {}
     parts = urlsplit(endpoint.base_url or "https://api.openai.com")
     port = parts.port or (443 if parts.scheme == "https" else 80)

@@ -26,27 +26,15 @@ class TracedModel:
     scrub: Callable[[str], str]
     with_messages: bool = False
 
-    def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
-        """Make one try."""
-        with self._chat(call) as chat:
-            result = self.model.complete(call, on_text)
-            self._ended(chat, result)
-            return result
-
     async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
-        """Make one try without blocking the event loop."""
+        """Make one try."""
         with self._chat(call) as chat:
             result = await self.model.acomplete(call, on_text)
             self._ended(chat, result)
             return result
 
-    def count_tokens(self, prompt: Prompt) -> int | None:
-        """The prompt's tokens, where the model can tell."""
-        count = getattr(self.model, "count_tokens", None)
-        return count(prompt) if count else None
-
     async def acount_tokens(self, prompt: Prompt) -> int | None:
-        """Count without blocking the event loop."""
+        """The prompt's tokens, where the model can tell."""
         count = getattr(self.model, "acount_tokens", None)
         return await count(prompt) if count else None
 
@@ -77,6 +65,8 @@ class TracedModel:
                 names.INPUT_TOKENS: result.input_tokens,
                 names.OUTPUT_TOKENS: result.output_tokens,
                 names.CACHED_TOKENS: result.cached_tokens or None,
+                names.CACHE_WRITE_TOKENS: result.cache_write_tokens or None,
+                names.REASONING_TOKENS: result.reasoning_tokens or None,
                 names.FINISH_REASONS: (result.finish_reason.value,),
                 **({name: self.scrub(text) for name, text in answered(result).items()} if self.with_messages else {}),
             }

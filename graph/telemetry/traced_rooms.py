@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from langchain_core.language_models import BaseChatModel
 from langgraph.errors import GraphBubbleUp
 from langgraph.runtime import Runtime
 
@@ -16,7 +17,6 @@ from graph.telemetry import conventions as names
 from graph.telemetry.active import CURRENT_RUN
 from graph.telemetry.traced_model import telling
 from nodes.call_model.driver import Hands
-from nodes.call_model.model import Model
 from nodes.guard.file_rules import FileGuardrailRule
 from nodes.records import LoopVerdict, VerdictKind
 
@@ -26,7 +26,7 @@ class TracedRooms(Rooms):
 
     def __init__(
         self,
-        model: Model | None,
+        model: BaseChatModel | str | None,
         rules: tuple[FileGuardrailRule, ...],
         gateway: Gateway,
         stop: StopRequest | None = None,
@@ -34,7 +34,7 @@ class TracedRooms(Rooms):
     ) -> None:
         """As the rooms."""
         super().__init__(model, rules, gateway, stop, context)
-        self._own_model = model is not None
+        self._own_model = isinstance(model, BaseChatModel)
 
     def begin_turn(self, state: BeginTurnSlice, runtime: Runtime[AgentContext]) -> Update:
         """Tell the run's id, which may have been made just now."""

@@ -86,6 +86,8 @@ class ModelOfDay(TypedDict):
     input_tokens: int
     output_tokens: int
     cached_tokens: int
+    reasoning_tokens: int
+    cache_write_tokens: int
     cost_usd: float
     unpriced_calls: int
     unsettled: int
@@ -209,12 +211,13 @@ class WrittenCassetteObject(TypedDict):
 
 
 class LintFindingObject(TypedDict):
-    """Something to mend in a cassette; lines count from 1."""
+    """Something to mend in a cassette; lines count from 1. A `note` is nothing to mend: something was not looked at."""
 
     path: str
     line: int
     what: str
     remedy: str
+    note: bool
 
 
 class ReplayObject(TypedDict):
@@ -244,6 +247,8 @@ class BatchObject(TypedDict):
     input_tokens: int
     output_tokens: int
     cached_tokens: int
+    reasoning_tokens: int
+    cache_write_tokens: int
     cost_usd: float
     unpriced: int
 

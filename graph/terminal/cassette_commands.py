@@ -18,6 +18,9 @@ from nodes.records import ToolError
 if TYPE_CHECKING:
     from graph.cassettes.replay_server import ReplayServer
 
+OPENAI_PATHS = ("/v1/chat/completions", "/v1/responses")
+"""Whoever asks for these hears of `OPENAI_BASE_URL`."""
+
 app = typer.Typer(help="Test on recorded conversations: `from-run`, `lint`, `serve`.", rich_markup_mode=None)
 
 
@@ -70,12 +73,13 @@ def lint(context: typer.Context, folder: opt.CassetteFolder = "cassettes") -> in
     found = lint_cassettes(folder, str(chosen.root))
     if isinstance(found, ToolError):
         return refused(chosen, found)
+    mend = sum(not each.note for each in found)
     if chosen.as_json:
         tell_object([asdict(each) for each in found])
     else:
         lines = [Line(one_line(f"{each.path}:{each.line}: {each.what}; {each.remedy}", 2_000)) for each in found]
-        tell([*lines, Line(f"{count_of(len(found), 'finding')}")] if found else [Line("nothing to mend")])
-    return ExitCode.FINDINGS if found else ExitCode.FINISHED
+        tell([*lines, Line(count_of(mend, "finding") if mend else "nothing to mend")])
+    return ExitCode.FINDINGS if mend else ExitCode.FINISHED
 
 
 @app.command()
@@ -97,7 +101,9 @@ def serve(context: typer.Context, file: opt.CassettePath, port: opt.Port = 0) ->
         typer.echo(f"mendgraph: port {port} cannot be taken: {error.strerror or error}", err=True)
         return ExitCode.SYSTEM_ERROR
     with server:
-        announce = f"serving {file} on {server.base_url} until Ctrl-C; use it with OPENAI_BASE_URL={server.base_url}"
+        openai = any(exchange.path.startswith(OPENAI_PATHS) for exchange in cassette.exchanges)
+        use = f"use it with OPENAI_BASE_URL={server.base_url}" if openai else "give its address to the client"
+        announce = f"serving {file} on {server.base_url} until Ctrl-C; {use}"
         _until_stopped(lambda: typer.echo(one_line(announce, 1_000)))
     return _ended(server, as_json=chosen.as_json)
 

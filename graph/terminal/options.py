@@ -1,5 +1,6 @@
 """The options of the command line: their names, bounds and help, and what they mean to a run. Pure."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,6 +59,12 @@ def _hosts(entries: list[str] | None) -> list[str] | None:
 
 def _private_hosts(entries: list[str] | None) -> list[str] | None:
     return _judged(entries, "allow_private")
+
+
+def _effort(word: str | None) -> str | None:
+    if word is not None and not re.fullmatch("[a-z]{1,20}", word):
+        raise typer.BadParameter("it is one word of small letters, such as low, medium or high")
+    return word
 
 
 def _judged(entries: list[str] | None, field: Literal["hosts", "allow_private"]) -> list[str] | None:
@@ -136,7 +143,15 @@ WindowTokens: TypeAlias = Annotated[
     typer.Option(min=1_024, max=2**53, metavar="N", help="The model's window, in and out (default: by its name)."),
 ]
 Temperature: TypeAlias = Annotated[
-    float | None, typer.Option(min=0, max=2, metavar="T", help="Sampling temperature (default: 0).")
+    float | None, typer.Option(min=0, max=2, metavar="T", help="Sampling temperature (default: the model's own).")
+]
+ReasoningEffort: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="EFFORT",
+        callback=_effort,
+        help="How long a reasoning model thinks, such as low or high.",
+    ),
 ]
 Seed: TypeAlias = Annotated[int | None, typer.Option(min=0, max=2**31 - 1, metavar="N", help="Sampling seed.")]
 Role: TypeAlias = Annotated[

@@ -19,8 +19,15 @@ if TYPE_CHECKING:
     from graph.spending_days import ModelDay
     from graph.terminal.ending import Line
 
-_HEAD = ("DAY", "MODEL", "CALLS", "IN", "CACHED", "OUT", "COST")
-_COUNTS = ("calls", "input_tokens", "cached_tokens", "output_tokens")
+_COUNTS = {
+    "calls": "CALLS",
+    "input_tokens": "IN",
+    "cached_tokens": "CACHED",
+    "cache_write_tokens": "WRITTEN",
+    "output_tokens": "OUT",
+    "reasoning_tokens": "REASONING",
+}
+_ONLY_IF_ANY = frozenset({"cache_write_tokens", "reasoning_tokens"})
 _ACCOUNTS_HEAD = ("ACCOUNT", "LAST USED", "CALLS", "TOKENS", "COST")
 
 
@@ -97,13 +104,17 @@ def account_objects(spent: Sequence["AccountSpent"]) -> list[dict[str, Any]]:
 
 
 def day_lines(spent: Sequence["ModelDay"], days: int, today: date, account: str | None = None) -> "list[Line]":
-    """A table: a line for each model of each day, and one for the day where it had several models."""
+    """A table: a line for each model of each day, and one for the day where it had several models.
+
+    Tokens written into a cache and tokens of reasoning have a column where there are any.
+    """
     from graph.terminal.ending import Line
 
     if not spent:
         since = "today" if days == 1 else f"in the last {days} days"
         return [Line(f"No model was called {since} (UTC){_of_account(account)}.")]
-    rows: list[tuple[str, ...]] = [_HEAD]
+    counts = [each for each in _COUNTS if each not in _ONLY_IF_ANY or _sum(spent, each)]
+    rows: list[tuple[str, ...]] = [("DAY", "MODEL", *(_COUNTS[each] for each in counts), "COST")]
     for day, models in groupby(spent, attrgetter("day")):
         listed = list(models)
         shown = [(one_line(each.model) or "(the default)", [each]) for each in listed]
@@ -111,7 +122,7 @@ def day_lines(spent: Sequence["ModelDay"], days: int, today: date, account: str 
             shown.append(("(all)", listed))
         names = ["today" if day == today else str(day)] + [""] * (len(shown) - 1)
         rows += [
-            (name, model, *(f"{_sum(of, count):,}" for count in _COUNTS), _cost(of))
+            (name, model, *(f"{_sum(of, count):,}" for count in counts), _cost(of))
             for name, (model, of) in zip(names, shown, strict=True)
         ]
     return [*_table(rows), *_not_settled(_sum(spent, "unsettled"))]

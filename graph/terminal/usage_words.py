@@ -3,7 +3,7 @@
 Pure.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Final
 
@@ -15,6 +15,7 @@ from nodes.records import JsonMap
 LEAST_USD: Final = 0.0001
 """What four decimals can show."""
 
+_PARTS: Final = ("cached_tokens", "cache_write_tokens", "reasoning_tokens")
 _COMPACTIONS: Final = {
     "cleared": "older results are no longer shown to the model",
     "summarised": "the model is shown a summary of the conversation's beginning",
@@ -52,21 +53,21 @@ class Account:
 def usage_lines(usage: JsonMap, limits: APILimits, account: Account) -> Iterator[Line]:
     """What the turn used; then what the session did, where there is more to it. Nothing where no model was called.
 
-    Cached tokens and cost of the turn are told where all of its calls were seen: a turn that is taken up again had some
-    before.
+    Cost of the turn, and its tokens of cache and reasoning, are told where all of its calls were seen: a turn that is
+    taken up again had some before.
     """
     calls, tokens = usage.get("calls_in_current_turn", 0), usage.get("input_tokens_in_current_turn", 0)
     if not calls:
         return
     whole = calls == usage.get("total_calls", calls)
     seen = sum(each.input_tokens for each in account.paid) == tokens
-    cached = sum(each.cached_tokens for each in account.paid) if seen else 0
+    parts = usage if whole else {name: sum(getattr(each, name) for each in account.paid if seen) for name in _PARTS}
     costs = [each.cost_usd for each in account.paid] if seen else [0.0]
     cost = None if None in costs else sum(each or 0.0 for each in costs)
     words = [
         f"{calls}/{limits.max_calls_per_turn} calls",
-        _input_words(tokens, usage.get("cached_tokens", 0) if whole else cached),
-        f"{usage.get('output_tokens_in_current_turn', 0):,} out",
+        _input_words(tokens, parts),
+        output_words(usage.get("output_tokens_in_current_turn", 0), parts.get("reasoning_tokens", 0)),
         f"{usage.get('seconds_in_current_turn', 0):.1f} s",
         *cost_words(usage.get("cost_usd") if whole else cost, account.unpriced),
     ]
@@ -79,8 +80,8 @@ def session_line(usage: JsonMap, limits: APILimits, account: Account) -> Line:
     """What the session used, on one line."""
     words = [
         f"{usage.get('total_calls', 0)}/{limits.max_calls_per_session} calls",
-        _input_words(usage.get("total_input_tokens", 0), usage.get("cached_tokens", 0)),
-        f"{usage.get('total_output_tokens', 0):,} out",
+        _input_words(usage.get("total_input_tokens", 0), usage),
+        output_words(usage.get("total_output_tokens", 0), usage.get("reasoning_tokens", 0)),
         *cost_words(usage.get("cost_usd"), account.unpriced),
     ]
     return Line(f"session: {', '.join(words)}", "dim")
@@ -110,8 +111,15 @@ def compaction_words(event: Compacted) -> str:
     return f"{done}: {event.tokens_before:,} -> {event.tokens_after:,} tokens"
 
 
-def _input_words(tokens: int, cached: int) -> str:
-    return f"{tokens:,} tokens in" + (f" ({cached:,} cached)" if cached else "")
+def output_words(tokens: int, reasoning: int) -> str:
+    """Output tokens, and how many of them were reasoning, where any were."""
+    return f"{tokens:,} out" + (f" ({reasoning:,} reasoning)" if reasoning else "")
+
+
+def _input_words(tokens: int, parts: Mapping[str, int]) -> str:
+    cached, written = parts.get("cached_tokens", 0), parts.get("cache_write_tokens", 0)
+    told = [f"{cached:,} cached"] * bool(cached) + [f"{written:,} written to the cache"] * bool(written)
+    return f"{tokens:,} tokens in" + (f" ({', '.join(told)})" if told else "")
 
 
 def _exact(paid: Paid) -> float | None:

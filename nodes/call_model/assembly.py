@@ -5,22 +5,36 @@ parsed. Calls are told apart by index, and by a new id where a server reuses one
 Source: measured on langchain-openai 1.7.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
+from langchain_core.messages import AIMessage, AIMessageChunk
+from langchain_core.messages.ai import UsageMetadata, add_ai_message_chunks, add_usage
+
+from nodes.language.provider_state import EXTRA_FIELDS, joined_details, state_of, thoughts_of
 from nodes.language.storable_text import storable
-from nodes.records import FinishReason, ModelReply, RawCall
+from nodes.records import FinishReason, JsonMap, ModelReply, RawCall
 
-_FINISH = {
+_FINISH: Final = {
     **dict.fromkeys(("stop", "end_turn", "eos", "eos_token", "stop_sequence", "complete"), FinishReason.STOP),
+    **dict.fromkeys(("completed", "finish_reason_stop", "malformed_function_call"), FinishReason.STOP),
     **dict.fromkeys(("tool_calls", "function_call", "tool_use"), FinishReason.TOOL_CALLS),
     **dict.fromkeys(("length", "max_tokens", "model_length", "max_output_tokens"), FinishReason.LENGTH),
+    **dict.fromkeys(("incomplete", "model_context_window_exceeded"), FinishReason.LENGTH),
     **dict.fromkeys(("content_filter", "safety", "recitation", "blocklist"), FinishReason.CONTENT_FILTER),
+    **dict.fromkeys(("prohibited_content", "spii", "content_filtered"), FinishReason.CONTENT_FILTER),
+    "refusal": FinishReason.REFUSAL,
 }
-"""Endpoints' words for the end of a reply. Any other word does not say that the reply is complete."""
+"""Providers' words for the end of a reply. Any other word does not say that the reply is complete."""
 
-MOST_TOKENS = 2**40
+_FINISH_FIELDS: Final = ("finish_reason", "stop_reason", "done_reason", "stopReason", "status")
+"""Where the providers' packages tell it: OpenAI, Google and Mistral; Anthropic; Ollama; Bedrock; the Responses API."""
+
+REASONING_DETAILS: Final = EXTRA_FIELDS[1]
+
+MOST_TOKENS: Final = 2**40
 """What an endpoint may claim; more would not fit into a checkpoint."""
 
 
@@ -40,77 +54,100 @@ class _GrowingCall:
 
 @dataclass
 class ReplyAssembly:
-    """A reply as it grows. `reply()` gives None until the endpoint has said why it ended.
+    """A reply as it grows. `reply()` gives None until its provider has said why it ended.
 
-    `begun` says that something has come, so that the endpoint has worked on the prompt.
+    A chat model that names no provider, such as one of the user's own, need not say so: its reply is complete when it
+    ends.
     """
 
     finish_reason: str = ""
     model: str = ""
     refusal: str = ""
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cached_tokens: int = 0
-    begun: bool = False
+    has_provider: bool = False
     _text: list[str] = field(default_factory=list)
-    _reasoning: list[str] = field(default_factory=list)
+    _thoughts: list[str] = field(default_factory=list)
     _calls: list[_GrowingCall] = field(default_factory=list)
-    _open: dict[int, _GrowingCall] = field(default_factory=dict)
+    _open: dict[int | str, _GrowingCall] = field(default_factory=dict)
+    _usage: UsageMetadata | None = None
+    _rich: list[AIMessageChunk] = field(default_factory=list)
+    _details: list[JsonMap] = field(default_factory=list)
+    _whole: AIMessage | None = None
 
-    def add_text(self, text: str) -> None:
-        """Append what the model says."""
-        self._text.append(text)
+    def take(self, message: AIMessage) -> str:
+        """Take a part of the reply, or the whole of one that is not streamed; gives its text for people."""
+        said, thought = message.text, thoughts_of(message)
+        if said:
+            self._text.append(said)
+        if thought:
+            self._thoughts.append(thought)
+        if message.usage_metadata:
+            self._usage = add_usage(self._usage, message.usage_metadata) if self._usage else message.usage_metadata
+        if refusal := message.additional_kwargs.get("refusal"):
+            self.refusal += str(refusal)
+        if message.response_metadata:
+            self._take_metadata(message.response_metadata)
+        if isinstance(message, AIMessageChunk):
+            for part in message.tool_call_chunks:
+                self.add_call_part(part["index"], part["id"], part["name"], part["args"])
+            if message.additional_kwargs or not isinstance(message.content, str):
+                self._take_rich(message)
+        else:
+            self._whole = message
+            for call in (*message.tool_calls, *message.invalid_tool_calls):
+                arguments = call["args"]
+                text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+                self.add_call_part(None, call["id"], call["name"], text)
+                self._open.clear()
+        return said
 
-    def add_reasoning(self, text: str) -> None:
-        """Append what the model thinks before it speaks."""
-        self._reasoning.append(text)
+    def _take_rich(self, chunk: AIMessageChunk) -> None:
+        added = dict(chunk.additional_kwargs)
+        details = added.pop(REASONING_DETAILS, None)
+        if isinstance(details, list):
+            self._details += [piece for piece in details if isinstance(piece, dict)]
+            chunk = chunk.model_copy(update={"additional_kwargs": added})
+        self._rich.append(chunk)
 
-    def add_call_part(self, index: int | None, call_id: str | None, tool: str | None, arguments: str | None) -> None:
+    def add_call_part(self, index: int | str | None, call_id: str | None, tool: str | None, text: str | None) -> None:
         """Append a part of a call; a part without an index belongs to the latest call unless it begins another."""
         latest = self._calls[-1] if self._calls else None
         growing = latest if index is None else self._open.get(index)
-        if growing is None or growing.is_followed_by(call_id, tool, arguments):
+        if growing is None or growing.is_followed_by(call_id, tool, text):
             growing = _GrowingCall()
             self._calls.append(growing)
             if index is not None:
                 self._open[index] = growing
         growing.call_id = growing.call_id or call_id or ""
         growing.tool = growing.tool or tool or ""
-        growing.arguments.append(arguments or "")
+        growing.arguments.append(text or "")
 
-    def add_usage(self, usage: Mapping[str, Any], timings: Mapping[str, Any]) -> None:
-        """Take over the endpoint's own count of tokens; the last word counts.
-
-        A negative count would give budget back, and one that is no number says nothing: both count as none. Cached
-        tokens stand in another place at each kind of endpoint, with llama.cpp in `timings`.
-        """
-        if usage:
-            self.input_tokens = _count(usage.get("prompt_tokens") or usage.get("input_tokens"))
-            self.output_tokens = _count(usage.get("completion_tokens") or usage.get("output_tokens"))
-        details = usage.get("prompt_tokens_details")
-        told = (
-            details.get("cached_tokens") if isinstance(details, dict) else None,
-            usage.get("cache_read_input_tokens"),
-            usage.get("prompt_cache_hit_tokens"),
-            timings.get("cache_n"),
-        )
-        self.cached_tokens = next((count for count in map(_count, told) if count), self.cached_tokens)
+    def _take_metadata(self, told: Mapping[str, Any]) -> None:
+        self.has_provider = self.has_provider or "model_provider" in told
+        said = (told[name] for name in _FINISH_FIELDS if isinstance(told.get(name), str) and told[name])
+        self.finish_reason = str(next(said, self.finish_reason))
+        details = told.get("incomplete_details")
+        if isinstance(details, dict) and details.get("reason"):
+            self.finish_reason = str(details["reason"])
+        if name := told.get("model_name") or told.get("model"):
+            self.model = str(name)
 
     @property
     def spoken(self) -> bool:
         """Has a part of the reply itself come, and not only its frame?"""
-        return bool(self._text or self._reasoning or self._calls or self.refusal)
+        return bool(self._text or self._thoughts or self._calls or self.refusal)
 
     @property
     def characters(self) -> int:
         """How much has come so far."""
         calls = sum(len(part) for call in self._calls for part in call.arguments)
-        return sum(map(len, self._text)) + sum(map(len, self._reasoning)) + calls
+        return sum(map(len, self._text)) + sum(map(len, self._thoughts)) + calls
 
     def reply(self, seconds: float) -> ModelReply | None:
-        """The whole reply, or None when the stream ended before the endpoint said that it was complete."""
+        """The whole reply, or None when it ended before its provider said that it was complete."""
         said = _FINISH.get(self.finish_reason.lower().replace("-", "_"))
-        finish = FinishReason.REFUSAL if self.refusal and self.finish_reason else said
+        if not self.finish_reason and not self.has_provider:
+            said = FinishReason.TOOL_CALLS if self._calls else FinishReason.STOP
+        finish = FinishReason.REFUSAL if self.refusal and said else said
         if finish is None:
             return None
         return ModelReply(
@@ -125,16 +162,45 @@ class ReplyAssembly:
             ),
             finish_reason=finish,
             refusal=storable(self.refusal),
-            reasoning=storable("".join(self._reasoning)),
+            reasoning=storable("".join(self._thoughts)),
             model=storable(self.model),
-            input_tokens=self.input_tokens,
-            output_tokens=self.output_tokens,
-            cached_tokens=min(self.cached_tokens, self.input_tokens),
             seconds=seconds,
+            provider=self._state(),
+            **_counts(self._usage),
         )
 
+    def _state(self) -> JsonMap:
+        """What the provider wants to see again. The pieces of one block are joined as its package means them to be."""
+        if self._whole is not None:
+            return state_of(self._whole)
+        if not self._rich:
+            return {}
+        joined = add_ai_message_chunks(self._rich[0], *self._rich[1:])
+        if self._details:
+            joined.additional_kwargs[REASONING_DETAILS] = joined_details(self._details)
+        return state_of(joined)
 
-def _count(tokens: Any) -> int:
+
+def _counts(usage: UsageMetadata | None) -> dict[str, int]:
+    """The provider's own counts. A negative one would give budget back, and what is no number says nothing: 0."""
+    if usage is None:
+        return {}
+    given, taken = count_of(usage.get("input_tokens")), count_of(usage.get("output_tokens"))
+    read, details = usage.get("input_token_details") or {}, usage.get("output_token_details") or {}
+    cached = min(count_of(read.get("cache_read")), given)
+    written = sum(
+        count_of(count) for name, count in read.items() if name == "cache_creation" or name.startswith("ephemeral")
+    )
+    return {
+        "input_tokens": given,
+        "output_tokens": taken,
+        "cached_tokens": cached,
+        "cache_write_tokens": min(written, given - cached),
+        "reasoning_tokens": min(count_of(details.get("reasoning")), taken),
+    }
+
+
+def count_of(tokens: Any) -> int:
     """A count as it can be kept; comparisons with what is no number are false."""
     if not isinstance(tokens, int | float) or not tokens > 0:
         return 0

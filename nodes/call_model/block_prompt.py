@@ -14,8 +14,8 @@ from langchain_core.messages import AIMessage, AnyMessage
 from nodes.call_model.bounded_blocks import TOKENS_PER_MESSAGE, bounded_request, estimated_tokens, latest_turns
 from nodes.call_model.offered_tools import owes_a_value
 from nodes.call_model.retry_views import Focus, find_focus, what_must_be, without_body
+from nodes.call_model.shown_messages import as_map, describe_tool, message_of, native_tool
 from nodes.call_model.turn_view import TurnView, view_turn
-from nodes.call_model.wire import describe_tool, message_of, native_tool, on_the_wire
 from nodes.language.blocks import EXAMPLE_EDITS, render_file
 from nodes.language.history import is_request
 from nodes.language.named_things import TEXT_SUFFIXES, named_paths
@@ -154,7 +154,7 @@ def block_request(
     own = [spec for spec in specs if spec.name not in UNTOLD_TOOLS or owes_a_value(spec)]
     view = view_turn(history)
     start = max(index for index, message in enumerate(history) if is_request(message))
-    earlier = [on_the_wire(m, native=False) for m in history[:start] if is_request(m) or _is_answer(m)]
+    earlier = [as_map(m, native=False) for m in history[:start] if is_request(m) or _is_answer(m)]
     examples = [
         message
         for task, file, reply in EXAMPLES
@@ -175,9 +175,9 @@ def block_request(
     return BlockRequest(messages, tools, failures)
 
 
-def retry_temperature(temperature: float, failures: int) -> float:
+def retry_temperature(temperature: float | None, failures: int) -> float | None:
     """The temperature of the next try: the run's own, and from the second failure on at least `RETRY_TEMPERATURE`."""
-    return max(temperature, RETRY_TEMPERATURE) if failures > 1 else temperature
+    return max(temperature or 0.0, RETRY_TEMPERATURE) if failures > 1 else temperature
 
 
 def _system(own: Sequence[ToolSpec]) -> str:

@@ -3,6 +3,7 @@
 A value of the environment is never quoted: the address of a proxy may hold a password.
 """
 
+import re
 import ssl
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -30,6 +31,23 @@ _CERTIFICATE_CODES: Final = {
 
 _DEEPEST: Final = 20
 
+CUSTOM_HEADERS: Final = "OPENAI_CUSTOM_HEADERS"
+
+_HEADER_NAME: Final = re.compile(r"[\w!#$%&'*+.^`|~-]+", re.ASCII)
+_HEADER_VALUE: Final = re.compile(r"([!-~]([ \t!-~]*[!-~])?)?")
+
+
+def unsendable_variable(environment: Mapping[str, str]) -> str:
+    """The environment variable that makes the openai SDK send a header which HTTP does not know; "" where none does.
+
+    Source: RFC 9110, sections 5.1 and 5.5; beyond ASCII a value is read by each server in its own way.
+    """
+    asked = [(name, "x", environment[name]) for name in ("OPENAI_ORG_ID", "OPENAI_PROJECT_ID") if name in environment]
+    lines = (line.partition(":") for line in environment.get(CUSTOM_HEADERS, "").split("\n"))
+    asked += [(CUSTOM_HEADERS, name.strip(), value.strip()) for name, colon, value in lines if colon]
+    bad = (each for each, name, value in asked if not (_HEADER_NAME.fullmatch(name) and _HEADER_VALUE.fullmatch(value)))
+    return next(bad, "")
+
 
 def header_fault(variable: str) -> ProviderFailure:
     """The variable asks for a header that cannot be sent."""
@@ -54,12 +72,12 @@ def setup_fault(environment: Mapping[str, str], error: Exception) -> ProviderFai
 
 def is_bad_certificate(error: BaseException) -> bool:
     """Was a connection given up because the endpoint could not prove who it is? It cannot the next time either."""
-    return any(isinstance(each, ssl.SSLCertVerificationError) for each in _chain(error))
+    return any(isinstance(each, ssl.SSLCertVerificationError) for each in chain_of(error))
 
 
 def cause_in_words(error: BaseException) -> str:
     """Which way a connection broke, out of a closed list; "" where it is none of those."""
-    for each in _chain(error):
+    for each in chain_of(error):
         if isinstance(each, ssl.SSLCertVerificationError):
             why = _CERTIFICATE_CODES.get(getattr(each, "verify_code", 0), "it is not to be trusted")
             return f"its TLS certificate is refused: {why}"
@@ -87,7 +105,7 @@ def _set(environment: Mapping[str, str], names: tuple[str, ...]) -> Iterator[tup
                 break
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
+def chain_of(error: BaseException) -> Iterator[BaseException]:
     """The error and what it came from, the members of groups too."""
     waiting: list[BaseException] = [error]
     for _ in range(_DEEPEST):

@@ -1,7 +1,7 @@
 """Performs the script of a model call: connects, sends and waits, sync or async. Decides nothing.
 
 Each effect ends early when somebody wants the run to stop, and none begins after that. A reply that is complete by then
-is taken.
+is taken. Sync runs make their calls in an event loop as well (`model_loop`), where they can be dropped at once.
 """
 
 import asyncio
@@ -29,6 +29,7 @@ from nodes.call_model.effects import (
 )
 from nodes.call_model.ledger import RunLimits
 from nodes.call_model.model import Call, Model
+from nodes.call_model.model_loop import MODEL_LOOP
 from nodes.call_model.prompt import Prompt
 from nodes.call_model.spending_book import SpendingBook
 from nodes.records import JsonMap, ModelReply, ProviderErrorKind, ProviderFailure, StopCause
@@ -42,6 +43,10 @@ Result = TypeVar("Result")
 
 LAST_WORDS_S: Final = 1.0
 """How long a call that is dropped may take to close its connection; after that it is left to the event loop."""
+
+
+NEARLY_THERE_S: Final = 0.05
+"""How long a stop waits for a call whose reply is as good as there: it is paid for, and need not be asked for again."""
 
 
 class Stop(Protocol):
@@ -82,12 +87,8 @@ NEVER: Final = Never()
 class Counting(Protocol):
     """A model whose endpoint has a tokenizer to ask."""
 
-    def count_tokens(self, prompt: Prompt) -> int | None:
-        """The tokens of a prompt, None where they cannot be counted."""
-        ...
-
     async def acount_tokens(self, prompt: Prompt) -> int | None:
-        """The same without blocking the event loop."""
+        """The tokens of a prompt, None where they cannot be counted."""
         ...
 
 
@@ -113,10 +114,7 @@ class Hands:
 
 
 def perform(script: Script, hands: Hands) -> Update:
-    """Run a script to its end and return the update that it decided on. Blocks while it sends and waits.
-
-    A call in flight hears of a stop when the next piece of its text comes.
-    """
+    """Run a script to its end and return the update that it decided on. Blocks while it sends and waits."""
     model: Model | ProviderFailure | None = None
     answer: Answer = None
     stop = hands.stop
@@ -136,9 +134,10 @@ def perform(script: Script, hands: Hands) -> Update:
         elif isinstance(effect, Reserve):
             answer = _book(hands, effect)
         elif isinstance(effect, Count):
-            answer = Counted(tokens=_count(model, effect.prompt))
+            answer = Counted(tokens=MODEL_LOOP.run(_acount(model, effect.prompt)))
         elif isinstance(effect, Send) and model is not None and not isinstance(model, ProviderFailure):
-            answer = _send(model, effect.call, unnoticed if effect.call.quiet else hands.on_text, stop)
+            on_text = unnoticed if effect.call.quiet else hands.on_text
+            answer = MODEL_LOOP.run(_asend(model, effect.call, on_text, stop))
         elif isinstance(effect, Wait):
             hands.on_wait(effect)
             stop.wait(effect.seconds)
@@ -203,24 +202,8 @@ async def _abook(hands: Hands, effect: Reserve | Settle | Tell) -> Answer:
     return await asyncio.shield(asyncio.to_thread(_book, hands, effect))
 
 
-def _count(model: Model | ProviderFailure | None, prompt: Prompt) -> int | None:
-    return model.count_tokens(prompt) if isinstance(model, Counting) else None
-
-
 async def _acount(model: Model | ProviderFailure | None, prompt: Prompt) -> int | None:
     return await model.acount_tokens(prompt) if isinstance(model, Counting) else None
-
-
-def _send(model: Model, call: Call, on_text: OnText, stop: Stop) -> Sent | Stopped:
-    heard, started = _Listener(on_text, stop), time.monotonic()
-    result: ModelReply | ProviderFailure | None = None
-    try:
-        result = _checked(model.complete(call, heard.pass_or_drop))
-    except Dropped:
-        pass
-    except Exception as error:  # noqa: BLE001 - a model of the user's own may fail in any way
-        result = _broken(error)
-    return heard.answer(result, time.monotonic() - started)
 
 
 async def _asend(model: Model, call: Call, on_text: OnText, stop: Stop) -> Sent | Stopped:
@@ -242,6 +225,8 @@ async def _unless(stop: Stop, work: Coroutine[Any, Any, Result]) -> Result | Non
     working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.asked())
     try:
         await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            await asyncio.wait({working}, timeout=NEARLY_THERE_S)
     finally:
         stopping.cancel()
         if not working.done():
@@ -254,27 +239,15 @@ async def _unless(stop: Stop, work: Coroutine[Any, Any, Result]) -> Result | Non
     return working.result()
 
 
-class Dropped(BaseException):
-    """Raised in a call that nobody waits for any more. Like KeyboardInterrupt it is no error that a model may catch."""
-
-
 class _Listener:
     """Passes a reply's text on, and knows how much of it came."""
 
     def __init__(self, on_text: OnText, stop: Stop) -> None:
-        self._on_text, self._stop = on_text, stop
-        self._characters, self._dropped = 0, False
+        self._on_text, self._stop, self._characters = on_text, stop, 0
 
     def pass_on(self, text: str) -> None:
         self._characters += len(text)
         self._on_text(text)
-
-    def pass_or_drop(self, text: str) -> None:
-        """Drop the call once a stop was asked for; what it says while it ends is passed on."""
-        self.pass_on(text)
-        if self._stop.reason and not self._dropped:
-            self._dropped = True
-            raise Dropped
 
     def answer(self, result: ModelReply | ProviderFailure | None, seconds: float) -> Sent | Stopped:
         """How the call ended; where a stop was asked for, nothing but a reply counts."""

@@ -1,8 +1,9 @@
 """What the script of a model call asks for, and what it is answered: the words between decisions and effects."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from nodes.call_model.fallbacks import ModelOptions
 from nodes.call_model.model import Call
 from nodes.call_model.prompt import Prompt
 from nodes.call_model.spending_book import Entry, Used
@@ -19,6 +20,7 @@ class Connect:
     model: str | None
     base_url: str | None
     key_variable: str = ""
+    options: ModelOptions = field(default_factory=ModelOptions)
 
 
 @dataclass(frozen=True)

@@ -19,14 +19,29 @@ EMBEDDED_MODEL = "local"
 NO_KEY = "not-needed"
 """Sent to endpoints that want no key; the client refuses to send none."""
 
+LOOPBACK_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 USUAL_KEY: Final = "OPENAI_API_KEY"
 USUAL_URL: Final = "https://api.openai.com/v1"
 KEY_PREFIX: Final = "MENDGRAPH_API_KEY_"
 
 
+PROVIDERS: Final = frozenset(
+    {"anthropic", "anthropic_bedrock", "azure_ai", "azure_openai", "baseten", "bedrock", "bedrock_converse"}
+    | {"bedrock_mantle_anthropic", "bedrock_mantle_openai", "cohere", "deepseek", "fireworks"}
+    | {"google_anthropic_vertex", "google_genai", "google_vertexai", "groq", "huggingface", "ibm", "langsmith"}
+    | {"litellm", "meta", "mistralai", "nvidia", "ollama", "openai", "openrouter", "perplexity", "together"}
+    | {"upstage", "xai"}
+)
+"""What may stand before a model's name, as in "anthropic:claude-sonnet-4-6"; a tag such as `:1.5b` is no provider's.
+
+Source: langchain.chat_models.init_chat_model, which is not imported for it; a test compares the two.
+"""
+
+
 class Endpoint(Record):
     """Where calls go. `base_url` is "" for the provider's default; `model` is "" when the endpoint is to name it.
 
+    `provider` is the one of `PROVIDERS` whose package makes the calls, "" for an OpenAI-compatible endpoint.
     `key_variable` is the environment variable that `api_key` came from, or would have come from.
     """
 
@@ -35,6 +50,7 @@ class Endpoint(Record):
     api_key: SecretStr = SecretStr(NO_KEY)
     embedded: bool = False
     key_variable: str = USUAL_KEY
+    provider: str = ""
 
 
 def find_endpoint(
@@ -42,10 +58,15 @@ def find_endpoint(
 ) -> Endpoint | ProviderFailure:
     """Decide on the endpoint, or say which one setting is missing.
 
-    Order: an explicit model or endpoint, then `OPENAI_BASE_URL` and `OPENAI_API_KEY`, then the embedded model.
+    Order: a provider before the model's name, an explicit model or endpoint, then `OPENAI_BASE_URL` and
+    `OPENAI_API_KEY`, then the embedded model.
     `key_variable` names the variable with the key of an endpoint that is not the run's own; where nothing is set there,
     `OPENAI_API_KEY` is taken only for the origin of `OPENAI_BASE_URL`, for which it is set.
     """
+    provider, name = split_provider(model or "")
+    if provider not in {"", "openai"}:
+        return Endpoint(model=name, base_url=(base_url or "").strip(), key_variable="", provider=provider)
+    model = name or None
     usual_url = environment.get("OPENAI_BASE_URL", "").strip()
     url = (base_url or usual_url).strip()
     variable = key_variable or USUAL_KEY
@@ -70,6 +91,12 @@ def find_endpoint(
         message = "OPENAI_API_KEY is set but no model is named: choose one with --model, or `--model local`."
         return ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message=message)
     return Endpoint(model=model or "", base_url=url, api_key=SecretStr(key or NO_KEY), key_variable=variable)
+
+
+def split_provider(model: str) -> tuple[str, str]:
+    """The provider before a model's name, "" where it names none, and the name."""
+    provider, colon, name = model.partition(":")
+    return (provider, name) if colon and name and provider in PROVIDERS else ("", model)
 
 
 def key_variable_of(base_url: str) -> str:

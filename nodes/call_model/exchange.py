@@ -17,12 +17,23 @@ from nodes.call_model.fitting import Talk, fit
 from nodes.call_model.ledger import WRAP_UP_OUTPUT_TOKENS, Spending
 from nodes.call_model.paid_call import Paid, Purse, Request, paid_call
 from nodes.call_model.prompt import Prompt
+from nodes.call_model.shown_messages import ShownMessages
 from nodes.call_model.window import StandIns, Window
-from nodes.call_model.wire_cache import WireCache
 from nodes.call_model.wrap_up import WRAPPED_UP, account_of, wrap_up_messages
 from nodes.language.project_notes import ProjectNotes
 from nodes.language.thoughts import without_thoughts
-from nodes.records import Correction, FileChange, ModelReply, Plan, Profile, StopCause, StopReason, ToolSpec
+from nodes.records import (
+    Correction,
+    FileChange,
+    FinishReason,
+    ModelReply,
+    Plan,
+    Profile,
+    Protocol,
+    StopCause,
+    StopReason,
+    ToolSpec,
+)
 
 
 class CallModelState(TypedDict, total=False):
@@ -44,14 +55,14 @@ class CallModelState(TypedDict, total=False):
 class CallSettings:
     """How calls of this run are made. `window_tokens` is the model's window, None where nobody knows it.
 
-    `wire` and `stand_ins` remember what was sent and shown before.
+    `cache` and `stand_ins` remember what was sent and shown before.
     """
 
     purse: Purse = field(default_factory=Purse)
-    temperature: float = 0.0
+    temperature: float | None = None
     seed: int | None = None
     window_tokens: int | None = None
-    wire: WireCache = field(default_factory=WireCache)
+    cache: ShownMessages = field(default_factory=ShownMessages)
     stand_ins: StandIns = field(default_factory=dict)
 
 
@@ -81,12 +92,14 @@ def exchange(
         asked_again=spending.mending.asked_again,
         plan=state.get("plan") or Plan(),
         changed=tuple(dict.fromkeys(change.path for change in state.get("changes") or ())),
-        wire=settings.wire,
+        cache=settings.cache,
         stand_ins=settings.stand_ins,
         notes=state.get("notes") or (),
     )
     shown, paid = yield from _reply(talk, window, spending, settings)
-    kept = {} if shown == window else {"window": shown}
+    kept: Update = {} if shown == window else {"window": shown}
+    if paid.reply is not None and paid.reply.without_tools:
+        kept["profile"] = state["profile"].model_copy(update={"protocol": Protocol.TEXT})
     if paid.reply is not None:
         return {"reply": paid.reply, "spending": paid.spending, **kept, **step}
     cause, spending = paid.stop, paid.spending
@@ -98,21 +111,50 @@ def exchange(
 def _reply(
     talk: Talk, window: Window, spending: Spending, settings: CallSettings
 ) -> Generator[Effect, Answer, tuple[Window, Paid]]:
-    """The reply to what is shown of the conversation, and what that is; after an overflow it is made smaller once."""
+    """The reply to what is shown of the conversation, and what that is.
+
+    After an overflow the conversation is made smaller once; a reply that holds nothing but cut off thoughts is asked
+    for once more, with all the room that the budget has.
+    """
     overflow: str | None = None
+    purse, cramped = settings.purse, 0
     while True:
-        fitted = yield from fit(talk, window, spending, settings.purse, settings.window_tokens, overflow)
+        fitted = yield from fit(talk, window, spending, purse, settings.window_tokens, overflow)
         window, spending = fitted.window, fitted.spending
         if fitted.prompt is None:
             said = () if overflow is None else (overflow,)
             return window, Paid(spending, stop=_with(fitted.stop, said))
         seed = None if settings.seed is None else (settings.seed + fitted.prompt.failed_tries) % MOST_SEEDS
-        paid = yield from paid_call(
-            Request(fitted.prompt, seed, most_output=fitted.most_output), spending, settings.purse
-        )
+        paid = yield from paid_call(Request(fitted.prompt, seed, most_output=fitted.most_output), spending, purse)
+        if paid.reply is not None and is_only_thought(paid.reply):
+            spending, room = paid.spending, paid.room
+            if cramped or purse.limits.max_output_tokens_per_call is None:
+                return window, Paid(spending, stop=thought_too_long(room))
+            purse = replace(purse, limits=purse.limits.model_copy(update={"max_output_tokens_per_call": None}))
+            cramped = room
+            continue
+        if cramped and paid.stop is not None and paid.stop.reason is StopReason.MAX_OUTPUT_TOKENS:
+            return window, replace(paid, stop=thought_too_long(cramped))
         if not paid.overflow or overflow is not None:
             return window, paid
         overflow, spending = paid.overflow, paid.spending
+
+
+def is_only_thought(reply: ModelReply) -> bool:
+    """Whether a reply ended at its token limit before the model had said anything: its thoughts took all the room."""
+    if reply.finish_reason is not FinishReason.LENGTH or reply.calls:
+        return False
+    said = without_thoughts(reply)
+    return not said.text.strip() and bool(said.reasoning or reply.reasoning_tokens)
+
+
+def thought_too_long(room: int) -> StopCause:
+    """Why a run ends whose model thinks longer than the budget lets it."""
+    message = (
+        f"The model's thoughts took all {room:,} output tokens of its reply, and the budget has no more room. Raise "
+        "max_output_tokens_per_session (and max_output_tokens_per_call where it is set), or lower reasoning_effort."
+    )
+    return StopCause(reason=StopReason.MAX_OUTPUT_TOKENS, message=message)
 
 
 def _with(cause: StopCause | None, diagnostics: tuple[str, ...]) -> StopCause | None:

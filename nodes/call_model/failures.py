@@ -1,14 +1,20 @@
-"""What an endpoint's error means for a run: its kind, and one line that says what to do.
+"""What the exception of a chat model means for a run: its kind, and one line that says what to do.
+
+The packages of the providers raise exceptions of their own; what they have in common is read here: a status, a body,
+the headers of the answer.
 
 Keys never appear in these messages: only the name of the variable that holds one.
 """
 
 import re
+from collections.abc import Collection
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
 
-import httpx2
+from langchain_core import exceptions as langchain
 
-from nodes.call_model.connection_faults import cause_in_words, is_bad_certificate
-from nodes.call_model.endpoint import Endpoint
+from nodes.call_model.connection_faults import cause_in_words, chain_of, is_bad_certificate
+from nodes.call_model.retry import retry_after_s
 from nodes.records import ProviderErrorKind, ProviderFailure
 
 _OVERFLOW = re.compile(
@@ -39,93 +45,137 @@ class ReplyTimeoutError(Exception):
     """A reply did not come in time; the text says which time."""
 
 
-class TotalTimeoutError(ReplyTimeoutError):
-    """A reply took longer than its call may, although it kept coming."""
+class CallFailedError(Exception):
+    """Raised where it is known what failed; the failure is told as it is."""
 
-    def __init__(self, timeout_s: float) -> None:
-        super().__init__(f"no complete reply within {timeout_s:g} s")
-
-
-class IdleTimeoutError(ReplyTimeoutError):
-    """A reply that had begun did not go on."""
-
-    def __init__(self, timeout_s: float) -> None:
-        super().__init__(f"the reply had begun, and nothing more came for {timeout_s:g} s")
+    def __init__(self, failure: ProviderFailure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
 
 
-class ConnectTimeoutError(ReplyTimeoutError):
-    """There was no connection in time."""
+class Provider(NamedTuple):
+    """Who answers: its name for people, the variable with its key, and the keys that its errors may quote.
 
-    def __init__(self, timeout_s: float) -> None:
-        super().__init__(f"no connection within {timeout_s:g} s")
+    `endpoint` says that an OpenAI-compatible endpoint is spoken to by us; a chat model of the user's own may fail in
+    any way. `proxied` says that a proxy of the environment stands between.
+    """
+
+    name: str
+    key_variable: str = ""
+    keys: Collection[str] = ()
+    endpoint: bool = False
+    proxied: bool = False
 
 
-class BrokenConnectionError(Exception):
-    """The endpoint was not reached, or went away."""
-
-    def __init__(self) -> None:
-        super().__init__("Connection error.")
+NOT_RECORDED: Final = "not_recorded"
+"""The code of a request that a cassette does not hold. Its message names fields, none of which an endpoint refuses."""
 
 
-class EndpointError(Exception):
-    """What an endpoint says of its failure: `said` is its error object, its text, or None."""
+class Refusal(NamedTuple):
+    """What an exception says: HTTP status, the provider's message and codes, the parameter that it names, its wish."""
 
-    def __init__(self, message: str, said: object) -> None:
-        super().__init__(message)
-        self.said = said
+    status: int | None
+    message: str
+    codes: frozenset[str]
+    parameter: str
+    retry_after_s: float | None
 
     @property
-    def code(self) -> str:
-        """The endpoint's own word for the kind of failure; "" where it has none."""
-        return str(self.said.get("code") or "") if isinstance(self.said, dict) else ""
+    def is_of_the_request(self) -> bool:
+        """Whether the provider calls the request itself wrong."""
+        return self.status in (400, 422) and NOT_RECORDED not in self.codes
 
 
-class StatusError(EndpointError):
-    """A refusal by its HTTP status, with the wish for the next try that came with it."""
+def read_refusal(error: BaseException, now: float) -> Refusal:
+    """What this exception, or one that it came from, says of its cause; `now` in seconds since 1970."""
+    status, said, wish = None, None, None
+    for each in chain_of(error):
+        response = getattr(each, "response", None)
+        status = status or _status(each, response)
+        said = said if said is not None else _body(each, response)
+        wish = wish if wish is not None else _wish(each, response, now)
+    inner = said.get("error", said) if isinstance(said, dict) else said
+    listed = _listed(said)
+    if isinstance(listed, list) and listed and isinstance(listed[0], dict):
+        loc = [str(part) for part in listed[0].get("loc", ()) if part != "body"]
+        message = "; ".join(f"{'.'.join(map(str, each.get('loc', ())))}: {each.get('msg')}" for each in listed[:3])
+        return Refusal(status, message, frozenset(), loc[0] if loc else "", wish)
+    fields = inner if isinstance(inner, dict) else {}
+    told = fields.get("message") or fields.get("detail") or (inner if isinstance(inner, str) else None)
+    codes = frozenset(str(fields[name]) for name in ("code", "type", "status") if fields.get(name))
+    return Refusal(status, str(told or _own_text(error)), codes, str(fields.get("param") or ""), wish)
 
-    def __init__(self, status: int, body: object, retry_after_s: float | None = None) -> None:
-        said = body.get("error", body) if isinstance(body, dict) else body
-        message = said.get("message") if isinstance(said, dict) else None
-        super().__init__(f"Error code: {status}{f' - {message}' if isinstance(message, str) and message else ''}", said)
-        self.status, self.retry_after_s = status, retry_after_s
+
+def _listed(said: Any) -> Any:
+    """The single faults of a request, as FastAPI and pydantic tell them, and Mistral inside of its message."""
+    if not isinstance(said, dict):
+        return None
+    inner = said.get("message")
+    return said.get("detail") or (inner.get("detail") if isinstance(inner, dict) else None)
 
 
-class StreamedError(EndpointError):
-    """A failure in the middle of a stream."""
-
-    def __init__(self, said: object) -> None:
-        message = said.get("message") if isinstance(said, dict) else None
-        super().__init__(
-            message if isinstance(message, str) and message else "An error occurred during streaming", said
-        )
+def _own_text(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
 
 
-def describe_failure(
-    error: Exception, endpoint: Endpoint, *, begun: bool = False, proxied: bool = False
-) -> ProviderFailure:
-    """Turn an exception of one call into a typed failure; `begun` says that a part of the reply had come.
+def _status(error: BaseException, response: Any) -> int | None:
+    told = (
+        getattr(error, "status_code", None),
+        getattr(error, "code", None),
+        getattr(response, "status_code", None),
+        response.get("ResponseMetadata", {}).get("HTTPStatusCode") if isinstance(response, dict) else None,
+    )
+    return next((each for each in told if isinstance(each, int) and 300 <= each < 600), None)
 
-    `proxied` says that a proxy of the environment was to reach the endpoint.
-    """
-    where = "the embedded model" if endpoint.embedded else _CREDENTIALS.sub("//", endpoint.base_url)
-    where = where or "the OpenAI endpoint"
-    kind = _kind(error)
+
+def _body(error: BaseException, response: Any) -> Any:
+    """The document of a refusal, as the package keeps it; None where there is none."""
+    for name in ("body", "details"):
+        if isinstance(document := getattr(error, name, None), dict | str) and document:
+            return document
+    if isinstance(response, dict):  # of botocore
+        return {str(name).lower(): value for name, value in response.get("Error", {}).items()} or None
+    if isinstance(text := getattr(error, "error", None), str) and text:  # of ollama
+        return text
+    with suppress(Exception):  # a body that was not read, or is no JSON
+        document = response.json()
+        return document if isinstance(document, dict) else None
+    return None
+
+
+def _wish(error: BaseException, response: Any, now: float) -> float | None:
+    headers: Any = getattr(response, "headers", None) or getattr(error, "headers", None)
+    with suppress(Exception):  # what is no mapping
+        return retry_after_s(str(headers.get("retry-after") or ""), now)
+    return None
+
+
+def describe_failure(error: Exception, provider: Provider, now: float, *, begun: bool = False) -> ProviderFailure:
+    """Turn an exception of one call into a typed failure; `begun` says that a part of the reply had come."""
+    if isinstance(error, CallFailedError):
+        return error.failure
+    refusal = read_refusal(error, now)
+    kind = _kind(error, refusal, provider)
     if begun and kind in _BROKEN_OFF:
         kind = ProviderErrorKind.INCOMPLETE_STREAM
-    detail = _detail(error)
-    if proxied and kind is ProviderErrorKind.CONNECTION:
+    detail = _detail(error, refusal, kind, provider)
+    if provider.proxied and kind is ProviderErrorKind.CONNECTION:
         detail += "; the way there leads through a proxy of the environment"
-    detail = _without_secrets(detail, endpoint.api_key.get_secret_value())[:_LONGEST_DETAIL]
-    wish = error.retry_after_s if isinstance(error, StatusError) else None
+    detail = _without_secrets(detail, provider.keys)[:_LONGEST_DETAIL]
     template = _BAD_CERTIFICATE if is_bad_certificate(error) else _MESSAGES[kind]
+    if kind is ProviderErrorKind.BAD_REQUEST and _is_of_the_package(error, refusal):
+        template = _MESSAGES[ProviderErrorKind.SERVER_ERROR]
+    where = _CREDENTIALS.sub("//", provider.name)
+    variable = provider.key_variable or "its API key"
     return ProviderFailure(
         kind=kind,
-        message=template.format(where=where, detail=detail, variable=endpoint.key_variable),
-        retry_after_s=wish,
+        message=template.format(where=where, detail=detail, variable=variable),
+        retry_after_s=refusal.retry_after_s,
     )
 
 
-_MESSAGES = {
+_MESSAGES: Final = {
     ProviderErrorKind.RATE_LIMITED: "{where} says: too many requests ({detail}).",
     ProviderErrorKind.TIMEOUT: "{where} did not answer in time ({detail}).",
     ProviderErrorKind.CONNECTION: "{where} cannot be reached ({detail}). Is the address right and the server running?",
@@ -133,63 +183,137 @@ _MESSAGES = {
     ProviderErrorKind.INCOMPLETE_STREAM: "The reply of {where} broke off ({detail}).",
     ProviderErrorKind.AUTHENTICATION: "{where} refuses the key: check {variable} ({detail}).",
     ProviderErrorKind.BAD_REQUEST: "{where} refuses the request ({detail}).",
+    ProviderErrorKind.CONTENT_FILTER: (
+        "{where} refuses the request by its content filter ({detail}). Say it in other words, or choose another model."
+    ),
     ProviderErrorKind.CONTEXT_OVERFLOW: "The conversation is longer than the model's window at {where} ({detail}).",
     ProviderErrorKind.MODEL_UNAVAILABLE: "{where} does not have this model ({detail}). Choose one with --model.",
 }
 
+_BAD_CERTIFICATE: Final = "{where} cannot be trusted ({detail}). Is the address right? SSL_CERT_FILE names authorities."
 
-_BAD_CERTIFICATE = "{where} cannot be trusted ({detail}). Is the address right? SSL_CERT_FILE names authorities."
-
-_STATUSES = {
+_STATUSES: Final = {
     401: ProviderErrorKind.AUTHENTICATION,
+    402: ProviderErrorKind.AUTHENTICATION,
     403: ProviderErrorKind.AUTHENTICATION,
     404: ProviderErrorKind.MODEL_UNAVAILABLE,
     429: ProviderErrorKind.RATE_LIMITED,
 }
 
+_CODES: Final = {
+    **dict.fromkeys(("insufficient_quota", "billing_hard_limit_reached"), ProviderErrorKind.AUTHENTICATION),
+    **dict.fromkeys(("content_filter", "content_policy_violation"), ProviderErrorKind.CONTENT_FILTER),
+    **dict.fromkeys(_OVERFLOW_CODES, ProviderErrorKind.CONTEXT_OVERFLOW),
+}
+"""What an error's code says, whatever its status. Source: OpenAI's error codes; Azure, "Content filtering"."""
 
-_UNPAID = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
-"""Refusals with 429 that do not pass: the key's account has nothing left. Source: OpenAI's error codes."""
+_STREAMED_CODES: Final = {
+    "rate_limit_error": ProviderErrorKind.RATE_LIMITED,
+    "authentication_error": ProviderErrorKind.AUTHENTICATION,
+    "permission_error": ProviderErrorKind.AUTHENTICATION,
+    "not_found_error": ProviderErrorKind.MODEL_UNAVAILABLE,
+    "invalid_request_error": ProviderErrorKind.BAD_REQUEST,
+}
+"""What an error in the middle of a stream says, which has no status. Source: Anthropic, "Errors"."""
+
+_CLASSES: Final = (
+    (langchain.ContextOverflowError, ProviderErrorKind.CONTEXT_OVERFLOW),
+    (langchain.ModelTimeoutError, ProviderErrorKind.TIMEOUT),
+    (langchain.ModelConnectionError, ProviderErrorKind.CONNECTION),
+    (langchain.ModelAuthenticationError, ProviderErrorKind.AUTHENTICATION),
+    (langchain.ModelPermissionDeniedError, ProviderErrorKind.AUTHENTICATION),
+    (langchain.ModelNotFoundError, ProviderErrorKind.MODEL_UNAVAILABLE),
+    (langchain.ModelRateLimitError, ProviderErrorKind.RATE_LIMITED),
+    (langchain.ModelAPIError, ProviderErrorKind.SERVER_ERROR),
+    (langchain.ModelInvalidRequestError, ProviderErrorKind.BAD_REQUEST),
+)
+"""LangChain's own classes of failures, for what carries no status."""
+
+_BAD_DOCUMENT: Final = (ValueError, TypeError, AttributeError, LookupError, RecursionError)
+"""What reading raises where an endpoint sends something else than chat completions."""
 
 
-def _kind(error: Exception) -> ProviderErrorKind:
-    if isinstance(error, ReplyTimeoutError | httpx2.TimeoutException):
-        return ProviderErrorKind.TIMEOUT
-    if isinstance(error, BrokenConnectionError | httpx2.HTTPError):
-        if is_bad_certificate(error):
-            return ProviderErrorKind.MODEL_UNAVAILABLE
-        return ProviderErrorKind.CONNECTION
-    if isinstance(error, EndpointError) and error.code in _UNPAID:
-        return ProviderErrorKind.AUTHENTICATION
-    status = error.status if isinstance(error, StatusError) else None
-    if status in _STATUSES:
-        return _STATUSES[status]
-    if isinstance(error, EndpointError) and _is_overflow(error):
+def _kind(error: Exception, refusal: Refusal, provider: Provider) -> ProviderErrorKind:
+    if is_bad_certificate(error):
+        return ProviderErrorKind.MODEL_UNAVAILABLE
+    if _is_unsendable(error):
+        return ProviderErrorKind.BAD_REQUEST if _has_key(provider) else ProviderErrorKind.AUTHENTICATION
+    for code, kind in _CODES.items():
+        if code in refusal.codes:
+            return kind
+    if refusal.status in _STATUSES:
+        return _STATUSES[refusal.status]
+    if refusal.status is not None or refusal.codes:
+        if is_overflow(refusal.message):
+            return ProviderErrorKind.CONTEXT_OVERFLOW
+        if refusal.status is None:
+            known = (_STREAMED_CODES[code] for code in refusal.codes if code in _STREAMED_CODES)
+            return next(known, ProviderErrorKind.SERVER_ERROR)
+        transient = refusal.status >= 500 or refusal.status in (408, 409)
+        return ProviderErrorKind.SERVER_ERROR if transient else ProviderErrorKind.BAD_REQUEST
+    return _kind_without_status(error, provider)
+
+
+def _kind_without_status(error: Exception, provider: Provider) -> ProviderErrorKind:
+    for each in chain_of(error):
+        if isinstance(each, TimeoutError | ReplyTimeoutError) or "Timeout" in type(each).__name__:
+            return ProviderErrorKind.TIMEOUT
+        for known, kind in _CLASSES:
+            if isinstance(each, known):
+                return kind
+        if isinstance(each, OSError) or _is_of_transport(each):
+            return ProviderErrorKind.CONNECTION
+    if is_overflow(str(error)):
         return ProviderErrorKind.CONTEXT_OVERFLOW
-    server = status is None or status >= 500 or status in (408, 409)
-    return ProviderErrorKind.SERVER_ERROR if server else ProviderErrorKind.BAD_REQUEST
+    if provider.endpoint and isinstance(error, _BAD_DOCUMENT):
+        return ProviderErrorKind.SERVER_ERROR
+    said_by_sdk = type(error).__module__.partition(".")[0] in {"openai", "langchain_openai", "anthropic"}
+    return ProviderErrorKind.SERVER_ERROR if said_by_sdk else ProviderErrorKind.BAD_REQUEST
 
 
-def _is_overflow(error: EndpointError) -> bool:
-    said = str(error)
-    return error.code in _OVERFLOW_CODES or (bool(_OVERFLOW.search(said)) and not _NO_OVERFLOW.search(said))
+def _is_of_transport(error: BaseException) -> bool:
+    """Whether an HTTP client says that a connection broke; there are several of the same design."""
+    return any(kind.__name__ in {"TransportError", "APIConnectionError"} for kind in type(error).__mro__)
 
 
-def _detail(error: Exception) -> str:
-    if isinstance(error, BrokenConnectionError | httpx2.HTTPError) and (cause := cause_in_words(error)):
+def is_overflow(message: str) -> bool:
+    """Whether a provider's words say that the prompt is longer than the model's window."""
+    return bool(_OVERFLOW.search(message)) and not _NO_OVERFLOW.search(message)
+
+
+def _is_of_the_package(error: Exception, refusal: Refusal) -> bool:
+    """Whether the chat model's own code failed: nobody has answered, and LangChain does not call it a refusal."""
+    answered = refusal.status is not None or refusal.codes or isinstance(error, langchain.ModelInvalidRequestError)
+    return not answered and not _is_unsendable(error)
+
+
+def _detail(error: Exception, refusal: Refusal, kind: ProviderErrorKind, provider: Provider) -> str:
+    if refusal.status is None and (cause := cause_in_words(error)):
         return cause
-    if isinstance(error, httpx2.LocalProtocolError):
-        return type(error).__name__  # its text quotes what could not be sent
-    said = error.said if isinstance(error, EndpointError) else None
-    if isinstance(said, dict) and isinstance(said.get("message"), str):
-        return said["message"].splitlines()[0] if said["message"] else type(error).__name__
-    text = str(error).strip().splitlines()
-    known = (EndpointError, ReplyTimeoutError, BrokenConnectionError, httpx2.HTTPError)
-    if isinstance(error, known) and text:
-        return text[0]
-    return f"it sent no chat completion: {text[0]}" if text else type(error).__name__
+    if _is_unsendable(error):  # whose text quotes what could not be sent
+        return f"a header cannot be sent: look at {_HEADER_VARIABLES}" if _has_key(provider) else "no key is set"
+    first = refusal.message.splitlines()[0] if refusal.message else type(error).__name__
+    if isinstance(error, ReplyTimeoutError) or refusal.status is not None or refusal.codes:
+        return first
+    if kind is ProviderErrorKind.SERVER_ERROR and isinstance(error, _BAD_DOCUMENT):
+        return f"it sent no chat completion: {first}"
+    known = kind in {ProviderErrorKind.CONNECTION, ProviderErrorKind.TIMEOUT} or provider.endpoint
+    return first if known else f"{type(error).__name__}: {first}"
 
 
-def _without_secrets(text: str, key: str) -> str:
+_HEADER_VARIABLES: Final = "OPENAI_CUSTOM_HEADERS, OPENAI_ORG_ID and OPENAI_PROJECT_ID"
+
+
+def _is_unsendable(error: BaseException) -> bool:
+    return any(type(each).__name__ == "LocalProtocolError" for each in chain_of(error))
+
+
+def _has_key(provider: Provider) -> bool:
+    return provider.endpoint or any(key.strip() for key in provider.keys)
+
+
+def _without_secrets(text: str, keys: Collection[str]) -> str:
     """Endpoints quote the key that they refuse. Anything shorter than four characters is no key."""
-    return _SECRET.sub("***", text.replace(key, "***") if len(key) > 3 else text)
+    for key in keys:
+        text = text.replace(key, "***") if len(key) > 3 else text
+    return _SECRET.sub("***", text)

@@ -9,14 +9,28 @@ from collections.abc import Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
-from nodes.call_model.endpoint import EMBEDDED_MODEL, is_address, key_variable_of, same_origin
+from pydantic import Field
+
+from nodes.call_model.endpoint import EMBEDDED_MODEL, is_address, key_variable_of, same_origin, split_provider
 from nodes.call_model.retry import TRANSIENT
-from nodes.records import ProviderErrorKind, ProviderFailure, Record
+from nodes.records import JsonMap, ProviderErrorKind, ProviderFailure, Record
 
 MOST_FALLBACKS: Final = 5
 
 UNUSABLE: Final = frozenset({ProviderErrorKind.AUTHENTICATION, ProviderErrorKind.MODEL_UNAVAILABLE})
 """Permanent failures that are about this model or its key, not about what was sent: another model may well answer."""
+
+
+class ModelOptions(Record):
+    """How a run wants its chat models set up: see the fields of the same names in `AgentContext`."""
+
+    reasoning_effort: str | None = None
+    model_kwargs: JsonMap = Field(default_factory=dict)
+    use_responses_api: bool | None = None
+
+
+PLAIN: Final = ModelOptions()
+"""As their makers set them up."""
 
 
 class ModelChoice(Record):
@@ -25,6 +39,7 @@ class ModelChoice(Record):
     model: str | None = None
     base_url: str | None = None
     key_variable: str = ""
+    options: ModelOptions = PLAIN
 
     @property
     def name(self) -> str:
@@ -54,20 +69,20 @@ class Tried(Record):
 
 
 def models_in_order(
-    model: str | None, base_url: str | None, fallbacks: Sequence[str]
+    model: str | None, base_url: str | None, fallbacks: Sequence[str], options: ModelOptions = PLAIN
 ) -> tuple[ModelChoice, ...] | FallbackProblem:
     """The run's own model and its fallbacks, or the first of them that cannot be used; its place counts from 1."""
     if len(fallbacks) > MOST_FALLBACKS:
         message = f"There are {len(fallbacks)} fallback models: name {MOST_FALLBACKS} at most."
         return FallbackProblem(place=MOST_FALLBACKS + 1, message=message)
-    choices = [ModelChoice(model=model, base_url=base_url)]
+    choices = [ModelChoice(model=model, base_url=base_url, options=options)]
     for place, text in enumerate(fallbacks, start=1):
         choice = _read_fallback(text, base_url)
         if isinstance(choice, ModelChoice) and choice.breaker_key in {each.breaker_key for each in choices}:
             choice = f"({choice.name}) is in the list already: name each model once."
         if isinstance(choice, str):
             return FallbackProblem(place=place, message=f"Fallback model {place} {choice}")
-        choices.append(choice)
+        choices.append(choice.model_copy(update={"options": options}))
     return tuple(choices)
 
 
@@ -97,9 +112,12 @@ def _read_fallback(text: str, base_url: str | None) -> ModelChoice | str:
     if not at:
         if name == EMBEDDED_MODEL:
             return ModelChoice(model=EMBEDDED_MODEL)
-        return ModelChoice(model=name, base_url=base_url)
+        provider, _ = split_provider(name)  # whose key is for its own address, and not for the run's endpoint
+        return ModelChoice(model=name, base_url=base_url if provider in {"", "openai"} else None)
     if name == EMBEDDED_MODEL:
         return f"is the embedded model `{EMBEDDED_MODEL}`, which has no address: leave the address away."
+    if split_provider(name)[0]:
+        return "names a provider, whose package knows where it is: leave the address away."
     if not is_address(url):
         return "has no address after the @: write `model @ https://host/v1`."
     if "@" in urlsplit(url).netloc:

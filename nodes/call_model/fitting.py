@@ -6,6 +6,7 @@ what was first, which is a request that is paid like any other, and where that d
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import ceil
 from typing import Final
 
@@ -19,8 +20,8 @@ from nodes.call_model.noted_view import noted_request, notes_tokens, with_notes
 from nodes.call_model.overflow import overflow_window
 from nodes.call_model.paid_call import Purse, Request, paid_call
 from nodes.call_model.prompt import Prompt, build_prompt
+from nodes.call_model.shown_messages import ShownMessages
 from nodes.call_model.window import StandIns, Window, shown
-from nodes.call_model.wire_cache import WireCache
 from nodes.language.project_notes import ProjectNotes
 from nodes.language.thoughts import without_thoughts
 from nodes.records import Correction, EditForm, Plan, Profile, Protocol, StopCause, StopReason, ToolSpec
@@ -34,11 +35,11 @@ class Talk:
     profile: Profile
     specs: Sequence[ToolSpec] = ()
     corrections: Sequence[Correction] = ()
-    temperature: float = 0.0
+    temperature: float | None = None
     asked_again: int = 0
     plan: Plan = field(default_factory=Plan)
     changed: tuple[str, ...] = ()
-    wire: WireCache = field(default_factory=WireCache)
+    cache: ShownMessages = field(default_factory=ShownMessages)
     stand_ins: StandIns = field(default_factory=dict)
     notes: tuple[ProjectNotes, ...] = ()
 
@@ -73,7 +74,8 @@ def fit(
         window = window.model_copy(update={"tokens": named})
     known = min((each for each in (window_tokens, window.tokens) if each is not None), default=None)
     output = purse.limits.max_output_tokens_per_call
-    output = output if known is None else min(output, known // OUTPUT_SHARE)
+    share = 0 if known is None else known // OUTPUT_SHARE
+    output = share if output is None else output if known is None else min(output, share)
     if talk.profile.edit_form is EditForm.BLOCKS:
         return _blocks(talk, window, spending, known, output, overflow)
     forced = overflow is not None
@@ -114,7 +116,7 @@ def _compacted(
     def size_of(message: AnyMessage) -> int:
         if not message.id:  # one that is only being considered
             return ceil(len(message.text.encode("utf-8", "replace")) * rate)
-        return ceil(talk.wire.messages([message], native=native)[0].size * rate)
+        return ceil(talk.cache.messages([message], native=native)[0].size * rate)
 
     view = sum(map(size_of, shown(talk.history, window, talk.stand_ins)))
     budget = Budget(window_tokens=known, fixed_tokens=max(0, estimated - view), output_tokens=output)
@@ -147,10 +149,15 @@ def _prompt(talk: Talk, view: Sequence[AnyMessage], most_tokens: int | None = No
         talk.corrections,
         talk.temperature,
         talk.asked_again,
-        talk.wire,
+        talk.cache,
         most_tokens,
     )
-    return replace(prompt, messages=noted_request(prompt.messages, talk.notes)) if blocks and talk.notes else prompt
+    if blocks and talk.notes:
+        prompt = replace(prompt, messages=noted_request(prompt.messages, talk.notes))
+    if talk.profile.protocol is Protocol.TEXT:
+        return prompt
+    told = replace(talk, profile=talk.profile.model_copy(update={"protocol": Protocol.TEXT}))
+    return replace(prompt, without_tools=partial(_prompt, told, view, most_tokens))
 
 
 def _left(estimated: int, known: int | None) -> int | None:

@@ -4,15 +4,14 @@ A user's own model may say what no store can hold, half characters: they are rep
 """
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from math import ceil
 from typing import Protocol
 
-from nodes.call_model.driver import Dropped
 from nodes.call_model.model import Call, Model, Stream
 from nodes.call_model.prompt import Prompt
 from nodes.call_model.retry import TRANSIENT
+from nodes.language.provider_state import without_secrets
 from nodes.language.storable_text import storable
 from nodes.records import ModelReply, ProviderErrorKind, ProviderFailure, RawCall
 
@@ -53,23 +52,8 @@ class GuardedModel:
     breaker: Breaker
     scrubber: Scrubber
 
-    def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
-        """Make one try, if the circuit allows it."""
-        if wait := self.breaker.admit():
-            return _open_circuit(wait)
-        stream, reported = self.scrubber.stream(), False
-        try:
-            result = self.model.complete(self._heard_by_others(call), lambda piece: _tell(on_text, stream.feed(piece)))
-            reported = self._report(result)
-        finally:
-            with suppress(Dropped):  # a reply that is complete is not dropped for its last words
-                _tell(on_text, stream.close())  # also of a reply that is cut off
-            if not reported:
-                self.breaker.abandoned()
-        return self._scrubbed(result)
-
     async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
-        """Do the same without blocking the event loop."""
+        """Make one try, if the circuit allows it."""
         if wait := self.breaker.admit():
             return _open_circuit(wait)
         stream, reported = self.scrubber.stream(), False
@@ -83,13 +67,8 @@ class GuardedModel:
                 self.breaker.abandoned()
         return self._scrubbed(result)
 
-    def count_tokens(self, prompt: Prompt) -> int | None:
-        """The prompt's tokens, where the model can tell."""
-        count = getattr(self.model, "count_tokens", None)
-        return count(prompt) if count else None
-
     async def acount_tokens(self, prompt: Prompt) -> int | None:
-        """Count without blocking the event loop."""
+        """The prompt's tokens, where the model can tell."""
         count = getattr(self.model, "acount_tokens", None)
         return await count(prompt) if count else None
 
@@ -113,7 +92,8 @@ class GuardedModel:
             return result  # a model of the user's own that breaks its contract; the driver says so
         calls = tuple(self._scrubbed_call(call, number) for number, call in enumerate(result.calls, start=1))
         words = {name: self._text(getattr(result, name)) for name in ("text", "refusal", "reasoning", "model")}
-        return result.model_copy(update={**words, "calls": calls})
+        provider = without_secrets(result.provider, self._text)
+        return result.model_copy(update={**words, "calls": calls, "provider": provider})
 
     def _scrubbed_call(self, call: RawCall, number: int) -> RawCall:
         """A name or an id that holds a secret is replaced whole: endpoints take only letters and digits in them."""

@@ -19,7 +19,7 @@ from nodes.call_model.limits import (
     less_wrap_up,
     unknown_price,
 )
-from nodes.call_model.prices import Price, cost_of, most_cost
+from nodes.call_model.prices import Price, cache_parts, cost_of, most_cost
 from nodes.call_model.spending_book import Used
 from nodes.records import JsonMap, Record, StopCause, StopReason
 
@@ -54,8 +54,9 @@ class Mending(Record):
 class Spending(Record):
     """What this thread has used (`usage`) and what of that is this turn's. Seconds are time in calls and tools.
 
-    `cached_tokens` are those of the input that the endpoint had in its cache. `cost_usd` is of the calls whose price
-    was known, and `unpriced_calls` is how many had none. `booked` is the last entry of the spending book in here.
+    `cached_tokens` are those of the input that the endpoint had in its cache, `cache_write_tokens` those that it wrote
+    into it, and `reasoning_tokens` those of the output that were thought and not said. `cost_usd` is of the calls whose
+    price was known, and `unpriced_calls` is how many had none. `booked` is the last entry of the spending book in here.
     """
 
     usage: APIUsageStats = INITIAL_API_USAGE
@@ -64,6 +65,8 @@ class Spending(Record):
     seconds: float = 0.0
     mending: Mending = Mending()
     cached_tokens: int = 0
+    reasoning_tokens: int = 0
+    cache_write_tokens: int = 0
     cost_usd: float = 0.0
     unpriced_calls: int = 0
     gauge: Gauge = Gauge()
@@ -98,7 +101,7 @@ def count_mending(spending: Spending, *, rescued: int = 0, asked_again: int = 0,
     return spending.model_copy(update={"mending": mending})
 
 
-def settle(
+def settle(  # noqa: PLR0913 - each number that an endpoint tells of a call
     spending: Spending,
     input_tokens: int,
     output_tokens: int,
@@ -106,19 +109,26 @@ def settle(
     calls: int = 1,
     *,
     cached_tokens: int = 0,
+    reasoning_tokens: int = 0,
+    cache_write_tokens: int = 0,
     price: Price | None = None,
 ) -> Spending:
     """Add what a call really used, at the price of the model that answered; `calls` counts its retries too.
 
-    Numbers that no endpoint can mean are made countable. A call without tokens costs nothing, whatever its price.
+    Of the input, `cached_tokens` were read from the provider's cache and `cache_write_tokens` written into it; of the
+    output, `reasoning_tokens` were thought and not said. Numbers that no endpoint can mean are made countable. A call
+    without tokens costs nothing, whatever its price.
     """
     total, output = countable(input_tokens), countable(output_tokens)
+    cached, written = cache_parts(total, cached_tokens, cache_write_tokens)
     used = Used(
         calls=calls,
         input_tokens=total,
         output_tokens=output,
-        cached_tokens=min(countable(cached_tokens), total),
-        cost_usd=None if price is None else cost_of(price, total, output, cached_tokens),
+        cached_tokens=cached,
+        reasoning_tokens=min(countable(reasoning_tokens), output),
+        cache_write_tokens=written,
+        cost_usd=None if price is None else cost_of(price, total, output, cached, written),
         seconds=seconds,
     )
     return _charge(spending, used)
@@ -197,7 +207,8 @@ def reserve(
     if output_left < MIN_OUTPUT_TOKENS:
         message = f"Only {output_left} output tokens are left."
         return StopCause(reason=StopReason.MAX_OUTPUT_TOKENS, message=message)
-    most = min(limits.max_output_tokens_per_call, most_output or limits.max_output_tokens_per_call, output_left)
+    wanted = (each for each in (limits.max_output_tokens_per_call, most_output) if each is not None)
+    most = min((output_left, *wanted))
     affordable = _affordable_output(spending, limits, estimated_input, price, most)
     if affordable < min(MIN_OUTPUT_TOKENS, most):
         message = f"The next call may cost more than is left of max_cost_usd={limits.max_cost_usd}."
@@ -222,6 +233,8 @@ def usage_report(spending: Spending) -> JsonMap:
         "seconds_in_current_turn": round(spending.seconds, 3),
         **{f"replies_{name}": count for name, count in spending.mending.model_dump().items() if count},
         "cached_tokens": spending.cached_tokens,
+        "reasoning_tokens": spending.reasoning_tokens,
+        "cache_write_tokens": spending.cache_write_tokens,
         **({"unpriced_calls": unpriced} if unpriced else {}),
         "cost_usd": None if unpriced else round(spending.cost_usd, 9),
     }
@@ -248,6 +261,8 @@ def _charge(spending: Spending, used: Used) -> Spending:
             ),
             "seconds": spending.seconds + used.seconds,
             "cached_tokens": spending.cached_tokens + used.cached_tokens,
+            "reasoning_tokens": spending.reasoning_tokens + used.reasoning_tokens,
+            "cache_write_tokens": spending.cache_write_tokens + used.cache_write_tokens,
             "cost_usd": spending.cost_usd + (used.cost_usd or 0.0),
             "unpriced_calls": spending.unpriced_calls + (max(1, used.calls) if unpriced else 0),
         }

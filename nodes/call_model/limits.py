@@ -32,7 +32,7 @@ def account_problem(account: str) -> str | None:
 
 
 class RunLimits(Record):
-    """What one run may use. None means no limit of that kind.
+    """What one run may use. None means no limit of that kind; of one reply then, what the turn and session have left.
 
     Those of a day (UTC) and of an account are of all workspaces together. A day's limits are of all runs, or with
     `account_days` of the account's runs alone. An account's own limits are of all that it has ever used.
@@ -41,7 +41,7 @@ class RunLimits(Record):
     api: APILimits = APILimits()
     max_input_tokens_per_turn: int | None = None
     max_output_tokens_per_turn: int | None = None
-    max_output_tokens_per_call: int = 2_048
+    max_output_tokens_per_call: int | None = 2_048
     max_steps: int | None = None
     max_steps_soft: bool = False
     max_seconds: float | None = None

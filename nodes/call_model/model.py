@@ -1,4 +1,4 @@
-"""The seam between the machine and a model: one call in, one reply or one typed failure out."""
+"""The seam between the decisions about a model call and whatever makes it: one call in, one reply or failure out."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -37,12 +37,8 @@ class Call(Record):
 
 
 class Model(Protocol):
-    """A model that answers calls; what `graph.build.build_graph(model=...)` takes."""
-
-    def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
-        """Make one try; text is passed on as it comes. Failures come back as values."""
-        ...
+    """A model that answers calls. Users give LangChain's chat models; `chat_model.ChatModel` makes one of each."""
 
     async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
-        """Do the same without blocking the event loop."""
+        """Make one try; text is passed on as it comes. Failures come back as values."""
         ...

@@ -28,7 +28,7 @@ from nodes.call_model.estimates import countable, estimate_input
 from nodes.call_model.fallbacks import ModelChoice, Tried, in_words, next_model
 from nodes.call_model.ledger import Reservation, RunLimits, Spending, charge_lost, measured, reserve, settle
 from nodes.call_model.model import Call
-from nodes.call_model.prices import Price
+from nodes.call_model.prices import Price, cache_parts
 from nodes.call_model.prompt import Prompt
 from nodes.call_model.retry import wait_before_retry
 from nodes.call_model.spending_book import Entry, Used
@@ -85,13 +85,15 @@ class Request:
 class Paid:
     """What came of a request: the reply, or why there is none; and the counters after all of its tries.
 
-    `overflow` is what the endpoint said of a prompt that is longer than its window.
+    `overflow` is what the endpoint said of a prompt that is longer than its window; `room` is the most that the reply
+    could have, in tokens.
     """
 
     spending: Spending
     reply: ModelReply | None = None
     stop: StopCause | None = None
     overflow: str = ""
+    room: int = 0
 
 
 @dataclass
@@ -118,7 +120,7 @@ def paid_call(request: Request, spending: Spending, purse: Purse) -> Generator[E
         if isinstance(leave, StopCause):
             return Paid(tries.spending, stop=leave)
         if not tries.connected:
-            found = yield Connect(model=model.model, base_url=model.base_url, key_variable=model.key_variable)
+            found = yield Connect(model.model, model.base_url, model.key_variable, model.options)
             if isinstance(found, Stopped):
                 return Paid(tries.spending, stop=stopped(found))
             if isinstance(found, ProviderFailure):
@@ -197,7 +199,11 @@ def _one_try(
     if isinstance(sent, Stopped):
         return Paid(tries.spending, stop=stopped(sent))
     if isinstance(sent.result, ModelReply):
-        return Paid(tries.spending, sent.result)
+        if sent.result.adapted:
+            yield Tell(
+                name="model.adapted", payload={"model": _name(sent, model), "without": list(sent.result.adapted)}
+            )
+        return Paid(tries.spending, sent.result, room=call.max_output_tokens)
     return (yield from _after_failure(sent.result, request, tries, leave, price, purse))
 
 
@@ -273,7 +279,8 @@ def _charged(
         return settle(spending, charged, received, sent.seconds, int(result.sent), price=price)
     characters = len(result.text) + len(result.refusal) + len(result.reasoning)
     characters += sum(len(call.arguments) for call in result.calls)
-    if result.input_tokens > 0:
+    as_it_is = prompt.response_schema is None and not result.without_tools
+    if result.input_tokens > 0 and as_it_is:  # few chat models are told a schema, which their count then leaves out
         spending = measured(spending, prompt.size, len(prompt.messages), result.input_tokens)
     return settle(
         spending,
@@ -281,17 +288,22 @@ def _charged(
         result.output_tokens or _tokens(characters),
         sent.seconds,
         cached_tokens=result.cached_tokens,
+        reasoning_tokens=result.reasoning_tokens,
+        cache_write_tokens=result.cache_write_tokens,
         price=price or purse.price_of(result.model),
     )
 
 
 def _countable(reply: ModelReply) -> ModelReply:
     """The reply with numbers that can be charged and stored, whatever its endpoint says; 0 is not told."""
-    given = countable(reply.input_tokens)
+    given, output = countable(reply.input_tokens), countable(reply.output_tokens)
+    cached, written = cache_parts(given, reply.cached_tokens, reply.cache_write_tokens)
     told = {
         "input_tokens": given,
-        "output_tokens": countable(reply.output_tokens),
-        "cached_tokens": min(countable(reply.cached_tokens), given),
+        "output_tokens": output,
+        "cached_tokens": cached,
+        "reasoning_tokens": min(countable(reply.reasoning_tokens), output),
+        "cache_write_tokens": written,
     }
     return (
         reply if all(getattr(reply, name) == count for name, count in told.items()) else reply.model_copy(update=told)
@@ -306,6 +318,8 @@ def _used(before: Spending, after: Spending) -> Used:
         input_tokens=spent.total_input_tokens - had.total_input_tokens,
         output_tokens=spent.total_output_tokens - had.total_output_tokens,
         cached_tokens=after.cached_tokens - before.cached_tokens,
+        reasoning_tokens=after.reasoning_tokens - before.reasoning_tokens,
+        cache_write_tokens=after.cache_write_tokens - before.cache_write_tokens,
         cost_usd=None if after.unpriced_calls > before.unpriced_calls else after.cost_usd - before.cost_usd,
         seconds=after.seconds - before.seconds,
     )

@@ -21,18 +21,38 @@ LONGEST_VALUE: Final = 40
 
 _MILLION: Final = 1_000_000
 _DATE: Final = re.compile(r"-20\d\d(-?)(0[1-9]|1[0-2])\1(0[1-9]|[12]\d|3[01])$")
-_FIELDS: Final = ("input", "output", "cached_input")
+_FIELDS: Final = ("input", "output", "cached_input", "cache_write")
+_MAY_BE_MISSING: Final = frozenset({"cached_input", "cache_write"})
+
+_TABLES: Final = {
+    "azure_openai": "openai",
+    "google_genai": "google",
+    "google_vertexai": "google",
+}
+"""LangChain's names of providers whose models another table has, at the same list price.
+
+Source: langchain 1, `init_chat_model`. Its other providers that the shipped list knows are called as their tables are.
+"""
+
+_BEDROCK: Final = frozenset({"bedrock", "bedrock_converse", "anthropic_bedrock"})
+_CLAUDE_ON_BEDROCK: Final = re.compile(r"(?:global\.)?anthropic\.(.+?)(?:-v\d+(?::\d+)?)?")
+"""A model of Anthropic at Anthropic's own price: the profiles of a region (`us.`, `eu.`) may cost a tenth more.
+
+Source: the list that `prices.toml` names.
+"""
 
 
 class Price(Record):
-    """USD for a million tokens. `cached_input` None: cached tokens cost as much as others.
+    """USD for a million tokens. `cached_input` or `cache_write` None: such tokens cost as much as other input.
 
+    `cached_input` is for tokens that the provider had in its cache, `cache_write` for those that it writes into it.
     Some providers ask for more where a request has more than 128,000 or 200,000 tokens; that is not in here.
     """
 
     input: float
     output: float
     cached_input: float | None = None
+    cache_write: float | None = None
 
 
 FREE: Final = Price(input=0.0, output=0.0)
@@ -51,7 +71,8 @@ def parse_prices(text: str, name: str) -> PriceList | ToolError:
     """Read a price list; `name` is what errors call it.
 
     Each table is a provider's, each of its rows a model's: `[openai]` and then `"gpt-4o" = { input = 2.5, output = 10,
-    cached_input = 1.25 }`, in USD for a million tokens. `dated` and `source` may stand at the top.
+    cached_input = 1.25 }`, in USD for a million tokens; `cache_write` may stand there too. `dated` and `source` may
+    stand at the top.
 
     Returns:
         The list, or INVALID_ARGUMENT with the line or the field that is wrong.
@@ -94,25 +115,54 @@ def with_own(shipped: PriceList, own: PriceList) -> PriceList:
 def find_price(prices: PriceList, model: str) -> Price | None:
     """The price of the model of this name, or None: a price is never guessed from a similar name.
 
-    The name is looked for as it is, alone (`gpt-4o`) or after its provider (`openai/gpt-4o`); then without a date at
-    its end (`gpt-4o-2024-08-06`, `claude-sonnet-4-5-20250929`), since endpoints answer with the dated name. A dated
-    version with a price of its own has a row of its own, which is found first.
+    The name is looked for as it is, alone (`gpt-4o`) or after its provider (`openai/gpt-4o`, or `openai:gpt-4o` as
+    LangChain writes it); then without a date at its end (`gpt-4o-2024-08-06`, `claude-sonnet-4-5-20250929`), since
+    endpoints answer with the dated name. A dated version with a price of its own has a row of its own, which is found
+    first. After a provider only that provider's table counts, and for a few another one (`google_genai:` means google).
     """
-    found = prices.prices.get(model)
-    return found if found is not None else prices.prices.get(_DATE.sub("", model))
+    for name in _names(model):
+        for each in (name, _DATE.sub("", name)):
+            if (price := prices.prices.get(each)) is not None:
+                return price
+    return None
 
 
-def cost_of(price: Price, input_tokens: int, output_tokens: int, cached_tokens: int = 0) -> float:
-    """USD for these tokens; `cached_tokens` are those of the input that the endpoint had in its cache."""
-    total, output = countable(input_tokens), countable(output_tokens)
+def cache_parts(input_tokens: int, cached_tokens: int, cache_write_tokens: int) -> tuple[int, int]:
+    """Tokens read from the cache and tokens written into it, made countable: both are parts of the input."""
+    total = countable(input_tokens)
     cached = min(countable(cached_tokens), total)
+    return cached, min(countable(cache_write_tokens), total - cached)
+
+
+def cost_of(
+    price: Price, input_tokens: int, output_tokens: int, cached_tokens: int = 0, cache_write_tokens: int = 0
+) -> float:
+    """USD for these tokens; of the input, some were read from the provider's cache and some written into it."""
+    total, output = countable(input_tokens), countable(output_tokens)
+    cached, written = cache_parts(total, cached_tokens, cache_write_tokens)
     cached_price = price.input if price.cached_input is None else price.cached_input
-    return ((total - cached) * price.input + cached * cached_price + output * price.output) / _MILLION
+    write_price = price.input if price.cache_write is None else price.cache_write
+    paid_in_full = (total - cached - written) * price.input
+    return (paid_in_full + cached * cached_price + written * write_price + output * price.output) / _MILLION
 
 
 def most_cost(price: Price, input_tokens: int, output_tokens: int) -> float:
-    """USD for these tokens at the most, as nobody knows yet how many of the input are cached."""
-    return (input_tokens * max(price.input, price.cached_input or 0.0) + output_tokens * price.output) / _MILLION
+    """USD for these tokens at the most, as nobody knows yet how many of the input the cache has or will be given."""
+    dearest = max(price.input, price.cached_input or 0.0, price.cache_write or 0.0)
+    return (input_tokens * dearest + output_tokens * price.output) / _MILLION
+
+
+def _names(model: str) -> list[str]:
+    """The names that a model may have in a price list, the most exact first."""
+    provider, colon, name = model.partition(":")
+    names = [model]
+    if colon:
+        names.append(f"{provider}/{name}")
+    if provider in _TABLES:
+        names.append(f"{_TABLES[provider]}/{name}")
+    elif provider in _BEDROCK and (claude := _CLAUDE_ON_BEDROCK.fullmatch(name)):
+        names.append(f"anthropic/{claude[1]}")
+    return names
 
 
 def _price(row: Any) -> Price | str:
@@ -123,7 +173,7 @@ def _price(row: Any) -> Price | str:
     if unknown:
         return f"has the field {unknown[0]!r}, and there are only {', '.join(_FIELDS)}"
     for field in _FIELDS:
-        if field not in row and field != "cached_input":
+        if field not in row and field not in _MAY_BE_MISSING:
             return f"lacks {field!r}"
         value = row.get(field, 0)
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MOST_USD:

@@ -31,8 +31,8 @@ Source: 63 of 551 logged replies of a 1.5B model.
 class ModelProfile(Record):
     """What to start from with one model.
 
-    `small` is below about 8 billion parameters. `window_tokens` is the smallest window of the family, input and output
-    together, None where it is not known; a server may be set to less.
+    `small` is below about 8 billion parameters, `reasoning` thinks before it answers. `window_tokens` is the smallest
+    window of the family, input and output together, None where it is not known; a server may be set to less.
     """
 
     family: str = ""
@@ -40,6 +40,7 @@ class ModelProfile(Record):
     window_tokens: int | None = None
     protocol: Protocol = Protocol.NATIVE
     edit_form: EditForm = EditForm.REPLACE
+    reasoning: bool = False
 
 
 class Family(NamedTuple):
@@ -47,7 +48,7 @@ class Family(NamedTuple):
 
     `words` is a regular expression for the folded name, matched where no letter stands before it. `native` says
     whether the models of at least 8 billion parameters make native calls on common servers. `billions` is the size of
-    those whose name gives none.
+    those whose name gives none, and `reasoning` says that they think before they answer, unless told otherwise.
     """
 
     name: str
@@ -55,23 +56,24 @@ class Family(NamedTuple):
     window_tokens: int | None
     native: bool = True
     billions: float | None = None
+    reasoning: bool = False
 
 
 FAMILIES: Final = (
     # Source: the providers' model pages; where members differ, the smallest window.
     Family("claude", "claude", 200_000),
-    Family("gpt-oss", "gpt-?oss", 131_072),
-    Family("gpt-5", "gpt-?5|codex", 400_000),
+    Family("gpt-oss", "gpt-?oss", 131_072, reasoning=True),
+    Family("gpt-5", "gpt-?5|codex", 400_000, reasoning=True),
     Family("gpt-4.1", r"gpt-?4\.1", 1_047_576),
     Family("gpt-4o", "gpt-?4o|gpt-?4-turbo", 128_000),
     Family("gpt-4", "gpt-?4", 8_192),
     Family("gpt-3.5", r"gpt-?3\.5", 16_385),
-    Family("o-series", r"o[134](?![a-z0-9.])", 200_000),
-    Family("gemini", "gemini", 1_048_576),
-    Family("grok", "grok", 131_072),
-    Family("kimi", "kimi|moonshot", 131_072),
-    Family("glm", "glm|chatglm", 131_072),
-    Family("minimax", "minimax", 196_608),
+    Family("o-series", r"o[134](?![a-z0-9.])", 200_000, reasoning=True),
+    Family("gemini", "gemini", 1_048_576, reasoning=True),
+    Family("grok", "grok", 131_072, reasoning=True),
+    Family("kimi", "kimi|moonshot", 131_072, reasoning=True),
+    Family("glm", "glm|chatglm", 131_072, reasoning=True),
+    Family("minimax", "minimax", 196_608, reasoning=True),
     Family("nova", "nova-(?:micro|lite|pro|premier)", 128_000),
     Family("command", "command-?[ar]|c4ai", 128_000),
     # Coders without a call format of their own.
@@ -79,13 +81,13 @@ FAMILIES: Final = (
     Family("qwen2.5-coder", r"qwen-?2\.5-coder|codeqwen", 32_768, native=False, billions=7.0),
     Family("qwen3-coder", "qwen-?3-coder", 262_144),
     # Source: llama.cpp, docs/function-calling.md: "seems reluctant to call any tools".
-    Family("deepseek-r1", "deepseek-r1", 131_072, native=False),
+    Family("deepseek-r1", "deepseek-r1", 131_072, native=False, reasoning=True),
     Family("deepseek-coder-v2", "deepseek-coder-v2", 131_072, native=False),
     Family("deepseek-coder", "deepseek-coder", 16_384, native=False, billions=6.7),
     Family("deepseek", "deepseek", 131_072),
     # Source: model cards; tools since Qwen 2.5 (llama.cpp, docs/function-calling.md).
-    Family("qwen3", "qwen-?3", 32_768),
-    Family("qwq", "qwq", 32_768),
+    Family("qwen3", "qwen-?3", 32_768, reasoning=True),
+    Family("qwq", "qwq", 32_768, reasoning=True),
     Family("qwen", "qwen", 32_768),
     # Source: model cards; tools since Llama 3.1, the one before refuses them (ollama/ollama#5793).
     Family("hermes-3", "hermes-?[34]", 131_072),
@@ -102,7 +104,8 @@ FAMILIES: Final = (
     Family("mixtral", "mixtral", 32_768),
     Family("mistral-7b", "mistral(?:-(?:latest|instruct|7b)|$)", 32_768, billions=7.2),
     Family("mistral-small", "mistral-small", 32_768),
-    Family("mistral", "mistral|ministral|devstral|magistral|pixtral", 131_072),
+    Family("magistral", "magistral", 40_960, reasoning=True),
+    Family("mistral", "mistral|ministral|devstral|pixtral", 131_072),
     # Source: model cards (native calls and 128K since Gemma 4); ollama/ollama#9680 for Gemma 3.
     Family("gemma-4", "gemma-?4", 131_072),
     Family("gemma-3", "gemma-?3", 32_768, native=False, billions=4.0),
@@ -149,6 +152,7 @@ def find_profile(model: str) -> ModelProfile:
         window_tokens=family.window_tokens,
         protocol=Protocol.NATIVE if native else Protocol.TEXT,
         edit_form=EditForm.BLOCKS if small else EditForm.REPLACE,
+        reasoning=family.reasoning,
     )
 
 

@@ -5,7 +5,7 @@ describes them in the system prompt and is answered in `tool:` lines. The block 
 its own (`nodes.call_model.block_prompt`). Nothing in these texts would do harm if it came back as a call.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -14,9 +14,8 @@ from langchain_core.messages import AnyMessage
 
 from nodes.call_model.block_prompt import block_request, retry_temperature
 from nodes.call_model.constrained import calls_schema, meant_tools
-from nodes.call_model.profiles import SMALL_STOP, TOOL_RESULT_STOP
-from nodes.call_model.wire import message_of
-from nodes.call_model.wire_cache import WireCache, encoded, size_of
+from nodes.call_model.profiles import SMALL_STOP
+from nodes.call_model.shown_messages import ShownMessages, from_map, json_size, message_of, size_of
 from nodes.language.body_blocks import BODY_BLOCK_RULE
 from nodes.records import Correction, EditForm, JsonMap, Profile, Protocol, ToolSpec
 
@@ -37,43 +36,43 @@ Tools:
 {tools}"""
 
 
+SMALL_TEMPERATURE: Final = 0.0
+"""Of a small model's first try, where nobody asked for another: sampled, it makes more mistakes of form."""
+
 FREE_RETRIES = 2
 """From this healing attempt on a retry is decoded under the tools' schema, where the endpoint can do that."""
 
 
-NO_TOOLS: Final = b"[]"
+class Known(NamedTuple):
+    """What is known of a prompt before it is looked at: LangChain's messages, and the bytes of messages and tools."""
 
-
-class Encoded(NamedTuple):
-    """What is sent of a prompt, as bytes that are kept from call to call; `size` is that of the messages."""
-
-    messages: tuple[bytes, ...]
-    tools: bytes
+    messages: tuple[AnyMessage, ...]
     size: int
+    tools_size: int
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """One request as it goes on the wire, without the parts that the endpoint's client adds.
+    """One request, without the parts that a chat model adds: its messages and tools in OpenAI's form.
 
-    `response_schema` is a JSON schema under which the reply is decoded, where the endpoint can do that. `known` are the
-    same messages and tools as bytes, where they are known already.
+    `temperature` is None where nobody asked for one. `response_schema` is a JSON schema under which the reply is
+    decoded, where the endpoint can do that. `without_tools` makes the same request in the text protocol, for a model
+    that turns out to have no native tools. `known` is what was made of these messages and tools before.
     """
 
     messages: tuple[JsonMap, ...]
     tools: tuple[JsonMap, ...] = ()
     stop: tuple[str, ...] = ()
-    temperature: float = 0.0
+    temperature: float | None = None
     failed_tries: int = 0
     response_schema: JsonMap | None = None
-    known: Encoded | None = field(default=None, compare=False, repr=False)
+    without_tools: "Callable[[], Prompt] | None" = field(default=None, compare=False, repr=False)
+    known: Known | None = field(default=None, compare=False, repr=False)
 
     @cached_property
-    def encoded(self) -> Encoded:
-        """The messages, each by itself, and the list of tools, in compact JSON."""
-        if self.known is not None:
-            return self.known
-        return Encoded(tuple(map(encoded, self.messages)), encoded(self.tools), sum(map(size_of, self.messages)))
+    def chat_messages(self) -> list[AnyMessage]:
+        """The messages as LangChain's, with all that the endpoint wants to see again of its own."""
+        return list(self.known.messages) if self.known else list(map(from_map, self.messages))
 
     @cached_property
     def size(self) -> int:
@@ -82,8 +81,10 @@ class Prompt:
         A letter counts as one, a character of Chinese or an emoji as the three or four that it costs. What JSON adds to
         the messages does not count.
         """
-        schema = len(encoded(self.response_schema)) if self.response_schema is not None else 0
-        return self.encoded.size + len(self.encoded.tools) + schema
+        schema = json_size(self.response_schema) if self.response_schema is not None else 0
+        if self.known is not None:
+            return self.known.size + self.known.tools_size + schema
+        return sum(map(size_of, self.messages)) + json_size(self.tools) + schema
 
 
 def build_prompt(
@@ -91,32 +92,33 @@ def build_prompt(
     specs: Sequence[ToolSpec],
     history: Sequence[AnyMessage],
     corrections: Sequence[Correction],
-    temperature: float,
+    temperature: float | None,
     asked_again: int = 0,
-    wire: WireCache | None = None,
+    shown: ShownMessages | None = None,
     most_tokens: int | None = None,
 ) -> Prompt:
     """Build the next request from what is shown of the history and the open corrections of this turn.
 
-    `asked_again` counts all corrections of the turn, those that are settled as well. `wire` knows what was sent before.
-    The block form leaves out what passes `most_tokens`; others are made to fit before (`nodes.call_model.fitting`).
+    `asked_again` counts all corrections of the turn, those that are settled as well. `shown` knows what was sent
+    before. The block form leaves out what passes `most_tokens`; others are made to fit before, by `fitting`.
     """
-    wire = wire or WireCache()
+    shown = shown or ShownMessages()
     native = profile.protocol is Protocol.NATIVE
+    temperature = SMALL_TEMPERATURE if temperature is None and profile.small else temperature
     if profile.edit_form is EditForm.BLOCKS:
         messages, tools, failures = block_request(
             specs, history, corrections, native=native, asked=asked_again, most_tokens=most_tokens
         )
-        hotter = retry_temperature(temperature, failures)
+        hotter = retry_temperature(temperature, failures) if profile.small else temperature
         return Prompt(
             messages=tuple(messages), tools=tuple(tools), stop=_stop(profile), temperature=hotter, failed_tries=failures
         )
-    offered = wire.tools(specs)
+    offered = shown.tools(specs)
     system = NATIVE_SYSTEM if native else TEXT_SYSTEM.format(tools=offered.lines)
     if profile.small and not native:
         system = f"{system}\n{BODY_BLOCK_RULE}"
     front = message_of("system", system)
-    sent = wire.messages(history, native=native)
+    sent = shown.messages(history, native=native)
     asked = [
         message
         for each in corrections
@@ -130,16 +132,14 @@ def build_prompt(
         tools=offered.maps if native else (),
         stop=_stop(profile),
         temperature=temperature,
-        known=Encoded(
-            (encoded(front), *(message.bytes for message in sent), *map(encoded, asked)),
-            offered.bytes if native else NO_TOOLS,
-            size_of(front) + sum(message.size for message in sent) + sum(map(size_of, asked)),
+        known=Known(
+            (from_map(front), *(each.message for each in sent), *map(from_map, asked)),
+            size_of(front) + sum(each.size for each in sent) + sum(map(size_of, asked)),
+            offered.size if native else 0,
         ),
     )
 
 
 def _stop(profile: Profile) -> tuple[str, ...]:
-    """Where a reply in text is cut; native calls need no such words, and some endpoints refuse them."""
-    if profile.protocol is Protocol.NATIVE:
-        return ()
-    return SMALL_STOP if profile.small else TOOL_RESULT_STOP
+    """Where a reply in text is cut: a small model writes its tool's result itself. Some endpoints refuse such words."""
+    return SMALL_STOP if profile.small and profile.protocol is not Protocol.NATIVE else ()

@@ -30,12 +30,18 @@ class Entry(Record):
 
 
 class Used(Record):
-    """What one or more calls have really used; `cost_usd` is None where a price is not known."""
+    """What one or more calls have really used; `cost_usd` is None where a price is not known.
+
+    Of the input, `cached_tokens` were read from the provider's cache and `cache_write_tokens` written into it; of the
+    output, `reasoning_tokens` were thought and not said.
+    """
 
     calls: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
+    reasoning_tokens: int = 0
+    cache_write_tokens: int = 0
     cost_usd: float | None = 0.0
     seconds: float = 0.0
 

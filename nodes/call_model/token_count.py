@@ -9,42 +9,24 @@ from typing import Any, Final
 import httpx2
 
 from nodes.call_model.prompt import Prompt
-from nodes.call_model.request import messages_and_tools
-from nodes.call_model.wire_cache import encoded
+from nodes.records import JsonMap
 
 TIMEOUT_S: Final = 5.0
 
 _NO_ANSWER: Final = (httpx2.HTTPError, ValueError, TypeError, LookupError, RecursionError)
 
 
-def count_tokens(client: httpx2.Client, base_url: str, prompt: Prompt) -> int | None:
+async def count_tokens(client: httpx2.AsyncClient, base_url: str, prompt: Prompt) -> int | None:
     """The prompt's tokens, or None where the server does not tell."""
     root = base_url.removesuffix("/v1")
+    asked: JsonMap = {"messages": list(prompt.messages), **({"tools": list(prompt.tools)} if prompt.tools else {})}
     try:
-        rendered = client.post(f"{root}/apply-template", content=messages_and_tools(prompt), timeout=TIMEOUT_S)
-        split = client.post(f"{root}/tokenize", content=_question(rendered), timeout=TIMEOUT_S)
-        return _count(split)
+        rendered = await client.post(f"{root}/apply-template", json=asked, timeout=TIMEOUT_S)
+        text = {"content": _document(rendered)["prompt"], "add_special": False, "parse_special": True}
+        split = await client.post(f"{root}/tokenize", json=text, timeout=TIMEOUT_S)
+        return len(_document(split)["tokens"])
     except _NO_ANSWER:
         return None
-
-
-async def acount_tokens(client: httpx2.AsyncClient, base_url: str, prompt: Prompt) -> int | None:
-    """Count without blocking the event loop."""
-    root = base_url.removesuffix("/v1")
-    try:
-        rendered = await client.post(f"{root}/apply-template", content=messages_and_tools(prompt), timeout=TIMEOUT_S)
-        split = await client.post(f"{root}/tokenize", content=_question(rendered), timeout=TIMEOUT_S)
-        return _count(split)
-    except _NO_ANSWER:
-        return None
-
-
-def _question(rendered: httpx2.Response) -> bytes:
-    return encoded({"content": _document(rendered)["prompt"], "add_special": False, "parse_special": True})
-
-
-def _count(split: httpx2.Response) -> int:
-    return len(_document(split)["tokens"])
 
 
 def _document(response: httpx2.Response) -> Any:

@@ -10,7 +10,7 @@ from typing import Final
 from langchain_core.messages import AIMessage, AnyMessage
 
 from nodes.call_model.ledger import RunLimits, Spending, exhausted_limit
-from nodes.call_model.wire import message_of
+from nodes.call_model.shown_messages import message_of
 from nodes.language.history import is_request
 from nodes.records import FileChange, JsonMap, ModelReply, Plan, StopCause, StopReason
 
@@ -32,14 +32,14 @@ WRAPPED_UP: Final = frozenset(
 )
 """The limits of which something is held back. Of time and of a day's limits nothing is: what is over is over."""
 
-_SYSTEM: Final = """\
+WRAP_UP_SYSTEM: Final = """\
 You are a coding agent whose run ends now, because a limit of it is reached. You can make no more calls.
 Write a short account for the person who gave you the task, in plain text and at most 150 words: what is done, what is
 left, and what to know before going on. Say nothing that the facts do not say."""
 
 _CALL: Final = "tool:"
 _MOST_TASK, _MOST_LIMIT, _MOST_PLAN, _MOST_PATHS, _MOST_CALLS, _MOST_SAID = 1_400, 300, 700, 500, 800, 500
-"""All together, with their titles and `_SYSTEM`, are fewer than `MOST_BYTES`: no fact drives out another."""
+"""All together, with their titles and `WRAP_UP_SYSTEM`, are fewer than `MOST_BYTES`: no fact drives out another."""
 
 
 def may_wrap_up(spending: Spending, limits: RunLimits, cause: StopCause) -> bool:
@@ -66,7 +66,7 @@ def wrap_up_messages(
         facts.append("Calls, the last one at the end:\n" + _cut_front("\n".join(calls), _MOST_CALLS))
     if said := next((text for reply in reversed(replies) if (text := reply.text.strip())), ""):
         facts.append(f"What you said last:\n{_cut(said, _MOST_SAID)}")
-    return message_of("system", _SYSTEM), message_of("user", "\n\n".join(facts))
+    return message_of("system", WRAP_UP_SYSTEM), message_of("user", "\n\n".join(facts))
 
 
 def account_of(reply: ModelReply) -> str:

@@ -12,11 +12,15 @@ from collections.abc import Sequence
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolCall as NativeToolCall, ToolMessage
 
 from nodes.language.json_arguments import decode_arguments
+from nodes.language.provider_state import with_state
 from nodes.language.tool_results import render_native_result, render_text_results
 from nodes.records import CallError, CallResult, JsonMap, ModelReply, Protocol, ToolCall, ToolErrorCode, ToolResult
 
 RESULT_MESSAGE_NAME = "tool_result"
 """Marks the user messages that hold results, so that they are not taken for a person's."""
+
+READ_AHEAD = "Before I begin, I look at what the request names."
+"""What stands in a native history where the machine has made the first calls itself."""
 
 
 def settle_exchange(
@@ -24,6 +28,8 @@ def settle_exchange(
 ) -> list[AnyMessage]:
     """Return the messages for a reply whose calls all have results, one result for each item, in order.
 
+    What the machine has read ahead is told as text in either protocol: endpoints of models that think refuse native
+    calls that carry no signature or reasoning of theirs.
     An implied call is left out: the reply does not hold it, so nothing waits for its result. One that failed is told,
     for the model has to mend what it found. Where nothing is to be told, the reply is the answer, which `stop` keeps.
     """
@@ -31,6 +37,8 @@ def settle_exchange(
     if items and not said:
         return []
     items, results = [item for item, _ in said], [result for _, result in said]
+    if reply.preloaded and protocol is Protocol.NATIVE:
+        return [AIMessage(READ_AHEAD), HumanMessage(render_text_results(results), name=RESULT_MESSAGE_NAME)]
     if protocol is Protocol.TEXT:
         items = [item for item in items if not _is_implied(item)]
         native = [f"tool: {item.tool}({item.raw_arguments})" for item in items[len(items) - len(reply.calls) :]]
@@ -54,7 +62,8 @@ def settle_exchange(
         )
         for result in results
     ]
-    return [AIMessage(reply.text, tool_calls=calls), *answers]
+    malformed = {item.call_id for item in items if isinstance(item, CallError)}
+    return [with_state(reply.text, calls, reply.provider, malformed), *answers]
 
 
 def _sendable(tool: str) -> str:

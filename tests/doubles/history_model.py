@@ -4,11 +4,12 @@ from collections.abc import Callable, Sequence
 
 from nodes.call_model.model import Call
 from nodes.records import ModelReply, ProviderFailure
+from tests.doubles.call_model import CallModel
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import Line, reply_of
 
 
-class HistoryModel:
+class HistoryModel(CallModel):
     """What `build_graph(model=...)` takes. A prompt that holds N replies is answered with line N, the same each time.
 
     After the last line `then` is repeated. `calls` holds each call as it came. The ids of native calls depend on the
@@ -30,7 +31,3 @@ class HistoryModel:
         if line.text:
             on_text(line.text)
         return reply_of(line, replies + 1, call)
-
-    async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
-        """Say it in an event loop."""
-        return self.complete(call, on_text)

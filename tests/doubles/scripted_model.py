@@ -5,12 +5,13 @@ from collections.abc import Callable, Sequence
 from nodes.call_model.estimates import estimate_tokens
 from nodes.call_model.model import Call
 from nodes.records import FinishReason, ModelReply, ProviderFailure, RawCall
+from tests.doubles.call_model import CallModel
 from tests.doubles.replies import Message, Say
 
 Line = Message | ProviderFailure
 
 
-class ScriptedModel:
+class ScriptedModel(CallModel):
     """What `build_graph(model=...)` takes. `calls` holds each call as it came; after the script, `then` is repeated.
 
     Tokens are those of the message's `usage`, but never more than fit into the call: an honest endpoint. Where it is
@@ -31,10 +32,6 @@ class ScriptedModel:
         if line.text:
             on_text(line.text)
         return reply_of(line, len(self.calls), call)
-
-    async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
-        """Say the next line in an event loop."""
-        return self.complete(call, on_text)
 
 
 def reply_of(message: Message, number: int, call: Call) -> ModelReply:

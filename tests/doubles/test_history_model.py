@@ -1,5 +1,3 @@
-import asyncio
-
 import pytest
 
 from nodes.call_model.model import Call
@@ -38,6 +36,6 @@ def test_the_line_is_that_of_the_conversation_whenever_it_is_asked_for(
 ) -> None:
     said: list[str] = []
     model, call = HistoryModel(LINES, then=Say("enough")), asked(replies)
-    assert [model.complete(call, said.append), asyncio.run(model.acomplete(call, said.append))] == [answer, answer]
+    assert [model.complete(call, said.append) for _ in range(2)] == [answer, answer]
     text = answer.text if isinstance(answer, ModelReply) else ""
     assert (said, model.calls) == ([text] * 2 if text else [], [call] * 2)

@@ -1,5 +1,3 @@
-import asyncio
-
 import pytest
 
 from nodes.call_model.estimates import estimate_tokens
@@ -17,9 +15,7 @@ FAILURE = ProviderFailure(kind=ProviderErrorKind.TIMEOUT, message="late")
 def test_lines_come_in_order_and_calls_are_kept() -> None:
     said: list[str] = []
     model = ScriptedModel([Say("one"), FAILURE], then=Say("enough"))
-    first = model.complete(CALL, said.append)
-    others = [asyncio.run(model.acomplete(CALL, said.append)) for _ in range(3)]
-    assert [first, *others] == [
+    assert [model.complete(CALL, said.append) for _ in range(4)] == [
         ModelReply(text="one"),
         FAILURE,
         ModelReply(text="enough"),

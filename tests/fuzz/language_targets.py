@@ -169,8 +169,8 @@ def reads_a_stream(given: tuple[str, int]) -> None:
     whole, why = reader_of([body])
     for parts in ([body[:at], body[at:]], [body[i : i + 1] for i in range(len(body))]):
         again, reason = reader_of(parts)
-        assert (again.assembly, type(reason)) == (whole.assembly, type(why))
-    reply = whole.assembly.reply(0.0)
+        assert (again, type(reason)) == (whole, type(why))
+    reply = whole.reply(0.0)
     if reply is not None:
         is_stored(reply)
 

@@ -32,7 +32,8 @@ def entry(thread: str = "t1", tokens: int = 100, cost: float | None = 0.25) -> E
 
 
 def used(calls: int = 1, tokens: int = 50, cost: float | None = 0.125) -> Used:
-    return Used(calls=calls, input_tokens=tokens, output_tokens=5, cached_tokens=10, cost_usd=cost, seconds=1.5)
+    parts = {"cached_tokens": 10, "reasoning_tokens": 3, "cache_write_tokens": 7}
+    return Used(calls=calls, input_tokens=tokens, output_tokens=5, cost_usd=cost, seconds=1.5, **parts)
 
 
 def as_reserved(reserved: Entry) -> Used:

@@ -27,20 +27,14 @@ def plain(text: str) -> str:
     return text
 
 
-class Half:
-    """A model that answers sync calls only."""
-
-    def complete(self) -> None: ...
-
-
 WRONG: tuple[tuple[str, Any, str], ...] = (
     ("checkpointer", InMemorySaver, "InMemorySaver is a class: make one of it, as in InMemorySaver(...)."),
     ("checkpointer", SqliteSaver.from_conn_string(":memory:"), "is a context manager: enter it, as in `with ... as"),
     ("checkpointer", "memory", "str is no checkpoint saver of LangGraph, such as InMemorySaver()."),
     ("model", ScriptedModel, "ScriptedModel is a class: make one of it"),
-    ("model", "gpt-5-mini", "name the model in the context: AgentContext(model='gpt-5-mini')."),
-    ("model", FakeListChatModel(responses=["a"]), "has no method `complete` and `acomplete`: see the protocol `Model`"),
-    ("model", Half(), "Half has no method `acomplete`"),
+    ("model", " ", "the name is empty: leave it out to use what the environment names."),
+    ("model", FakeListChatModel(responses=["a"]).bind(stop=["b"]), "is no chat model of LangChain by itself: give a"),
+    ("model", object(), 'object is no chat model of LangChain: give a chat model such as ChatAnthropic(model="...")'),
     ("tools", READ_FILE, "give a sequence of tools, as in tools=(*default_tools(), mine)."),
     ("tools", "read_file", "give a sequence of tools"),
     ("tools", [READ_FILE, plain], "number 1 (plain) is no tool: make one of a typed function with @tool(effect="),
@@ -92,6 +86,8 @@ def test_what_is_right_is_taken() -> None:
     )
     for checkpointer in (True, False):
         check_arguments(BuildArguments(checkpointer=checkpointer))
+    for model in (FakeListChatModel(responses=["a"]), "gpt-5-mini", "anthropic:claude-sonnet-4-5"):
+        check_arguments(BuildArguments(model=model))
 
 
 def test_a_session_keeps_its_thread_somewhere() -> None:

@@ -52,7 +52,7 @@ def state(context: AgentContext, profile: Profile | None = None) -> CallModelSli
 
 def test_nothing_is_opened_until_a_model_is_called() -> None:
     with calling() as bound:
-        assert bound._connections._models == {}
+        assert "_models" not in bound.__dict__
 
 
 def test_connections_are_shared_by_runs() -> None:

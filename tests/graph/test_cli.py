@@ -188,6 +188,7 @@ USAGE_ERRORS = [
     (["Fix it", "--max-seconds", "nan"], "Invalid value for '--max-seconds'"),
     (["Fix it", "--temperature", "2.1"], "Invalid value for '--temperature'"),
     (["Fix it", "--seed", "x"], "Invalid value for '--seed'"),
+    (["Fix it", "--reasoning-effort", "A lot"], "Invalid value for '--reasoning-effort'"),
     (
         ["Fix it", "--role", "raeder"],
         "Invalid value for '--role': 'raeder' is not one of 'reader', 'editor', 'operator'",
@@ -345,20 +346,20 @@ def test_a_full_disk_is_one_line() -> None:
 
 SLOW = """
 import asyncio, os, signal, sys
+from langchain_core.language_models import GenericFakeChatModel
+from langchain_core.messages import AIMessageChunk
+from langchain_core.outputs import ChatGenerationChunk
 from graph import cli
 
-class Slow:
-    def complete(self, call, on_text):
-        raise NotImplementedError
-
-    async def acomplete(self, call, on_text):
-        on_text("I think hard")
+class Slow(GenericFakeChatModel):
+    async def _astream(self, *_, **__):
+        yield ChatGenerationChunk(message=AIMessageChunk("I think hard"))
         await asyncio.sleep(0.05)
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGINT)
         await asyncio.sleep(60)
 
-cli._session_options = lambda: {"model": Slow()}
+cli._session_options = lambda: {"model": Slow(messages=iter(()))}
 sys.argv = ["mendgraph", "Fix it"]
 sys.exit(cli.main())
 """

@@ -147,6 +147,8 @@ USED = {
     "cached_tokens": 1_000,
     "cost_usd": None,
     "seconds": 1.5,
+    "reasoning_tokens": 20,
+    "cache_write_tokens": 100,
 }
 SAVED = {"kind": "cleared", "tokens_before": 900, "tokens_after": 400}
 MOVED = {"model": "gpt-x", "following": "local", "reason": "Too many requests."}
@@ -155,7 +157,7 @@ MOVED = {"model": "gpt-x", "following": "local", "reason": "Too many requests."}
 @pytest.mark.parametrize(
     ("name", "payload", "event"),
     [
-        ("model.usage", USED, Paid(1, "reply", "gpt-x", 1_200, 30, 1_000, None, 1.5)),
+        ("model.usage", USED, Paid(1, "reply", "gpt-x", 1_200, 30, 1_000, None, 1.5, 20, 100)),
         ("context.compacted", SAVED, Compacted(1, "cleared", 900, 400)),
         ("model.fallback", MOVED, FellBack("gpt-x", "local", "Too many requests.")),
     ],

@@ -23,7 +23,7 @@ def test_the_public_names() -> None:
     of_runs += ["Session", "RunResult", "ListedRun", "RunState", "RunStep", "Pruned", "Forked", "Restored"]
     of_events = ["Alerted", "Asked", "CallsRead", "Compacted", "Denied", "Ended", "Event", "FellBack", "HealingBegan"]
     of_events += ["LoopOverridden", "Paid", "Rescued", "StepDone", "Text", "ToolStarted", "Traced", "Waiting"]
-    of_parts = ["Model", "Call", "ModelReply", "ProviderFailure", "FileGuardrailRule", "DEFAULT_GUARDRAIL_RULES"]
+    of_parts = ["FileGuardrailRule", "DEFAULT_GUARDRAIL_RULES"]
     of_parts += ["Approve", "ApprovalRequest", "ApprovalAnswer", "serializer", "load_mcp_tools", "load_mcp_tools_sync"]
     of_tasks = ["AgentContext", "Outcome", "build_graph", "run_task", "arun_task", "stream_task", "astream_task"]
     of_settings = ["load_context", "report_html", "account_spent", "accounts_spent", "AccountSpent"]

@@ -105,7 +105,7 @@ KEY, SERVER = {"OPENAI_API_KEY": "k"}, {"OPENAI_BASE_URL": "http://127.0.0.1:9/v
         ({"edit_form": "replace"}, {}, SMALL.model_copy(update={"edit_form": EditForm.REPLACE})),
         ({"model": "m"}, KEY, Profile(protocol=Protocol.NATIVE)),
         ({}, SERVER, Profile(protocol=Protocol.NATIVE)),
-        ({"model": "gpt-5-mini"}, KEY, Profile(protocol=Protocol.NATIVE, family="gpt-5")),
+        ({"model": "gpt-5-mini"}, KEY, Profile(protocol=Protocol.NATIVE, family="gpt-5", reasoning=True)),
         ({"model": "qwen2.5-coder:1.5b"}, SERVER, SMALL.model_copy(update={"embedded": False})),
     ],
 )
@@ -182,9 +182,9 @@ def test_nothing_is_read_ahead_by_a_tool_that_there_is_not(tmp_path: Path) -> No
 
 
 def test_a_call_is_made_as_the_context_says(tmp_path: Path) -> None:
-    values = ended(tmp_path, DONE, temperature=0.5, seed=7, max_output_tokens_per_call=99, request_timeout_s=9.0)
+    values = ended(tmp_path, DONE, temperature=0.5, seed=7, max_output_tokens_per_call=99)
     [call] = values["model"].calls
-    assert (call.prompt.temperature, call.seed, call.max_output_tokens, call.timeout_s) == (0.5, 7, 99, 9.0)
+    assert (call.prompt.temperature, call.seed, call.max_output_tokens) == (0.5, 7, 99)
 
 
 @pytest.mark.parametrize(
@@ -397,3 +397,16 @@ def test_runs_of_one_machine_do_not_meet(tmp_path: Path) -> None:
     assert found == {
         f"{name}/{n}.txt": name for name, calls in (("one", 2), ("two", 4)) for n in range(2, 2 * calls + 1, 2)
     }
+
+
+@pytest.mark.parametrize(("says", "told"), [(False, "SYSTEM_ERROR"), (True, "FINISHED"), (None, "FINISHED")])
+def test_an_image_is_shown_to_a_model_unless_it_says_that_it_takes_none(
+    says: bool | None, told: str, tmp_path: Path
+) -> None:
+    model = ScriptedModel([DONE])
+    model.profile = {} if says is None else {"image_inputs": says}
+    image: Any = {"type": "image", "base64": "AAAA", "mime_type": "image/png"}
+    request: Any = {"messages": [HumanMessage([{"type": "text", "text": "What is this?"}, image])]}
+    outcome = build_graph(model=model).invoke(request, context=AgentContext(workspace=str(tmp_path)))["outcome"]
+    assert outcome.kind.value == told
+    assert ["image" in str(call.prompt.messages) for call in model.calls] == [True] * (told == "FINISHED")

@@ -16,6 +16,7 @@ from nodes.call_model.ledger import RunLimits
 from nodes.call_model.spending_book import Entry, Used
 from nodes.records import ToolError, ToolErrorCode
 
+PARTS = {"cached_tokens": 40, "reasoning_tokens": 6, "cache_write_tokens": 20}
 NOON = datetime(2026, 2, 28, 12, tzinfo=UTC)
 TODAY = date(2026, 2, 28)
 
@@ -39,11 +40,11 @@ def book_path(base: Path) -> str:
 
 
 def used(cost_usd: float | None, calls: int = 1) -> Used:
-    return Used(calls=calls, input_tokens=100, output_tokens=10, cached_tokens=40, cost_usd=cost_usd, seconds=1.5)
+    return Used(calls=calls, input_tokens=100, output_tokens=10, cost_usd=cost_usd, seconds=1.5, **PARTS)
 
 
 def day(model: str, days_ago: int = 0, **changed: Any) -> ModelDay:
-    one = {"calls": 1, "input_tokens": 100, "output_tokens": 10, "cached_tokens": 40, "cost_usd": 0.25, "seconds": 1.5}
+    one = {"calls": 1, "input_tokens": 100, "output_tokens": 10, **PARTS, "cost_usd": 0.25, "seconds": 1.5}
     zero = {"unpriced_calls": 0, "unsettled": 0}
     return ModelDay.model_validate({"day": TODAY - timedelta(days=days_ago), "model": model, **one, **zero, **changed})
 
@@ -59,7 +60,7 @@ def test_days_and_models_are_added_up_newest_first(tmp_path: Path) -> None:
         "calls": 2,
         "input_tokens": 200,
         "output_tokens": 20,
-        "cached_tokens": 80,
+        **{name: 2 * count for name, count in PARTS.items()},
         "cost_usd": 0.5,
         "seconds": 3.0,
     }
@@ -91,7 +92,7 @@ def test_a_call_without_an_end_counts_as_reserved(tmp_path: Path) -> None:
     reserved: dict[str, Any] = {
         "input_tokens": 500,
         "output_tokens": 50,
-        "cached_tokens": 0,
+        **dict.fromkeys(PARTS, 0),
         "cost_usd": 0.5,
         "seconds": 0.0,
     }
@@ -119,16 +120,17 @@ def test_without_a_book_there_are_no_days(tmp_path: Path) -> None:
     assert spent_by_day(7, str(tmp_path)) == []
 
 
-def test_what_is_no_book_of_this_version_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("version", "remedy"), [(0, "move it away"), (4, "update mendgraph")])
+def test_what_is_no_book_of_this_version_is_refused(tmp_path: Path, version: int, remedy: str) -> None:
     book(tmp_path, "m", used(0.25))
     path = book_path(tmp_path)
     with closing(sqlite3.connect(path)) as database:
-        database.execute("PRAGMA user_version = 3")
-    remedy = "update mendgraph, or set MENDGRAPH_DATA_DIR to another folder."
-    version = "is of another version of mendgraph (format 3, this one knows 2)"
+        database.execute(f"PRAGMA user_version = {version}")
+    problem = f"is of another version of mendgraph (format {version}, this one knows 3)"
+    way_out = f"{remedy}, or set MENDGRAPH_DATA_DIR to another folder."
     assert spent_by_day(7, str(tmp_path)) == ToolError(
         code=ToolErrorCode.IO_ERROR,
-        message=f"The spending book cannot be read. The file {path!r} {version}: {remedy}",
+        message=f"The spending book cannot be read. The file {path!r} {problem}: {way_out}",
     )
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from graph import spending_schema
 from graph.spending_accounts import AccountSpent, account_spent
+from graph.spending_file import FILE_NAME
 from graph.spending_schema import APPLICATION_ID, BEGINNING, FORMAT, FROM_FORMAT_1, TURN, is_empty, prepare
 from graph.spending_store import SpendingStore
 from nodes.call_model.limits import RunLimits
@@ -188,3 +189,16 @@ def test_a_new_file_has_the_tables_once(tmp_path: Path) -> None:
         assert not is_empty(second)
         marks = [first.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")]
     assert marks == [(APPLICATION_ID,), (spending_schema.FORMAT,)]
+
+
+def test_a_book_of_the_second_format_gets_the_new_counts(tmp_path: Path) -> None:
+    with closing(SpendingStore(str(tmp_path), Clock())) as store:
+        reserved(store, entry(tokens=100))
+    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as book:
+        for name in ("reasoning_tokens", "cache_write_tokens"):
+            book.execute(f"ALTER TABLE entries DROP COLUMN {name}")
+        book.execute("PRAGMA user_version = 2")
+        book.commit()
+    with closing(SpendingStore(str(tmp_path), Clock())) as store:
+        assert reserved(store, entry(tokens=100)) == 2
+    assert rows(tmp_path, "SELECT reasoning_tokens, cache_write_tokens FROM entries") == [(0, 0), (0, 0)]

@@ -141,4 +141,4 @@ def test_the_tables_are_those_of_a_file(shared_store: str, store: SpendingStore,
         assert own.newest() == 0
         for name, columns in shared.items():
             assert [column[1:2] for column in rows(tmp_path, f"PRAGMA table_info({name})")] == columns
-    assert (PART.name, PART.format) == ("spending", 1)
+    assert (PART.name, PART.format) == ("spending", 2)

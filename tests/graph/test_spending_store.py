@@ -30,7 +30,7 @@ def test_a_settled_entry_counts_as_what_was_used_and_an_open_one_as_its_reservat
     second = reserved(store, entry(tokens=200))
     assert other.lost("t1", first) == (as_reserved(entry(tokens=200)), second)
     assert other.lost("t1", 0) == (
-        Used(calls=2, input_tokens=210, output_tokens=45, cached_tokens=10, cost_usd=0.375, seconds=1.5),
+        used().model_copy(update={"calls": 2, "input_tokens": 210, "output_tokens": 45, "cost_usd": 0.375}),
         second,
     )
     assert other.lost("t1", second) == (Used(), second)
@@ -95,7 +95,7 @@ def test_no_text_of_anybody_is_kept(store: SpendingStore, tmp_path: Path) -> Non
     settled(store, number, used())
     (row,) = rows(tmp_path, "SELECT * FROM entries")
     day = "2026-02-28T23:00:00.000+00:00"
-    assert row == (number, "t1", "gpt-4o", "reply", 20_512, day, day, 1, 50, 5, 10, 0.125, 1.5, "")
+    assert row == (number, "t1", "gpt-4o", "reply", 20_512, day, day, 1, 50, 5, 10, 0.125, 1.5, "", 3, 7)
 
 
 def test_a_thread_that_begins_now_has_lost_nothing(store: SpendingStore, other: SpendingStore) -> None:

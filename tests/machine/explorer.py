@@ -5,10 +5,11 @@ corrections, loop control's memory, what was changed. Two sequences that lead to
 once; that this loses nothing is tested beside it, by long sequences that are played from their start.
 """
 
+import asyncio
 import shutil
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
@@ -25,6 +26,7 @@ from nodes.call_model.spending_book import Used
 from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from nodes.heal.healing import is_unfounded
 from nodes.records import JsonMap, LoopRecord, ModelReply, Outcome, Protocol, ProviderFailure, StopReason
+from tests.doubles.call_model import CallModel
 from tests.doubles.scripted_model import reply_of
 from tests.machine.alphabet import CLAIM, DENIED, FILES, LOOP, MADE, Letter
 from tests.runs.playing import write_files
@@ -75,7 +77,7 @@ class Edge(NamedTuple):
     to: Standing | Ended
 
 
-class Voice:
+class Voice(CallModel):
     """A model that says the letter that it is given, for as often as it is asked."""
 
     def __init__(self, protocol: Protocol) -> None:
@@ -97,9 +99,37 @@ class Voice:
             on_text(line.text)
         return reply_of(line, self.step, call)
 
+
+class Direct:
+    """The voice without LangChain's side of it, which is a third of a step's time; whole runs have it."""
+
+    def __init__(self, voice: Voice) -> None:
+        self._voice = voice
+
+    def connect(self, _: object) -> Self:
+        return self
+
+    def known(self, *_: object) -> None:
+        return None
+
+    def close(self) -> None:
+        """Nothing is open."""
+
     async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
-        """The same in an event loop."""
-        return self.complete(call, on_text)
+        return self._voice.complete(call, on_text)
+
+
+class InThisLoop:
+    """An event loop that nobody shares: to start the shared one's thread for each step is another part of its time."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return self._loop.run_until_complete(work)
+
+    def close(self) -> None:
+        self._loop.close()
 
 
 class LiveObjects:
@@ -195,17 +225,20 @@ class Explorer:
         self.saver = saver
         self.machine, self.rooms = build_machine(saver, model=self.voice, tools=None, rules=DEFAULT_GUARDRAIL_RULES)
         self.rooms._calling._book = OneBranch()
+        self.rooms._calling.__dict__["_models"] = Direct(self.voice)
         self.context = AgentContext(
             workspace=str(self.folder), protocol=self.protocol.value, **{**SETTINGS, **self.limits}
         )
 
     def __enter__(self) -> Self:
-        self.inline = patch("langgraph.pregel._executor.get_executor_for_config", no_threads)
-        self.inline.start()
+        self.loop, self.inline = InThisLoop(), ExitStack()
+        self.inline.callback(self.loop.close)
+        self.inline.enter_context(patch("langgraph.pregel._executor.get_executor_for_config", no_threads))
+        self.inline.enter_context(patch("nodes.call_model.driver.MODEL_LOOP", self.loop))
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.inline.stop()
+        self.inline.close()
         self.rooms.close()
 
     def begin(self) -> tuple[Place, Standing]:

@@ -6,6 +6,7 @@ from typing import Final
 
 from nodes.call_model.model import Call
 from nodes.records import ModelReply, ProviderErrorKind, ProviderFailure
+from tests.doubles.call_model import CallModel
 from tests.doubles.replies import Message, Say
 from tests.doubles.scripted_model import reply_of
 from tests.machine.world import HIDDEN, SECRET, Fuse
@@ -23,7 +24,7 @@ class Spoken:
     name: str = ""
 
 
-class Teller:
+class Teller(CallModel):
     """A user's own model. `asked` counts its calls; `heard` is what it was shown that nobody may show."""
 
     def __init__(self, fuse: Fuse) -> None:
@@ -58,10 +59,6 @@ class Teller:
         if said.text:
             on_text(said.text)
         return reply_of(said, line.number, call)
-
-    async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
-        """Say it in an event loop."""
-        return self.complete(call, on_text)
 
 
 def busy(kind: ProviderErrorKind = ProviderErrorKind.SERVER_ERROR) -> ProviderFailure:

@@ -14,6 +14,7 @@ from graph.build import build_graph
 from graph.routes import TRANSITIONS
 from nodes.call_model.model import Call
 from nodes.records import JsonMap, ModelReply, Protocol, ProviderFailure, StopReason
+from tests.doubles.call_model import CallModel
 from tests.doubles.scripted_model import ScriptedModel
 from tests.machine import tally
 from tests.machine.alphabet import (
@@ -158,7 +159,7 @@ def test_a_megabyte_of_arguments_is_a_malformed_call(tmp_path: Path, protocol: P
 # --- That sequences which lead to the same state may be continued once
 
 
-class World:
+class World(CallModel):
     """All states to some depth in one way of playing, and a machine that plays whole runs in the same way."""
 
     def __init__(self, folder: Path, protocol: Protocol, letters: tuple[Letter, ...], limits: JsonMap) -> None:
@@ -171,9 +172,6 @@ class World:
 
     def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
         return self.model.complete(call, on_text)
-
-    async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
-        return self.complete(call, on_text)
 
     def edges(self, words: list[Letter]) -> list[Edge]:
         """The edges of these letters, as far as they were explored."""

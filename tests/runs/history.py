@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
-from nodes.language.history import RESULT_MESSAGE_NAME, is_request
+from nodes.language.history import READ_AHEAD, RESULT_MESSAGE_NAME, is_request
 from nodes.language.text_protocol import extract_in_order
 from nodes.language.tool_results import parse_text_results
 from nodes.records import Protocol
@@ -48,8 +48,11 @@ def _is_result(message: AnyMessage) -> bool:
 def _calls(reply: AIMessage, following: Sequence[AnyMessage], protocol: Protocol) -> list[str]:
     """What waits for a result: the ids of native calls, or the tools of text calls.
 
+    What the machine has read ahead is told as text in a native history too, by the tools of its results.
     A reply in block form has no `tool:` lines: it counts by the results that follow, of which there is at least one.
     """
+    if reply.text == READ_AHEAD and following and _is_result(following[0]):
+        return [str(result["tool"]) for result in parse_text_results(following[0].text)]
     if reply.tool_calls or protocol is Protocol.NATIVE:
         return [str(call["id"]) for call in reply.tool_calls]
     lines = [call.tool for call in extract_in_order(reply.text, known_tools=frozenset())]

@@ -15,13 +15,14 @@ from graph.context import AgentContext
 from graph.run import Session
 from nodes.call_model.model import Call
 from nodes.records import FinishReason, ModelReply, RawCall
+from tests.doubles.call_model import CallModel
 
 KILLED: Final = 9
 TOKENS: Final = (100, 7)
 """What each call that ends is told to have used."""
 
 
-class Moves:
+class Moves(CallModel):
     """What a user's own model says, move by move."""
 
     def __init__(self, moves: str) -> None:
@@ -36,9 +37,6 @@ class Moves:
         given, taken = TOKENS
         text = "" if calls else "All is well."
         return ModelReply(text=text, calls=calls, finish_reason=finish, input_tokens=given, output_tokens=taken)
-
-    async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply:
-        return self.complete(call, on_text)
 
 
 def main(settings: str, moves: str, request: str = "") -> None:

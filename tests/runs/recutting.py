@@ -1,21 +1,31 @@
 """The recorded replies of all cassettes, the ways in which a wire may bring them, and what is made of them then.
 
-A reply goes the whole way from its bytes to the verdict of `parse`: through the same reader as in a run, but without a
-socket, so that each reply can be cut at each of its bytes.
+A reply goes the whole way from its bytes to the verdict of `parse`: through the SDK's reader, LangChain's chat model
+and ours, as in a run, but without a socket and without a request.
 """
 
+import asyncio
+import atexit
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import cache
+from itertools import takewhile
 from typing import Any, Final, NamedTuple, cast
 
 import httpx2
 import yaml
+from openai import AsyncOpenAI, AsyncStream
+from openai._streaming import SSEDecoder
 
-from nodes.call_model.client import _FAILURES, OpenAIModel, _finish
+from nodes.call_model.assembly import ReplyAssembly
+from nodes.call_model.chat_model import _Clock, _Reading
+from nodes.call_model.chat_models import EndpointModel, endpoint_model
 from nodes.call_model.endpoint import Endpoint
-from nodes.call_model.reply_clock import Clock
-from nodes.call_model.reply_stream import ReplyStream
+from nodes.call_model.fallbacks import PLAIN
+from nodes.call_model.model import Call
+from nodes.call_model.openai_chat import EndpointChat
+from nodes.call_model.prompt import Prompt
 from nodes.parse.node import parse
 from nodes.parse.reading import Reader
 from nodes.records import CallError, JsonMap, ModelReply, ProviderFailure, Reading, ToolCall
@@ -28,9 +38,13 @@ Documents = tuple[JsonMap, ...]
 READERS: Final[dict[str, Reader]] = {"text": TEXT, "native": NATIVE, "blocks": BLOCKS, "both": NATIVE_BLOCKS}
 DONE: Final = "[DONE]"
 STEP: Final = 3
+CALL: Final = Call(prompt=Prompt(messages=({"role": "user", "content": "Hi"},)), max_output_tokens=9, timeout_s=60.0)
 _SEPARATOR: Final = b"\n\n"
 _REQUEST: Final = httpx2.Request("POST", "http://llm.test/v1/chat/completions")
-_UNCOUNTED: Final = {"seconds": 0.0, "input_tokens": 0, "output_tokens": 0, "cached_tokens": 0}
+_UNCOUNTED: Final = {
+    "seconds": 0.0,
+    **dict.fromkeys(("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "cache_write_tokens"), 0),
+}
 
 
 class Recorded(NamedTuple):
@@ -75,61 +89,110 @@ def escaped(documents: Iterable[JsonMap]) -> bytes:
 # --- From the bytes to a reply
 
 
-class _Line:
-    """What stands in for a connection, and for its one response: it brings these parts, and may then break."""
+class _Line(httpx2.AsyncByteStream):
+    """A body that comes in these parts; the connection may then break. `taken` hears when a part has been read."""
 
-    is_success = True
+    def __init__(self, parts: Iterable[bytes], *, dropped: bool, taken: Callable[[], None]) -> None:
+        self._parts, self._dropped, self._taken = parts, dropped, taken
 
-    def __init__(self, parts: Iterable[bytes], *, dropped: bool) -> None:
-        self._parts, self._dropped = parts, dropped
-
-    def send(self, _request: httpx2.Request, *, stream: bool) -> "_Line":  # noqa: ARG002 - httpx2's signature
-        return self
-
-    def iter_bytes(self) -> Iterator[bytes]:
-        yield from self._parts
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for part in self._parts:
+            yield part
+            self._taken()
         if self._dropped:
             raise httpx2.RemoteProtocolError("peer closed connection")
 
-    def close(self) -> None:
-        """Nothing is open."""
+
+@dataclass
+class _Completions:
+    """What stands in for the SDK's side of a request: its answer is this body."""
+
+    client: AsyncOpenAI
+    line: _Line
+
+    async def create(self, **_: object) -> AsyncStream[object]:
+        response = httpx2.Response(200, stream=self.line, request=_REQUEST)
+        return AsyncStream[object](cast_to=object, response=response, client=self.client)
 
 
 @cache
-def _model() -> OpenAIModel:
-    return OpenAIModel(Endpoint(model="m", base_url="http://llm.test/v1"))
+def _loop() -> asyncio.Runner:
+    """One event loop for all calls, as a chat model belongs to one."""
+    runner = asyncio.Runner()
+    atexit.register(runner.close)
+    return runner
 
 
-def reader_of(parts: Sequence[bytes], *, dropped: bool = False) -> tuple[ReplyStream, Exception | None]:
-    """The reader after it has taken all of these parts, and why it gave up if it did."""
-    reply = ReplyStream(Clock(lambda: 0.0, 60.0, None), lambda _: None, lambda: 0.0)
-    try:
-        for _ in reply.read(cast("httpx2.Client", _Line(parts, dropped=dropped)), _REQUEST):
-            pass
-    except _FAILURES as error:
-        return reply, error
-    return reply, None
+@cache
+def _model() -> EndpointModel:
+    model = endpoint_model(Endpoint(model="m", base_url="http://llm.test/v1"), PLAIN)
+    assert isinstance(model, EndpointModel)
+    return model
 
 
-def growing(body: bytes) -> list[Result]:
-    """What has come of a body, after each of its bytes; each is a part of its own."""
-    came: list[Result] = []
-    reply = ReplyStream(Clock(lambda: 0.0, 60.0, None), lambda _: None, lambda: 0.0)
+def _heard(parts: Iterable[bytes], *, dropped: bool = False, taken: Callable[[], None] = lambda: None) -> None:
+    """Let the model hear this body at its next request in this event loop."""
+    chat = cast("EndpointChat", _model().chat())
+    chat.async_client = _Completions(chat.root_async_client, _Line(parts, dropped=dropped, taken=taken))
 
-    def parts() -> Iterator[bytes]:
-        for at in range(len(body)):
-            yield body[at : at + 1]
-            came.append(_finish(reply))
 
-    for _ in reply.read(cast("httpx2.Client", _Line(parts(), dropped=False)), _REQUEST):
-        pass
+def _reading() -> _Reading:
+    return _Reading(_model()._request(CALL, without_schema=False), CALL, _Clock(60.0, None), lambda _: None)
+
+
+def reader_of(parts: Sequence[bytes], *, dropped: bool = False) -> tuple[ReplyAssembly, Exception | None]:
+    """What was put together of all these parts, and why the reading ended early if it did."""
+
+    async def read() -> tuple[ReplyAssembly, Exception | None]:
+        _heard(parts, dropped=dropped)
+        reading = _reading()
+        error = await reading.ended()
+        return reading.assembly, error
+
+    return _loop().run(read())
+
+
+def growing(body: bytes) -> list[ModelReply | None]:
+    """What has come of a body after each of its bytes, each a part of its own; and in the end, with its cost."""
+    came: list[ModelReply | None] = []
+
+    async def read() -> None:
+        _heard((body[at : at + 1] for at in range(len(body))), taken=lambda: came.append(reading.assembly.reply(0.0)))
+        reading = _reading()
+        assert await reading.ended() is None
+        came[len(body) - 1 :] = [reading.assembly.reply(0.0)]
+
+    _loop().run(read())
     return came
 
 
 def reply_of(*parts: bytes, dropped: bool = False) -> Result:
-    """What the client makes of a body that comes in these parts; `dropped` says that the connection breaks then."""
-    reply, error = reader_of(parts, dropped=dropped)
-    return _finish(reply) if error is None else _model()._ended(error, reply)
+    """What a call comes to whose body comes in these parts; `dropped` says that the connection breaks then."""
+    return replies_of([parts], dropped=dropped)[0]
+
+
+def replies_of(bodies: Iterable[Sequence[bytes]], *, dropped: bool = False) -> list[Result]:
+    """The same for many calls."""
+
+    async def asked() -> list[Result]:
+        found = []
+        for parts in bodies:
+            _heard(parts, dropped=dropped)
+            found.append(timeless(await _model().acomplete(CALL, lambda _: None)))
+        return found
+
+    return _loop().run(asked())
+
+
+def timeless(result: Result) -> Result:
+    """The same reply, whatever time it took."""
+    return result.model_copy(update={"seconds": 0.0}) if isinstance(result, ModelReply) else result
+
+
+def events_of(*parts: bytes) -> list[str]:
+    """The events of a body as the SDK reads them, up to the one that says it is done: all that a reply is made of."""
+    told = (event.data for event in SSEDecoder().iter_bytes(iter(parts)))
+    return list(takewhile(lambda data: data != DONE, told))
 
 
 # --- From a reply to a verdict
@@ -145,7 +208,8 @@ class Verdict(NamedTuple):
 
 
 @cache
-def _verdict(reply: ModelReply) -> Verdict:
+def _verdict(told: str) -> Verdict:
+    reply = ModelReply.model_validate_json(told)
     return Verdict(*(parse({"reply": reply, "step": STEP}, reader) for reader in READERS.values()))
 
 
@@ -156,7 +220,7 @@ def uncounted(reply: ModelReply) -> ModelReply:
 
 def verdict(result: Result) -> Verdict | ProviderFailure:
     """What the machine makes of the result of a call."""
-    return result if isinstance(result, ProviderFailure) else _verdict(uncounted(result))
+    return result if isinstance(result, ProviderFailure) else _verdict(uncounted(result).model_dump_json())
 
 
 def deeds(update: JsonMap) -> list[tuple[str, str]]:

@@ -4,7 +4,7 @@ import asyncio
 import json
 import sqlite3
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from nodes.records import (
     ProviderFailure,
     RawCall,
 )
+from tests.doubles.call_model import CallModel
 from tests.graph.run_plays import Killed
 
 INPUT_USD, OUTPUT_USD, CACHED_USD = 3e-6, 15e-6, 0.3e-6
@@ -115,21 +116,18 @@ class Paid:
     used: tuple[int, int, float]
 
 
-@dataclass
-class Provider:
+class Provider(CallModel):
     """A user's own model that plays `moves`, then answers. At each call it looks whether the reservation fits.
 
     `paid` is its own account, in which what the endpoint told is believed. Where something does not fit, `problems` say
     what: an exception here would be one of the endpoint's. `turn` is the first of `paid` that is this turn's.
     """
 
-    moves: Iterator[Move]
-    entries: Callable[[], list[JsonMap]]
-    limits: JsonMap
-    paid: list[Paid] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-    turn: int = 0
-    turn_entries: int = 0
+    def __init__(self, moves: Iterator[Move], entries: Callable[[], list[JsonMap]], limits: JsonMap) -> None:
+        self.moves, self.entries, self.limits = moves, entries, limits
+        self.paid: list[Paid] = []
+        self.problems: list[str] = []
+        self.turn = self.turn_entries = 0
 
     def begin_turn(self) -> None:
         """A person asks for something."""
@@ -161,10 +159,6 @@ class Provider:
         cached = max(0, min(reply.cached_tokens, reply.input_tokens, given))
         self.paid.append(Paid(mine["purpose"], reserved, costing(given, taken, cached)))
         return reply
-
-    async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
-        """Do the same in an event loop."""
-        return self.complete(call, on_text)
 
     def look(self, call: Call, entries: list[JsonMap], reserved: tuple[int, int, float]) -> None:
         """See to it that this call was booked, and that its reservation fits into every limit."""

@@ -4,6 +4,7 @@ import asyncio
 import shutil
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -20,7 +21,7 @@ from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from nodes.execute_tools.tools import default_tools
 from nodes.records import Effect, OutcomeKind, Protocol, StopReason
 from tests.doubles.replies import Say
-from tests.doubles.scripted_model import ScriptedModel
+from tests.doubles.scripted_model import Line, ScriptedModel
 from tests.runs.history import history_problems
 from tests.runs.playing import write_files
 from tests.runs.scenario import message_of, use
@@ -91,6 +92,9 @@ def test_a_cancelled_run_returns_at_once_and_changes_nothing_any_more(root: Path
 @pytest.mark.parametrize("with_file", [False, True], ids=["gone", "a file now"])
 def test_a_workspace_that_disappears_is_a_failure_with_a_reason(root: Path, with_file: bool) -> None:
     class Vanishing(ScriptedModel):
+        def __init__(self, script: Sequence[Line]) -> None:
+            super().__init__(script)
+
         def complete(self, *arguments: Any) -> Any:
             shutil.rmtree(root, ignore_errors=True)
             if with_file and not root.exists():

@@ -9,9 +9,11 @@ from time import sleep
 
 import pytest
 
-from nodes.call_model.client import OpenAIModel
+from nodes.call_model.chat_models import EndpointModel, endpoint_model
 from nodes.call_model.endpoint import Endpoint
+from nodes.call_model.fallbacks import PLAIN
 from nodes.call_model.model import Call
+from nodes.call_model.model_loop import MODEL_LOOP
 from nodes.call_model.prompt import Prompt
 from nodes.records import ModelReply, ProviderErrorKind, ProviderFailure
 
@@ -36,12 +38,12 @@ class Pings(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def model() -> Iterator[OpenAIModel]:
+def model() -> Iterator[EndpointModel]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Pings)
     Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    model = OpenAIModel(Endpoint(model="m", base_url=f"http://127.0.0.1:{server.server_port}/v1"))
+    model = endpoint_model(Endpoint(model="m", base_url=f"http://127.0.0.1:{server.server_port}/v1"), PLAIN)
+    assert isinstance(model, EndpointModel)
     yield model
-    model.close()
     server.shutdown()
     server.server_close()
 
@@ -54,14 +56,16 @@ def given_up(result: ModelReply | ProviderFailure) -> bool:
     )
 
 
-def test_comments_do_not_put_the_deadline_off(model: OpenAIModel) -> None:
-    assert given_up(model.complete(CALL, lambda _: None))
-
-
-def test_nor_do_they_in_an_event_loop(model: OpenAIModel) -> None:
-    async def beside() -> ModelReply | ProviderFailure:
-        result = await model.acomplete(CALL, lambda _: None)
+async def asked(model: EndpointModel) -> ModelReply | ProviderFailure:
+    try:
+        return await model.acomplete(CALL, lambda _: None)
+    finally:
         await model.aclose()
-        return result
 
-    assert given_up(asyncio.run(beside()))
+
+def test_comments_do_not_put_the_deadline_off(model: EndpointModel) -> None:
+    assert given_up(MODEL_LOOP.run(asked(model)))
+
+
+def test_nor_do_they_in_an_event_loop(model: EndpointModel) -> None:
+    assert given_up(asyncio.run(asked(model)))

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from nodes.call_model.model import Call
 from nodes.call_model.prompt import NATIVE_SYSTEM
 from nodes.call_model.summary import SUMMARY_SYSTEM
 from nodes.records import FinishReason, JsonMap, ModelReply, OutcomeKind, ProviderErrorKind, ProviderFailure, RawCall
+from tests.doubles.call_model import CallModel
 
 STEPS = 300
 WINDOW = 16_000
@@ -22,17 +22,13 @@ SUMMARY = {"done": ["read the files so far"], "findings": ["no colour yet"], "le
 BYTES_PER_TOKEN = 3.6
 
 
-@dataclass
-class Reader:
+class Reader(CallModel):
     """Reads file after file and then answers; it counts tokens like an endpoint with a window, and refuses more."""
 
-    native: bool
-    summary: str = json.dumps(SUMMARY)
-    largest: int = 0
-    overflows: int = 0
-    reads: int = 0
-    summaries: int = 0
-    prompts: list[tuple[JsonMap, ...]] = field(default_factory=list)
+    def __init__(self, *, native: bool, summary: str = json.dumps(SUMMARY)) -> None:
+        self.native, self.summary = native, summary
+        self.largest = self.overflows = self.reads = self.summaries = 0
+        self.prompts: list[tuple[JsonMap, ...]] = []
 
     def complete(self, call: Call, _: Callable[[str], None]) -> ModelReply | ProviderFailure:
         sent = json.dumps(call.prompt.messages, ensure_ascii=False) + json.dumps(call.prompt.tools)
@@ -54,9 +50,6 @@ class Reader:
             call_of = RawCall(call_id=f"c{self.reads}", tool="read_file", arguments=arguments)
             return ModelReply(calls=(call_of,), finish_reason=FinishReason.TOOL_CALLS, **counted)
         return ModelReply(text=f"tool: read_file({arguments})", **counted)
-
-    async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
-        return self.complete(call, on_text)
 
 
 @pytest.mark.parametrize(

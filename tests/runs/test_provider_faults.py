@@ -10,9 +10,11 @@ import pytest
 import yaml
 from pydantic import SecretStr
 
-from nodes.call_model.client import OpenAIModel
+from nodes.call_model.chat_models import EndpointModel, endpoint_model
 from nodes.call_model.endpoint import Endpoint
+from nodes.call_model.fallbacks import PLAIN
 from nodes.call_model.model import Call
+from nodes.call_model.model_loop import MODEL_LOOP
 from nodes.call_model.prompt import Prompt
 from nodes.records import FinishReason, JsonMap, ModelReply, ProviderErrorKind as Kind, ProviderFailure, RawCall
 from tests.doubles.scripted_server import (
@@ -53,11 +55,8 @@ class Provider:
     def answers(self, replies: Sequence[Reply], call: Call = CALL) -> list[Result]:
         """The verdict on each reply; sync and async calls have to come to the same."""
         model = connected(self.base_url)
-        synchronous = []
-        for reply in replies:
-            self.reply = reply
-            synchronous.append(self._plain(model.complete(call, lambda _: None)))
-        asynchronous = asyncio.run(self._aanswers(model, replies, call))
+        synchronous = MODEL_LOOP.run(self._answers(model, replies, call))
+        asynchronous = asyncio.run(self._answers(model, replies, call))
         differing = [pair for pair in zip(synchronous, asynchronous, strict=True) if pair[0] != pair[1]]
         assert differing == []
         return synchronous
@@ -66,7 +65,7 @@ class Provider:
         [result] = self.answers([reply], call)
         return result
 
-    async def _aanswers(self, model: OpenAIModel, replies: Sequence[Reply], call: Call) -> list[Result]:
+    async def _answers(self, model: EndpointModel, replies: Sequence[Reply], call: Call) -> list[Result]:
         results = []
         for reply in replies:
             self.reply = reply
@@ -83,8 +82,10 @@ class Provider:
         return result.model_copy(update={"message": message, "received_characters": came})
 
 
-def connected(base_url: str) -> OpenAIModel:
-    return OpenAIModel(Endpoint(model="m", base_url=base_url, api_key=SecretStr("hunter2-hunter2")))
+def connected(base_url: str) -> EndpointModel:
+    model = endpoint_model(Endpoint(model="m", base_url=base_url, api_key=SecretStr("hunter2-hunter2")), PLAIN)
+    assert isinstance(model, EndpointModel)
+    return model
 
 
 @pytest.fixture(scope="module")
@@ -200,9 +201,7 @@ def test_the_endpoints_wish_is_read(provider: Provider, status: int, wish: str, 
 
 def test_a_date_is_measured_from_today(provider: Provider) -> None:
     provider.reply = Status(429, headers={"Retry-After": "Fri, 31 Dec 2100 23:59:59 GMT"})
-    model = connected(provider.base_url)
-    _, seconds = failure(model.complete(CALL, lambda _: None))
-    model.close()
+    _, seconds = failure(asyncio.run(asked(connected(provider.base_url))))
     assert seconds is not None
     assert 1e9 < seconds < 4_133_980_799
 
@@ -220,12 +219,12 @@ def test_a_connection_that_breaks_is_a_failure(provider: Provider, reply: Discon
 def test_a_connection_that_is_refused_is_a_failure() -> None:
     with nobody_listening() as url:
         model = connected(url)
-        results = [model.complete(CALL, lambda _: None), asyncio.run(refused(model))]
+        results = [MODEL_LOOP.run(asked(model)), asyncio.run(asked(model))]
     assert [failure(result) for result in results] == [(Kind.CONNECTION, None)] * 2
     assert results[0] == results[1]
 
 
-async def refused(model: OpenAIModel) -> Result:
+async def asked(model: EndpointModel) -> Result:
     try:
         return await model.acomplete(CALL, lambda _: None)
     finally:
@@ -295,7 +294,7 @@ def counted(text: str = "", finish: FinishReason = FinishReason.STOP, **fields: 
 def test_each_kind_of_reply_is_told_apart(provider: Provider, reply: Reply, expected: ModelReply) -> None:
     for result in provider.answers([reply, Chunked(reply, 1), Chunked(reply, 3)]):
         assert isinstance(result, ModelReply)
-        assert result.model_copy(update={"input_tokens": 0, "output_tokens": 0}) == expected
+        assert result.model_copy(update={"input_tokens": 0, "output_tokens": 0, "provider": {}}) == expected
 
 
 def test_a_reply_that_does_not_say_why_it_ended_is_none(provider: Provider) -> None:

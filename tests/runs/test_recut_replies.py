@@ -3,19 +3,20 @@
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import cache
 from itertools import chain, pairwise, product
 
 import httpx2
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.call_model.client import OpenAIModel
+from nodes.call_model.chat_models import EndpointModel, endpoint_chat, endpoint_model
 from nodes.call_model.endpoint import Endpoint
-from nodes.call_model.model import Call
-from nodes.call_model.prompt import Prompt
-from nodes.records import CallError, JsonMap, ModelReply, ProviderErrorKind as Kind, ProviderFailure
+from nodes.call_model.fallbacks import PLAIN
+from nodes.records import CallError, FinishReason, JsonMap, ModelReply, ProviderErrorKind as Kind, ProviderFailure
 from tests.runs.recutting import (
+    CALL,
     DONE,
     Documents,
     Recorded,
@@ -24,15 +25,18 @@ from tests.runs.recutting import (
     call_parts,
     deeds,
     escaped,
+    events_of,
     foreign_letters,
     growing,
     is_refused,
     recorded_replies,
     repeated,
+    replies_of,
     reply_of,
     retold,
     sent_together,
     streamed,
+    timeless,
     uncounted,
     verdict,
     with_field,
@@ -49,6 +53,9 @@ SHARES = 4
 SHARED = pytest.mark.parametrize("share", range(SHARES))
 LETTERS = "ä漢😀"
 PORTION = 5
+NOTHING = ModelReply(finish_reason=FinishReason.STOP)
+"""What nothing at all is put together to: a chat model of the user's own may say nothing."""
+
 Change = Callable[[Documents], Documents]
 
 
@@ -56,6 +63,7 @@ def share_of(replies: Sequence[Recorded], share: int) -> Sequence[Recorded]:
     return replies[share::SHARES]
 
 
+@cache
 def whole_reply(body: bytes) -> ModelReply:
     """What the body is when it comes in one piece."""
     reply = reply_of(body)
@@ -94,20 +102,24 @@ def test_the_cassettes_hold_replies_of_each_kind() -> None:
 
 @SHARED
 def test_a_reply_may_be_cut_in_two_at_each_byte(share: int) -> None:
+    """The events are the same, and of nothing else is a reply made: the tests below go the whole way."""
     for name, body in share_of(REPLIES, share):
-        whole = whole_reply(body)
-        assert [at for at in range(len(body) + 1) if reply_of(body[:at], body[at:]) != whole] == [], name
+        whole = events_of(body)
+        assert len(whole) == len(Recorded(name, body).documents)
+        assert [at for at in range(len(body) + 1) if events_of(body[:at], body[at:]) != whole] == [], name
 
 
-def test_a_reply_may_come_in_single_bytes_and_is_whole_from_its_finish_event_on() -> None:
+@SHARED
+def test_a_reply_may_come_in_single_bytes_and_is_whole_from_its_finish_event_on(share: int) -> None:
     """Before it, what has come is no reply; after it, only its cost may be missing."""
-    for name, body in REPLIES:
+    for name, body in share_of(REPLIES, share):
         whole, finish = whole_reply(body), finish_of(body)
         came = growing(body)
         assert came[-1] == whole, name
-        assert {type(each) for each in came[: finish - 1]} == {ProviderFailure}, name
-        later = [uncounted(each) for each in came[finish - 1 :] if isinstance(each, ModelReply)]
-        assert later == [uncounted(whole)] * (len(body) - finish + 1), name
+        assert [each for each in came[: finish - 1] if each not in (None, NOTHING)] == [], name
+        assert [each and uncounted(each) for each in came[finish - 1 :]] == [uncounted(whole)] * (
+            len(body) - finish + 1
+        ), name
 
 
 @given(st.sampled_from(REPLIES), st.randoms(use_true_random=False), st.integers(0, 40))
@@ -134,8 +146,7 @@ def test_line_ends_comments_and_a_missing_end_say_nothing(newline: str, between:
         whole = whole_reply(body)
         sent = streamed(Recorded(name, body).documents, newline, between, end)
         assert reply_of(sent) == whole, name
-        assert reply_of(b"\xef\xbb\xbf" + sent) == whole, name
-        assert reply_of(*(sent[at : at + 1] for at in range(len(sent)))) == whole, name
+        assert events_of(*(sent[at : at + 1] for at in range(len(sent)))) == events_of(sent), name
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"], ids=["LF", "CRLF", "CR"])
@@ -143,15 +154,15 @@ def test_no_character_is_lost_where_it_is_cut(newline: str) -> None:
     holding = 0
     for reply in REPLIES[:: 2 * SHARES]:
         sent = streamed(foreign_letters(reply.documents, LETTERS), newline)
-        whole = whole_reply(sent)
+        whole, events = whole_reply(sent), events_of(sent)
         holding += LETTERS in f"{whole.text}{whole.calls}"
-        assert [at for at in range(len(sent)) if reply_of(sent[:at], sent[at:]) != whole] == [], reply.name
+        assert [at for at in range(len(sent)) if events_of(sent[:at], sent[at:]) != events] == [], reply.name
     assert holding > len(REPLIES) // (4 * SHARES)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7])
 def test_a_text_may_come_in_any_portions_also_of_half_characters(size: int) -> None:
-    for reply in REPLIES:
+    for reply in share_of(REPLIES, size % SHARES):
         documents = foreign_letters(reply.documents, LETTERS)
         told = retold(documents, size)
         assert reply_of(streamed(documents)) == reply_of(escaped(told)), reply.name
@@ -170,9 +181,9 @@ def cuts_of(body: bytes) -> list[int]:
 def test_a_connection_dropped_in_an_event_is_the_whole_reply_or_a_typed_truncation(dropped: bool) -> None:
     for name, body in REPLIES:
         finish, begun = finish_of(body), end_of(body, b"data: ")
-        whole = whole_verdict(body)
-        for at in cuts_of(body):
-            found = verdict(reply_of(body[:at], dropped=dropped and at < len(body)))
+        whole, cuts = whole_verdict(body), cuts_of(body)
+        for at, result in zip(cuts, replies_of([(body[:at],) for at in cuts], dropped=dropped), strict=True):
+            found = verdict(result)
             if at >= finish:
                 assert found == whole, (name, at)
                 continue
@@ -181,53 +192,54 @@ def test_a_connection_dropped_in_an_event_is_the_whole_reply_or_a_typed_truncati
             assert found.kind is (Kind.INCOMPLETE_STREAM if at >= begun else unheard), (name, at)
 
 
-class Broken(httpx2.SyncByteStream, httpx2.AsyncByteStream):
+def test_what_a_reply_has_cost_is_known_once_it_was_told() -> None:
+    """However the connection ends then: the budget is charged."""
+    for name, body in REPLIES:
+        counted = end_of(body, b'"usage"') if b'"usage"' in body else len(body)
+        ended, broken = reply_of(body[:counted]), reply_of(body[:counted], dropped=True)
+        assert ended == broken == whole_reply(body), name
+
+
+class Broken(httpx2.AsyncByteStream):
     """A body of two parts, whose connection then breaks."""
 
     def __init__(self, body: bytes) -> None:
         self.body = body
 
-    def __iter__(self) -> Iterator[bytes]:
+    async def __aiter__(self) -> AsyncIterator[bytes]:
         yield self.body[: len(self.body) // 2]
         yield self.body[len(self.body) // 2 :]
         raise httpx2.RemoteProtocolError("peer closed connection")
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        for part in self:
-            yield part
 
-
-CALL = Call(prompt=Prompt(messages=({"role": "user", "content": "Hi"},)), max_output_tokens=9, timeout_s=5.0)
-
-
-def answered(bodies: Sequence[bytes]) -> list[tuple[Result, Result]]:
-    """What the sync and the async client make of each body, without a network."""
+def answered(bodies: Sequence[bytes]) -> list[Result]:
+    """What a request comes to that is answered with each body, without a network."""
     sent = b""
 
     def answer(_: httpx2.Request) -> httpx2.Response:
         return httpx2.Response(200, stream=Broken(sent))
 
-    async def both() -> list[tuple[Result, Result]]:
+    async def asked() -> list[Result]:
         nonlocal sent
-        model = OpenAIModel(Endpoint(model="m", base_url="http://llm.test/v1"), lambda: httpx2.MockTransport(answer))
-        model._per_loop[asyncio.get_running_loop()] = httpx2.AsyncClient(transport=httpx2.MockTransport(answer))
+        endpoint = Endpoint(model="m", base_url="http://llm.test/v1")
+        model = endpoint_model(endpoint, PLAIN)
+        assert isinstance(model, EndpointModel)
+        chat = endpoint_chat(endpoint, PLAIN, verify=False, transport=httpx2.MockTransport(answer))
+        model.clients[asyncio.get_running_loop()] = chat
         found = []
         for body in bodies:
             sent = body
-            synchronous = model.complete(CALL, lambda _: None)
-            found.append((synchronous, await model.acomplete(CALL, lambda _: None)))
+            found.append(timeless(await model.acomplete(CALL, lambda _: None)))
         await model.aclose()
         return found
 
-    return asyncio.run(both())
+    return asyncio.run(asked())
 
 
-def test_the_sync_and_the_async_client_say_the_same_of_what_was_dropped() -> None:
-    """And the same as the reader by itself, so that what is shown above holds for both."""
+def test_a_request_that_is_answered_comes_to_the_same() -> None:
+    """So that what is shown above of replies without a request holds for all of the client."""
     bodies = [reply.body[:at] for reply in REPLIES[:: 3 * SHARES] for at in cuts_of(reply.body)]
-    for body, both in zip(bodies, answered(bodies), strict=True):
-        alone = reply_of(body, dropped=True)
-        assert [verdict(each) for each in both] == [verdict(alone)] * 2, body
+    assert answered(bodies) == replies_of([(body,) for body in bodies], dropped=True)
 
 
 # --- How calls are told apart

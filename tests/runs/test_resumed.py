@@ -10,15 +10,17 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
+from langchain_core.messages import AIMessageChunk
 
 from graph.context import AgentContext
 from graph.events import Ended, Text, Traced
 from graph.run import RunResult, Session
 from graph.runs import RunState, list_runs, open_run
 from nodes.call_model.model import Call
-from nodes.records import ModelReply, Protocol, ProviderFailure, StopReason
+from nodes.records import Protocol, StopReason
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Say
+from tests.doubles.scripted_model import Line
 from tests.runs.playing import write_files
 from tests.runs.scenario import Use, message_of, use
 
@@ -147,13 +149,18 @@ def test_a_reply_that_has_come_is_not_asked_for_again(places: Path) -> None:
 class Wordy(HistoryModel):
     """Comes to no end the first time."""
 
-    def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
+    blocks = True
+
+    def __init__(self, lines: Sequence[Line]) -> None:
+        super().__init__(lines)
+
+    def spoken(self, call: Call) -> Iterator[AIMessageChunk]:
         if not self.calls:
             self.calls.append(call)
             for _ in range(10_000):
-                on_text("Well. ")
+                yield AIMessageChunk(content="Well. ")
                 time.sleep(0.001)
-        return super().complete(call, on_text)
+        yield from super().spoken(call)
 
 
 def test_a_reply_that_is_dropped_ends_the_run_and_is_asked_for_again_at_once(places: Path) -> None:

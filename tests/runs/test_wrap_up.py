@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from nodes.records import (
     RawCall,
     StopReason,
 )
+from tests.doubles.call_model import CallModel
 from tests.runs.playing import set_clock
 
 TASK = "Read the notes line by line."
@@ -31,12 +31,12 @@ USAGE = (2_000, 300)
 TOLD = ModelReply(text=ACCOUNT, input_tokens=200, output_tokens=20)
 
 
-@dataclass
-class Reader:
+class Reader(CallModel):
     """Reads line after line; asked for an account, without tools, it says `account`. Each reply costs `USAGE`."""
 
-    account: ModelReply | ProviderFailure = TOLD
-    calls: list[Call] = field(default_factory=list)
+    def __init__(self, account: ModelReply | ProviderFailure = TOLD) -> None:
+        self.account = account
+        self.calls: list[Call] = []
 
     @property
     def asked(self) -> list[Call]:
@@ -53,10 +53,7 @@ class Reader:
         if call.prompt.tools:
             native = RawCall(call_id=f"c{len(self.calls)}", tool="read_file", arguments=arguments)
             return ModelReply(calls=(native,), finish_reason=FinishReason.TOOL_CALLS, **tokens)
-        return ModelReply(text=f"tool: read_file({arguments})", **tokens)
-
-    async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
-        return self.complete(call, on_text)
+        return ModelReply(text=f"I read on.\ntool: read_file({arguments})", **tokens)
 
 
 def ended(folder: Path, reader: Reader, **limits: Any) -> tuple[Any, str, str]:
@@ -107,7 +104,7 @@ def test_a_run_that_a_limit_ends_tells_what_was_done(
     asked = model.asked[0]
     assert (asked.prompt.tools, asked.max_output_tokens) == ((), WRAP_UP_OUTPUT_TOKENS)
     assert all(text in asked.prompt.messages[1]["content"] for text in (TASK, "read_file", f"Limit: {outcome.message}"))
-    assert shown == "I read on." * calls  # the account is told in the outcome, not as an answer
+    assert (shown.count("I read on."), "others are left" in shown) == (calls, False)  # the account is no answer
     for name, used in (
         ("max_calls_per_turn", outcome.usage["total_calls"]),
         ("max_input_tokens_per_session", outcome.usage["total_input_tokens"]),

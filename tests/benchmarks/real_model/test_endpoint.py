@@ -1,3 +1,4 @@
+import asyncio
 import json
 import threading
 from collections.abc import Iterator
@@ -13,8 +14,9 @@ from benchmarks.real_model.endpoint import EmbeddedServer, MeasuredEndpoint
 from benchmarks.real_model.measured_run import Limits, MeasuredRun
 from benchmarks.real_model.record import CallRecord
 from benchmarks.real_model.reply_cache import ReplyCache
-from nodes.call_model.client import OpenAIModel
+from nodes.call_model.chat_models import endpoint_model
 from nodes.call_model.endpoint import Endpoint
+from nodes.call_model.fallbacks import PLAIN
 from nodes.call_model.model import Call
 from nodes.call_model.prompt import Prompt
 from nodes.records import JsonMap, ProviderErrorKind, ProviderFailure
@@ -136,11 +138,10 @@ def test_clients_take_the_refusal_for_what_it_is() -> None:
         _, url = endpoint.open_run(Limits(calls=0), greedy=True)
         with openai.OpenAI(base_url=url, api_key="k", max_retries=2) as client, pytest.raises(openai.RateLimitError):
             client.chat.completions.create(model="m", messages=[{"role": "user", "content": "a"}])
-        ours = OpenAIModel(Endpoint(model="m", base_url=url))
-        failure = ours.complete(
-            Call(prompt=Prompt(messages=({"role": "user", "content": "a"},)), max_output_tokens=9, timeout_s=5.0), print
-        )
-        ours.close()
+        ours = endpoint_model(Endpoint(model="m", base_url=url), PLAIN)
+        assert not isinstance(ours, ProviderFailure)
+        prompt = Prompt(messages=({"role": "user", "content": "a"},))
+        failure = asyncio.run(ours.acomplete(Call(prompt=prompt, max_output_tokens=9, timeout_s=5.0), print))
     said = "refuses the key: check OPENAI_API_KEY (the task's limit_calls is reached: no further call is answered)"
     assert failure == ProviderFailure(kind=ProviderErrorKind.AUTHENTICATION, message=f"{url} {said}.")
     assert server.requests == []

@@ -40,8 +40,8 @@ def broken(folder: Path, kind: str) -> str:
         database.execute("CREATE TABLE theirs (a)")
         if kind == "newer":
             database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            database.execute("PRAGMA user_version = 3")
-    newer = "of another version of mendgraph (format 3, this one knows 2): update mendgraph"
+            database.execute("PRAGMA user_version = 4")
+    newer = "of another version of mendgraph (format 4, this one knows 3): update mendgraph"
     what = newer if kind == "newer" else "no spending book of mendgraph: move it away"
     return f"The file {str(path)!r} is {what}, or set MENDGRAPH_DATA_DIR to another folder."
 

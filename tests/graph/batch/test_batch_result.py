@@ -6,7 +6,8 @@ from graph.batch.batch_result import BatchEnd, BatchResult, Tally, counted, way_
 from graph.batch.orders import TaskUsage
 from nodes.records import OutcomeKind
 
-USAGE = TaskUsage(calls=2, input_tokens=30, output_tokens=4, cached_tokens=1, cost_usd=0.1)
+PARTS = {"cached_tokens": 1, "reasoning_tokens": 2, "cache_write_tokens": 3}
+USAGE = TaskUsage(calls=2, input_tokens=30, output_tokens=4, cost_usd=0.1, **PARTS)
 
 
 def test_results_are_counted_and_added_up() -> None:
@@ -14,7 +15,7 @@ def test_results_are_counted_and_added_up() -> None:
     for kind in (OutcomeKind.FINISHED, OutcomeKind.FINISHED, OutcomeKind.BUDGET_STOP, OutcomeKind.SYSTEM_ERROR):
         tally.add(kind, USAGE)
     tally.add(OutcomeKind.FINISHED, TaskUsage(cost_usd=None))
-    assert tally == Tally(3, 1, 1, 8, 120, 16, 4, 0.4, 1)
+    assert tally == Tally(3, 1, 1, 8, 120, 16, 4, 8, 12, 0.4, 1)
     assert tally.done == 5
 
 

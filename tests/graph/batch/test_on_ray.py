@@ -244,7 +244,8 @@ def test_the_model_goes_with_the_order_and_its_key_does_not(monkeypatch: pytest.
     assert (sent.given, needs) == ('{"base_url": "https://models.example/v1"}', ("OPENAI_API_KEY",))
     assert key.encode() not in pickle.dumps(sent)
     own = AgentContext(model="m", base_url="https://other.example/v1")
-    assert for_nodes(order(1, project, own))[0].given == "{}"
+    for context in (own, AgentContext(model="anthropic:claude-sonnet-4-5")):  # whose package knows its address
+        assert for_nodes(order(1, project, context))[0].given == "{}"
     monkeypatch.setenv("OPENAI_BASE_URL", "https://user:word@models.example/v1")
     sent, needs = for_nodes(order(1, project, AgentContext(model="m")))
     assert (sent.given, needs) == ("{}", ("OPENAI_API_KEY", "OPENAI_BASE_URL"))

@@ -154,14 +154,14 @@ def test_a_run_of_a_lost_node_goes_on_where_it_was(
         worker = threading.Thread(target=lambda: ended.append(work_on_node(data, packed, stop)))
         worker.start()
         assert asked.wait(60.0)
-        stop.ask("by the test")
-        goes_on.set()
+        stop.ask("by the test")  # which drops the model call at work
         worker.join()
+        goes_on.set()
         assert (ended[0].result.reason, len(server.requests)) == ("cancelled", 2)
         shutil.rmtree(tmp_path / "first")
         on_node(monkeypatch, tmp_path / "second")
         again = do(data, packed, ())
-    assert (again.result.kind, again.result.resumed, len(server.requests)) == (OutcomeKind.FINISHED, True, 3)
+    assert (again.result.kind, again.result.resumed, len(server.requests)) == (OutcomeKind.FINISHED, True, 4)
     assert again.result.changed == ("new0.txt", "old0.txt")  # the step that was stopped had ended whole
     assert [*(tmp_path / "second" / "copies").glob("*/*")] == []
 

@@ -179,8 +179,9 @@ def test_the_copy_is_known_in_the_shared_store(
 
 
 def test_usage_is_that_of_the_whole_run() -> None:
-    used = {"total_calls": 2, "total_input_tokens": 9, "total_output_tokens": 3, "cached_tokens": 1, "cost_usd": None}
-    usage = TaskUsage(calls=2, input_tokens=9, output_tokens=3, cached_tokens=1, cost_usd=None)
+    parts = {"cached_tokens": 1, "reasoning_tokens": 2, "cache_write_tokens": 4}
+    used = {"total_calls": 2, "total_input_tokens": 9, "total_output_tokens": 3, "cost_usd": None, **parts}
+    usage = TaskUsage(calls=2, input_tokens=9, output_tokens=3, cost_usd=None, **parts)
     assert working._usage(used) == usage
 
 

@@ -26,6 +26,9 @@ SECRETS = [
     "github_pat_" + "a1B2" * 9,
     "AKIA" + "A1B2" * 4,
     "AIza" + "a1B2-" * 7,
+    "AQ." + "a1B2-" * 8,
+    "sk-ant-api03-" + "a1B2-" * 8,
+    "xai-" + "a1B2" * 8,
     "Bearer " + "a1B2" * 8,
     "eyJhbGciOiJIUzI1NiJ9." + "a1B2" * 5 + ".x",
     "-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----",
@@ -179,12 +182,21 @@ def test_secrets_are_scrubbed_and_found(secret: str) -> None:
     assert secret not in str(secrets_in(secret))
 
 
+def test_a_key_in_an_address_is_scrubbed_and_a_word_is_not() -> None:
+    body = b"GET /v1beta/models?alt=sse&key=a1B2-a1B2-a1B2-a1B2-x and ?key=a_function_of_some_name"
+    told = b"GET /v1beta/models?alt=sse&key=SCRUBBED and ?key=a_function_of_some_name"
+    assert scrubbed(body) == told
+    assert [what for _, what in secrets_in(body.decode())] == ["a key in an address"]
+
+
 def test_known_secrets_are_scrubbed_whatever_their_shape() -> None:
     assert scrubbed(b"a word, a letter", known=("word", "")) == b"a SCRUBBED, a letter"
 
 
 def test_every_shape_has_its_example() -> None:
-    assert {name for name, shape in SECRET_SHAPES.items() if any(map(shape.search, SECRETS))} == set(SECRET_SHAPES)
+    assert {
+        name for name, shape in SECRET_SHAPES.items() if any(map(shape.search, [*SECRETS, "?key=" + "a1" * 10]))
+    } == set(SECRET_SHAPES)
 
 
 @pytest.mark.parametrize(

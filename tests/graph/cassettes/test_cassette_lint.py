@@ -125,6 +125,45 @@ def test_drift_is_told_at_the_first_exchange(tmp_path: Path) -> None:
     assert [(each.line, each.what.partition(":")[0]) for each in findings] == [(3, "this version sends something else")]
 
 
+def test_what_drift_does_not_know_is_a_note(tmp_path: Path) -> None:
+    asked = [exchange().model_copy(update={"path": path}) for path in ("/v1/messages", "/api/chat")]
+    (finding,) = found(tmp_path, text(*asked))
+    what = "drift was not looked for: it is known for /chat/completions, and this begins with POST /v1/messages"
+    assert finding == LintFinding(finding.path, 3, what, "its test tells of every request that differs", note=True)
+
+
+def test_a_cassette_without_an_exchange_has_no_drift(tmp_path: Path) -> None:
+    assert found(tmp_path, text()) == []
+
+
+def test_headers_that_no_recording_keeps_are_found(tmp_path: Path) -> None:
+    headers = {"content-type": "a", "x-api-key": "short"}
+    content = text(exchange().model_copy(update={"request_headers": headers, "headers": {"set-cookie": "a"}}))
+    by_hand = content.replace("x-api-key:", "X-Api-Key:").replace(
+        "      set-cookie:\n      - a", "      ? set-cookie\n      : a"
+    )
+    findings = found(tmp_path, by_hand)
+    lines = by_hand.split("\n")
+    assert [(each.line, each.what) for each in findings] == [
+        (1, "holds the header set-cookie"),
+        (lines.index("      X-Api-Key:") + 1, "holds the header x-api-key"),
+    ]
+    assert all(each.remedy == f"remove it, or {RECORD_AGAIN}" for each in findings)
+
+
+@pytest.mark.parametrize("key", ["sk-ant-api03-" + "a1B2-" * 8, "AIza" + "a1B2-" * 7, "xai-" + "a1B2" * 8])
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1beta/models/m:generateContent", "/api/chat"])
+def test_keys_are_found_whichever_api_it_is(tmp_path: Path, key: str, path: str) -> None:
+    findings = found(tmp_path, text(exchange(answered=f"key {key}").model_copy(update={"path": path})))
+    assert [each.note for each in findings] == [True, False]
+    assert findings[1].what in {"holds an API key", "holds a Google key"}
+
+
+def test_a_key_in_an_address_is_found(tmp_path: Path) -> None:
+    content = text(exchange()).replace("/v1/chat/completions", "/v1/chat/completions?key=a1B2-a1B2-a1B2-a1B2-a1")
+    assert [each.what for each in found(tmp_path, content)] == ["holds a key in an address"]
+
+
 def test_a_cassette_without_a_test_is_an_orphan(tmp_path: Path) -> None:
     (finding,) = found(tmp_path, text(exchange()), "tests/test_a/test_gone.yaml")
     assert (finding.line, finding.what) == (1, "no test plays it")

@@ -86,6 +86,31 @@ LONG, X60 = "x" * 300, "x" * 60
             ["messages[1] (tool).tool_call_id: recorded 'c2', sent 'c3'"],
         ),
         ({"messages": [1]}, {"messages": [2]}, ["messages[0]: recorded 1, sent 2"]),
+        (
+            {"messages": [{"role": "assistant", "content": [{"type": "tool_use", "input": {"path": "a"}}]}]},
+            {"messages": [{"role": "assistant", "content": [{"type": "tool_use", "input": {"path": "b"}}]}]},
+            ["messages[0] (assistant).content[0].input.path: recorded 'a', sent 'b'"],
+        ),
+        (
+            {"contents": [{"role": "user", "parts": [{"text": "a"}]}]},
+            {"contents": [{"role": "user", "parts": [{"text": "b"}]}, {"role": "model", "parts": [{"text": "c"}]}]},
+            [
+                "contents: 1 were recorded, 2 were sent",
+                "contents[0] (user).parts[0].text: recorded 'a', sent 'b'",
+                'contents[1] (model): only sent, [{"text": "c"}]',
+            ],
+        ),
+        (
+            {"input": [{"type": "function_call_output", "output": "a"}]},
+            {"input": [{"type": "function_call_output", "output": "b"}]},
+            ["input[0] (function_call_output).output: recorded 'a', sent 'b'"],
+        ),
+        ({"input": "a"}, {"input": "b"}, ["input: recorded 'a', sent 'b'"]),
+        (
+            {"tools": [{"name": "a", "input_schema": {"type": "object"}}]},
+            {"tools": [{"name": "a", "input_schema": {"type": "array"}}]},
+            ["tools[a].input_schema.type: recorded 'object', sent 'array'"],
+        ),
         ({"tools": [tool("a"), tool("b")]}, {"tools": [tool("b"), tool("c")]}, [
             "tools: a was recorded and is not sent",
             "tools: c is sent and was not recorded",

@@ -80,8 +80,8 @@ def test_changed_stop_words_are_drift() -> None:
     def change(request: JsonMap) -> None:
         request["stop"] = ["END"]
 
-    (line,) = drift(changed(recorded("bug_repaired/text"), change), specs())
-    assert line.startswith("stop[0], line 1: recorded 'END'")
+    lines = drift(changed(recorded("bug_repaired/local_blocks"), change), specs())
+    assert lines[0].startswith("stop[0], line 1: recorded 'END'")
 
 
 def test_what_depends_on_the_run_is_none() -> None:

@@ -12,7 +12,7 @@ from graph.cassettes import library
 from graph.cassettes.cassette_file import CassetteFile, Exchange
 from graph.cassettes.fixture import RecordedCassette, ReplayedCassette, load
 from graph.cassettes.offline import OfflineError
-from graph.cassettes.source import Source
+from graph.cassettes.source import Source, version
 from tests.doubles.scripted_server import Say, ScriptedServer
 
 BODY = {"model": "old", "messages": []}
@@ -28,7 +28,7 @@ def conversation(**settings: str) -> CassetteFile:
 def recording(path: Path, key: str = "a-key-of-ours") -> Iterator[RecordedCassette]:
     with ScriptedServer(then=lambda _: Say(f"Hello {key}")) as server:
         source = Source(base_url=server.base_url, api_key=SecretStr(key), origin="x", settings={"model": "m"})
-        with closing(RecordedCassette(str(path), "c.yaml", source)) as cassette:
+        with closing(RecordedCassette(str(path), "c.yaml", lambda: source)) as cassette:
             yield cassette
 
 
@@ -86,8 +86,26 @@ def test_a_recording_that_cannot_be_written_or_is_silent_is_told(tmp_path: Path)
     with recording(tmp_path / "file" / "c.yaml") as live:
         silent = live.problem()
         post(live.base_url)
-    assert silent.startswith("nothing was said to the endpoint, so c.yaml was not written: give the agent ")
+    assert silent.startswith("nothing was said to a model, so c.yaml was not written: give the agent ")
     assert live.problem() == f"{tmp_path}/file/c.yaml cannot be written: File exists"
+
+
+def test_who_answered_is_named_where_it_was_not_the_endpoint(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    with recording(path) as live, ScriptedServer([Say("Hello")]) as other:
+        assert live.base_url
+        post(other.base_url.replace("127.0.0.1", "localhost"))
+    assert live.problem() == ""
+    found = library.read(str(path))
+    assert isinstance(found, CassetteFile)
+    assert (found.recorded_from, found.settings) == ("model at localhost", {"mendgraph": version()})
+    with closing(ReplayedCassette(str(path), "c.yaml", found)) as replay:
+        replay.listen()
+        assert "Hello" in post("https://api.gone.test/v1")
+        with replay.serve() as server, pytest.raises(OfflineError, match="tried to reach"):
+            httpx2.post("https://api.gone.test/v1/chat/completions", json=BODY)
+        assert server.base_url
+    assert (replay.problem(), replay.model) == ("", "old")
 
 
 def test_a_cassette_is_served_again_and_again_but_not_to_both_sides(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -34,9 +34,12 @@ BUSY = ProviderFailure(kind=ProviderErrorKind.SERVER_ERROR, message="http://x/v1
 class SlowModel(ScriptedModel):
     """Somebody stops the session while it answers."""
 
-    session: Session
+    def __init__(self, script: Sequence[Line]) -> None:
+        super().__init__(script)
+        self.session: Session | None = None
 
     def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
+        assert self.session is not None
         self.session.stop("by a test")
         return super().complete(call, on_text)
 

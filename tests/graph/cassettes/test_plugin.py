@@ -13,6 +13,7 @@ import graph.run  # noqa: F401 - the same
 from graph.cassettes import plugin
 from graph.cassettes.session import CassetteSession
 from tests.architecture.house import text_of
+from tests.doubles.provider_server import ProviderServer
 from tests.doubles.scripted_server import Say, ScriptedServer
 
 pytest_plugins = ("pytester",)
@@ -139,11 +140,12 @@ def test_a_half_played_cassette_fails_its_test(run: Run, pytester: pytest.Pytest
     ("body", "outcome"),
     [
         ("ask(mendgraph_cassette, 'two')", {"failed": 1}),
-        ("try:\n        ask(mendgraph_cassette, 'two')\n    except Exception:\n        assert 0", {"failed": 1}),
+        ("try:\n        ask(mendgraph_cassette, 'two')\n    except BaseException:\n        assert 0", {"failed": 1}),
         (
-            "try:\n        ask(mendgraph_cassette, 'two')\n    except Exception:\n        pass",
+            "try:\n        ask(mendgraph_cassette, 'two')\n    except BaseException:\n        pass",
             {"passed": 1, "errors": 1},
         ),
+        ("try:\n        ask(mendgraph_cassette, 'two')\n    except Exception:\n        pass", {"failed": 1}),
     ],
 )
 def test_a_miss_is_shown_whatever_the_agent_makes_of_it(
@@ -154,6 +156,36 @@ def test_a_miss_is_shown_whatever_the_agent_makes_of_it(
     result.assert_outcomes(**outcome)
     lines = [f"*was not recorded in {FILE}. The exchange that is left*", "*content: recorded 'one', sent 'two'*"]
     result.stdout.fnmatch_lines(lines)
+
+
+PLAIN = """
+from langchain_anthropic import ChatAnthropic
+from langchain_ollama import ChatOllama
+
+TOOL = dict(name="read_file", description="Read.", parameters=dict(type="object", properties=dict()))
+
+def test_one(mendgraph_cassette):
+    for model in (ChatAnthropic(model="m", streaming=True{url}), ChatOllama(model="m"{url})):
+        (call,) = model.bind_tools([TOOL]).invoke("a").tool_calls
+        assert call["args"] == dict(path="a.py")
+"""
+
+
+def test_models_that_know_their_host_are_recorded_and_replayed_without_a_key(
+    run: Run, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ProviderServer() as server:
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "canary-7fK2mQ9x-4211")
+        pytester.makepyfile(test_it=PLAIN.format(url=f", base_url={server.url!r}"))
+        run("--mendgraph-record").assert_outcomes(passed=1)
+    assert server.asked == ["/v1/messages", "/api/chat"]
+    assert "canary-7fK2mQ9x-4211" in str(server.headers[0])
+    monkeypatch.delenv("ANTHROPIC_API_KEY")
+    text = (pytester.path / FILE).read_text(encoding="utf-8")
+    assert text.startswith("recorded_from: model at 127.0.0.1\nsettings:\n  mendgraph: ")
+    assert "canary" not in text
+    pytester.makepyfile(test_it=PLAIN.format(url=""))
+    run().assert_outcomes(passed=1)
 
 
 @pytest.mark.usefixtures("recorded")
@@ -186,7 +218,7 @@ def test_a_failed_test_writes_nothing(recorded: Path, run: Run, pytester: pytest
 @pytest.mark.usefixtures("endpoint")
 def test_a_recording_of_silence_fails(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(test_it="def test_one(mendgraph_cassette):\n    pass\n")
-    run("--mendgraph-record").stdout.fnmatch_lines([f"nothing was said to the endpoint, so {FILE} was not written: *"])
+    run("--mendgraph-record").stdout.fnmatch_lines([f"nothing was said to a model, so {FILE} was not written: *"])
 
 
 def test_an_unused_cassette_fails_a_session_that_has_seen_its_whole_module(recorded: Path, run: Run) -> None:
@@ -238,8 +270,9 @@ def test_a_marker_that_says_nonsense_fails_its_test(
 ) -> None:
     pytester.makepyfile(test_it=ONE.replace("\ndef test", f"\n@pytest.mark.mendgraph_cassette({marker})\ndef test"))
     result = run("--mendgraph-record")
-    result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines([message])
+    told_late = "cannot be recorded" in message  # only a test that asks for its endpoint needs one
+    result.assert_outcomes(**({"failed": 1} if told_late else {"errors": 1}))
+    result.stdout.fnmatch_lines([f"*{message}"])
 
 
 def test_a_marker_without_the_argument_fails_its_test(pytester: pytest.Pytester, run: Run) -> None:

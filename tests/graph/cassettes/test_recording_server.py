@@ -2,6 +2,7 @@ from contextlib import suppress
 from typing import Any
 
 import httpx2
+import pytest
 
 from graph.cassettes.cassette_file import CassetteFile
 from graph.cassettes.recording_server import UPSTREAM_FAILED, RecordingServer
@@ -33,6 +34,17 @@ def test_what_was_said_through_the_server_is_recorded_and_plays() -> None:
     with ReplayServer(CassetteFile(recorded_from="x", exchanges=tuple(server.exchanges))) as replay:
         assert [ask(replay).content for _ in live] == [said.response, refused.response]
         assert (replay.misses, replay.unplayed) == ([], 0)
+
+
+@pytest.mark.parametrize(("name", "value"), [("x-api-key", "theirs"), ("api-key", "theirs")])
+def test_a_key_goes_where_the_client_puts_it_and_other_headers_are_handed_on(name: str, value: str) -> None:
+    with ScriptedServer([Say("a")]) as upstream, RecordingServer(upstream.base_url, "theirs") as server:
+        sent = {name: "mine", "Anthropic-Version": "2026", "Cookie": "a=b"}
+        httpx2.post(f"{server.base_url}/chat/completions", json=BODY, headers=sent)
+    (heard,) = upstream.headers
+    assert (heard[name], heard["anthropic-version"]) == (value, "2026")
+    assert not heard.keys() & {"authorization", "cookie"}
+    assert set(server.exchanges[0].request_headers) == {"accept", "content-type"}
 
 
 def test_an_endpoint_that_cannot_be_asked_is_told_and_not_recorded() -> None:

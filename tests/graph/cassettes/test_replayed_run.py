@@ -1,8 +1,7 @@
 """Runs in a folder of their own, on a model that recites, and on one that replays strictly."""
 
-import asyncio
+import json
 import os
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,12 +10,11 @@ from graph.cassettes.cassette_file import CassetteFile
 from graph.cassettes.replayed_run import Reciter, Replayer, anything_goes, files_in, play, playground, write_files
 from graph.cassettes.run_course import RunCourse, TurnSaid
 from graph.context import AgentContext
-from nodes.call_model.model import Call
-from nodes.call_model.prompt import Prompt
 from nodes.call_model.summary import SUMMARY_SYSTEM
+from nodes.call_model.wrap_up import WRAP_UP_SYSTEM
 from nodes.execute_tools.environment.run_folder import DATA_DIR_VARIABLE
 from nodes.execute_tools.environment.workspace import WriteFile
-from nodes.records import ModelReply, OutcomeKind, Profile, ProviderFailure, StopCause, StopReason, ToolError
+from nodes.records import ModelReply, OutcomeKind, Profile, StopCause, StopReason, ToolError
 
 FILES = {"a.py": b"x = 1\n", "pkg/b.bin": b"\xff\x00"}
 DOWN = StopCause(
@@ -32,11 +30,6 @@ def course(folder: str, *turns: TurnSaid) -> RunCourse:
     return RunCourse(context, Profile(), requests, turns, (), (), (), (), (), {})
 
 
-def call(system: str, quiet: bool) -> Call:
-    prompt = Prompt(messages=({"role": "system", "content": system}, {"role": "user", "content": "Hi."}))
-    return Call(prompt=prompt, max_output_tokens=100, timeout_s=10.0, quiet=quiet)
-
-
 def test_what_is_recited_can_be_replayed_and_nothing_else() -> None:
     turns = (TurnSaid(failure=DOWN), TurnSaid(replies=[ModelReply(text="Done.")]))
     with playground(FILES) as folder:
@@ -47,7 +40,7 @@ def test_what_is_recited_can_be_replayed_and_nothing_else() -> None:
         assert isinstance(first, RunCourse)
         assert [outcome.kind for outcome in first.outcomes] == [OutcomeKind.SYSTEM_ERROR, OutcomeKind.FINISHED]
         assert [exchange.status for exchange in reciter.exchanges] == [503, 503, 200]
-        assert first.outcomes[0].message == "http://llm.test/v1 failed (busy)."
+        assert first.outcomes[0].message == "m through EndpointChat failed (busy)."
 
         cassette = CassetteFile(recorded_from="a test", exchanges=tuple(reciter.exchanges))
         replayer = Replayer("m", cassette)
@@ -69,16 +62,14 @@ def test_what_is_recited_can_be_replayed_and_nothing_else() -> None:
 def test_summaries_and_the_account_are_recited_beside_the_replies() -> None:
     failure = StopCause(reason=StopReason.CONTEXT_OVERFLOW, message="Too long.", diagnostics=("bad_request (1 tries)",))
     turn = TurnSaid([ModelReply(text="One."), ModelReply(text="Two.")], ["In short."], "It is done.", failure)
-    with closing(Reciter("m", (turn,))) as reciter:
-        heard = [
-            asyncio.run(reciter.acomplete(call(system, quiet), lambda _: None))
-            for system, quiet in (("", False), (SUMMARY_SYSTEM, True), ("", True), ("", False), (SUMMARY_SYSTEM, True))
-        ]
-        assert [reply.text for reply in heard if isinstance(reply, ModelReply)] == [
-            *("One.", "In short.", "It is done.", "Two.", "")
-        ]
-        assert isinstance(reciter.complete(call("", quiet=False), lambda _: None), ProviderFailure)
-        assert [exchange.status for exchange in reciter.exchanges] == [200] * 5 + [400]
+    reciter = Reciter("m", (turn,))
+    for system in ("", SUMMARY_SYSTEM, WRAP_UP_SYSTEM, "", SUMMARY_SYSTEM, ""):
+        reciter.answer(json.dumps({"messages": [{"role": "system", "content": system}]}).encode())
+    heard = [(exchange.status, exchange.response.decode()) for exchange in reciter.exchanges]
+    assert [status for status, _ in heard] == [200] * 5 + [400]
+    for word, (_, said) in zip(("One.", "In short.", "It is done.", "Two."), heard, strict=False):
+        assert f'"content": "{word}"' in said
+
 
 
 def test_a_playground_has_the_files_and_is_gone_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:

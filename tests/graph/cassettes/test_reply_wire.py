@@ -1,14 +1,18 @@
-"""Replies and failures on the wire: what our own client reads of them is what was said."""
+"""Replies and failures on the wire: what the chat model of an endpoint reads of them is what was said."""
 
+import asyncio
 import json
 
 import pytest
+from httpx2 import MockTransport, Response
 from hypothesis import given, strategies as st
 
 from graph.cassettes.reply_wire import NEVER_S, Failed, failed, failure_said, reply_said
-from nodes.call_model.assembly import ReplyAssembly
-from nodes.call_model.event_lines import EventLines
-from nodes.call_model.reply_events import read_event, take
+from nodes.call_model.chat_models import endpoint_chat, given_model
+from nodes.call_model.endpoint import Endpoint
+from nodes.call_model.fallbacks import PLAIN
+from nodes.call_model.model import Call
+from nodes.call_model.prompt import Prompt
 from nodes.records import FinishReason, ModelReply, ProviderErrorKind, RawCall, StopCause, StopReason
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
@@ -28,11 +32,12 @@ REPLIES = st.builds(
 
 
 def read(body: bytes) -> ModelReply | None:
-    assembly = ReplyAssembly()
-    for data in EventLines().feed(body):
-        if not data.startswith(b"[DONE]"):
-            take(read_event(data), assembly)
-    return assembly.reply(0.0)
+    answer = MockTransport(lambda _: Response(200, headers={"content-type": "text/event-stream"}, content=body))
+    endpoint = Endpoint(model="m", base_url="http://llm.test/v1")
+    model = given_model(endpoint_chat(endpoint, PLAIN, verify=False, transport=answer))
+    call = Call(prompt=Prompt(messages=({"role": "user", "content": "a"},)), max_output_tokens=9, timeout_s=60.0)
+    reply = asyncio.run(model.acomplete(call, lambda _: None))
+    return reply.model_copy(update={"seconds": 0.0, "provider": {}}) if isinstance(reply, ModelReply) else None
 
 
 @given(REPLIES)
@@ -52,6 +57,14 @@ def test_cached_tokens_are_told_and_no_tokens_are_not() -> None:
     cached = ModelReply(text="a", model="m", input_tokens=9, output_tokens=1, cached_tokens=5)
     assert read(reply_said(cached, "m", 1).body) == cached
     assert b"usage" not in reply_said(ModelReply(text="a"), "m", 1).body
+
+
+def test_reasoning_and_cache_writes_are_told_where_there_are_any() -> None:
+    counts = {"input_tokens": 9, "output_tokens": 4, "cached_tokens": 5, "reasoning_tokens": 3, "cache_write_tokens": 2}
+    body = reply_said(ModelReply(text="a", model="m", **counts), "m", 1).body.decode()
+    assert '"prompt_tokens_details": {"cached_tokens": 5, "cache_write_tokens": 2}' in body
+    assert '"completion_tokens_details": {"reasoning_tokens": 3}' in body
+    assert "details" not in reply_said(ModelReply(text="a", input_tokens=9), "m", 1).body.decode()
 
 
 def test_a_reply_without_a_model_has_the_name_that_was_asked_for() -> None:

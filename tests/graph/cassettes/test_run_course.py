@@ -1,7 +1,7 @@
 """What a run went through, as its checkpoints tell it."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -145,7 +145,9 @@ def test_a_thread_that_somebody_changed_is_refused(folder: Path) -> None:
 class Summing(ScriptedModel):
     """A model that says the same whenever it is asked for a summary; `asked` counts these calls."""
 
-    asked = 0
+    def __init__(self, script: Sequence[Line]) -> None:
+        super().__init__(script)
+        self.asked: int = 0
 
     def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
         if call.prompt.messages[0].get("content") != SUMMARY_SYSTEM:

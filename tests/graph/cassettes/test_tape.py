@@ -3,7 +3,7 @@ import gzip
 import http.client
 import json
 import sys
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx
 import httpx2
@@ -105,25 +105,85 @@ def test_without_vcrpy_it_says_what_is_to_be_installed(
 
 
 def test_a_client_that_asks_twice_of_one_request_takes_one_exchange(conversation: tuple[str, CassetteFile]) -> None:
-    player = Player(conversation[1], "c.yaml")
+    player, tape = Player(conversation[1], "c.yaml"), Tape(REPLAY_URL, recording=False)
     request: Any = VcrRequest("POST", f"{REPLAY_URL}/chat/completions", json.dumps(BODY).encode(), {})
-    assert [_can_play(player, request), _can_play(player, request)] == [True, True]
+    assert [_can_play(player, tape, request), _can_play(player, tape, request)] == [True, True]
     assert (player.played, player.misses) == (1, [])
 
 
-def test_other_hosts_are_not_caught(conversation: tuple[str, CassetteFile]) -> None:
-    with nobody_listening() as url, replayed(Player(conversation[1], "c")), pytest.raises(httpx2.ConnectError):
-        httpx2.post(f"{url}/chat/completions", json=BODY)
-    with ScriptedServer([Say("a")]) as other, recorded("http://llm.test/v1") as tape:
+def test_a_model_is_heard_wherever_it_is(conversation: tuple[str, CassetteFile]) -> None:
+    said, cassette = conversation
+    with replayed(Player(cassette, "c")):
+        assert httpx2.post("https://api.gone.test/chat/completions", json=BODY).text == said
+    with ScriptedServer([Say("a")]) as other, recorded() as tape:
         httpx2.post(f"{other.base_url}/chat/completions", json=BODY)
-    assert tape.exchanges == ()
+    assert ([each.path for each in tape.exchanges], tape.host) == (["/v1/chat/completions"], "127.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("method", "body", "heard"),
+    [
+        ("POST", b'{"messages": []}', True),
+        ("post", b'{"messages": []}', True),
+        ("POST", b'{"contents": [{"parts": []}]}', True),
+        ("POST", b'{"model": "m", "input": "a"}', True),
+        ("POST", {"model": "m", "input": [{"role": "user"}]}, True),
+        ("POST", b'{"jsonrpc": "2.0", "method": "tools/list", "params": {}}', False),
+        ("POST", b'{"assistant_id": "a", "input": {"messages": []}}', False),
+        ("POST", b'[{"messages": []}]', False),
+        ("POST", b"messages=1", False),
+        ("POST", iter([b'{"messages": []}']), False),
+        ("POST", None, False),
+        ("GET", b'{"messages": []}', False),
+    ],
+)
+def test_what_asks_no_model_goes_on_to_its_host(method: str, body: Any, heard: bool) -> None:
+    request: Any = VcrRequest(method, "https://h/v1/x", body, {})
+    assert (Tape("", recording=True).heard(request) is request) is heard
+    assert Tape("https://h:443/other", recording=True).heard(request) is request
+    assert (Tape("http://h/v1", recording=True).heard(request) is request) is heard
+
+
+def test_requests_that_ask_no_model_are_not_caught(conversation: tuple[str, CassetteFile]) -> None:
+    with nobody_listening() as url, replayed(Player(conversation[1], "c")), pytest.raises(httpx2.ConnectError):
+        httpx2.post(f"{url}/chat/completions", json={"a": 1})
+
+
+def test_a_body_that_aiohttp_is_still_to_encode_plays(conversation: tuple[str, CassetteFile]) -> None:
+    player, tape = Player(conversation[1], "c.yaml"), Tape(REPLAY_URL, recording=False)
+    request: Any = VcrRequest("post", "https://h/chat/completions", BODY, {})
+    assert _can_play(player, tape, request)
+    response: Any = {"status": {"code": 200}, "headers": {}, "body": {"string": b"a"}}
+    said = exchange_of(request, response, "", lambda body: body)
+    assert (said.method, json.loads(said.request)) == ("POST", BODY)
 
 
 class Heard:
     """A request as vcrpy hands it over."""
 
-    method, path, headers = "POST", "/api/v1/chat", {"Accept": "a", "Authorization": "b"}
+    method, uri = "POST", "https://host/api/v1/chat?alt=sse&key=canary-7fK2mQ9x-1&model=some-model-of-2026"
+    headers: ClassVar[dict[str, str]] = {
+        "Accept": "a",
+        "Authorization": "Bearer canary-7fK2mQ9x-2",
+        "X-Api-Key": "canary-7fK2mQ9x-3",
+        "api-key": "ollama",
+    }
     body = b'{"a": "secret"}'
+
+
+def test_the_keys_that_a_request_carries_are_in_neither_body() -> None:
+    said = b"Incorrect key canary-7fK2mQ9x-1, canary-7fK2mQ9x-2, canary-7fK2mQ9x-3 for some-model-of-2026 of ollama"
+    response: Any = {"status": {"code": 401}, "headers": {}, "body": {"string": said}}
+    request: Any = Heard()
+    request.body = said
+    found = exchange_of(request, response, "", lambda body: body)
+    kept = b"Incorrect key SCRUBBED, SCRUBBED, SCRUBBED for some-model-of-2026 of ollama"
+    assert (found.request, found.response, found.path) == (kept, kept, "/api/v1/chat")
+
+
+def test_an_answer_without_a_body_is_empty() -> None:
+    response: Any = {"status": {"code": 204}, "headers": {}, "body": {}}
+    assert exchange_of(Heard(), response, "", lambda body: body).response == b""
 
 
 def test_an_exchange_holds_no_host_and_no_foreign_header() -> None:
@@ -146,16 +206,19 @@ def test_an_exchange_holds_no_host_and_no_foreign_header() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "base_url", "recorded_as"),
+    ("uri", "base_url", "recorded_as"),
     [
-        ("/v1/chat", "http://h/v1", "/v1/chat"),
-        ("/api/v1/chat", "https://h/api/v1/", "/v1/chat"),
-        ("/chat", "https://h", "/v1/chat"),
-        ("/v10/chat", "https://h/v1", "/v10/chat"),
+        ("http://h/v1/chat?key=a", "http://h/v1", "/v1/chat"),
+        ("https://h/api/v1/chat", "https://h/api/v1/", "/v1/chat"),
+        ("https://h/api/v1/chat", "https://other/api/v1/", "/api/v1/chat"),
+        ("https://h/chat", "https://h", "/chat"),
+        ("https://h/v1/messages", "https://h/", "/v1/messages"),
+        ("https://h/v10/chat", "https://h/v1", "/v10/chat"),
+        ("https://h/api/chat", "", "/api/chat"),
     ],
 )
-def test_paths_are_recorded_below_one_root(path: str, base_url: str, recorded_as: str) -> None:
-    assert recorded_path(path, base_url) == recorded_as
+def test_paths_at_the_endpoint_are_recorded_below_one_root(uri: str, base_url: str, recorded_as: str) -> None:
+    assert recorded_path(uri, base_url) == recorded_as
 
 
 def test_what_comes_compressed_is_recorded_as_text() -> None:

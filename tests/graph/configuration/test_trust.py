@@ -10,7 +10,7 @@ from graph.context import AgentContext
 ALWAYS_TRUSTED = {
     *("workspace", "model", "base_url", "fallback_models", "window_tokens", "checks", "answer_schema"),
     *("usd_per_million_input", "usd_per_million_output", "usd_per_million_cached_input", "repeat_window"),
-    *("tool_retry_backoff_s", "account"),
+    *("usd_per_million_cache_write", "tool_retry_backoff_s", "account", "model_kwargs", "use_responses_api"),
 }
 """Where a run goes, what it costs and who pays, what it executes, and what comes out of it."""
 
@@ -30,6 +30,9 @@ NARROW: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
     ({}, {"tool_quotas": {"run_command": 2}, "tool_timeouts_s": {"run_command": 10.0}}),
     ({"tool_quotas": {"run_command": 2}}, {"tool_quotas": {"run_command": 1, "read_file": 9}}),
     ({"checks": ("make",)}, {"checks": ["make"]}),
+    ({"reasoning_effort": "high"}, {"reasoning_effort": "low"}),
+    ({}, {"max_output_tokens_per_call": 2_048}),
+    ({"max_output_tokens_per_call": 9_000}, {"max_output_tokens_per_call": 8_000}),
 )
 WIDE: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
     ({"mode": "read-only"}, {"mode": "auto"}),
@@ -40,6 +43,12 @@ WIDE: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
     ({"max_cost_usd": 1.0}, {"max_cost_usd": 2.0}),
     ({}, {"base_url": "https://evil.example/v1"}),
     ({}, {"model": "dear-model"}),
+    ({"model": "openai:gpt-5"}, {"model": "evil:gpt-5"}),
+    ({}, {"model_kwargs": {"top_p": 0.5}}),
+    ({}, {"use_responses_api": True}),
+    ({}, {"reasoning_effort": "low"}),
+    ({"reasoning_effort": "low"}, {"reasoning_effort": "high"}),
+    ({}, {"max_output_tokens_per_call": 2_049}),
     ({}, {"fallback_models": ["x @ https://evil.example/v1"]}),
     ({}, {"allowed_programs": ["sh"]}),
     ({"allowed_programs": ("make",)}, {"allowed_programs": ["make", "sh"]}),

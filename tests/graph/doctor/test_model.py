@@ -25,6 +25,8 @@ CONTENT = b"weights"
         ({"model": "m"}, {**KEY, "OPENAI_BASE_URL": "http://x.example/v1"}, Status.WARNING, "a key from"),
         ({"model": "m"}, {}, Status.PROBLEM, "no model can be chosen"),
         ({}, KEY, Status.PROBLEM, "no model can be chosen"),
+        ({"model": "anthropic:claude-sonnet-4-5"}, {}, Status.WARNING, "ChatAnthropic with no key"),
+        ({"model": "perplexity:sonar"}, {}, Status.PROBLEM, "perplexity:sonar cannot be used"),
     ],
 )
 def test_what_a_run_would_use_and_why(

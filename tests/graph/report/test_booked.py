@@ -1,16 +1,20 @@
 """What the spending book has of a run."""
 
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from graph.report.booked import BookedCall, booked_calls
 from graph.run import Session
+from graph.spending_store import SpendingStore
 from nodes.records import ProviderErrorKind, ProviderFailure
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.graph.run_plays import context, cut_off, project
+from tests.graph.spending_entries import entry, reserved, settled, used
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 BUSY = ProviderFailure(kind=ProviderErrorKind.RATE_LIMITED, message="Later.", retry_after_s=0.0)
@@ -46,6 +50,15 @@ def test_the_calls_of_a_run_alone_with_its_tries(tmp_path: Path) -> None:
     assert booked_calls("nobody", root) == []
 
 
+def test_the_numbers_of_a_call_are_those_of_the_book(tmp_path: Path) -> None:
+    with closing(SpendingStore(str(tmp_path))) as store:
+        number = reserved(store, entry(f"r {sha256(b'/w').hexdigest()[:16]}"))
+        settled(store, number, used())
+    found = booked_calls("r", "/w", str(tmp_path))
+    assert found is not None
+    assert [(each.input_tokens, each.output_tokens, each.reasoning_tokens) for each in found] == [(50, 5, 3)]
+
+
 def test_a_call_that_was_cut_off_is_not_settled(tmp_path: Path) -> None:
     folder = project(tmp_path / "project")
     found = booked_calls(cut_off(folder), str(folder))
@@ -69,6 +82,7 @@ def test_a_book_that_cannot_be_read_is_said_to_be(tmp_path: Path) -> None:
     ("call", "words"),
     [
         (booked(), "reply by m: 1,000 tokens in, 20 out, 2.0 s, 0.5000 USD"),
+        (booked(reasoning_tokens=15), "reply by m: 1,000 tokens in, 20 out (15 reasoning), 2.0 s, 0.5000 USD"),
         (
             booked(cost_usd=None, purpose="summary"),
             "summary of the conversation by m: 1,000 tokens in, 20 out, 2.0 s, no price known",

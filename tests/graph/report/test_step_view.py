@@ -55,6 +55,13 @@ def test_time_and_tokens_as_bars() -> None:
     assert view.notes == ["3 calls of the model: retries, fallbacks and summaries count as well."]
 
 
+def test_tokens_of_reasoning_are_those_of_the_step() -> None:
+    before = {"spending": Spending(reasoning_tokens=20)}
+    after = {"reply": REPLY, "spending": SPENT.model_copy(update={"reasoning_tokens": 26})}
+    assert seen(step(visit("call_model", "parse", before=before, after=after))).tokens == "90 in, 10 out (6 reasoning)"
+    assert step(visit("call_model", before=before)).reasoning_tokens == 0
+
+
 def test_a_bar_of_nothing() -> None:
     view = step_view(step(called()), 1, Scale(0.0, 0), (), TEXTS)
     assert [width for _, width, _ in view.parts + view.token_parts] == [0.0, 0.0, 0.0]

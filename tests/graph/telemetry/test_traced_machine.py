@@ -120,7 +120,6 @@ def test_what_is_told_of_a_run(tmp_path: Path, told: Told) -> None:
         "gen_ai.response.model": "m",
         "gen_ai.conversation.id": "t",
         "gen_ai.request.max_tokens": 0,
-        "gen_ai.request.temperature": 0.0,
         "gen_ai.response.finish_reasons": ("tool_calls",),
         "gen_ai.usage.input_tokens": 10,
         "gen_ai.usage.output_tokens": 5,

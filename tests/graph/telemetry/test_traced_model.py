@@ -2,7 +2,6 @@ import asyncio
 from functools import partial
 from typing import Any
 
-import pytest
 from opentelemetry.trace import StatusCode
 
 from graph.telemetry.active import tracer
@@ -26,22 +25,18 @@ class Mine:
     def __init__(self, result: Any, tokens: int | None = None) -> None:
         self.result = result
         if tokens is not None:
-            self.count_tokens = lambda _: tokens
 
             async def acount(_: Prompt) -> int:
                 return tokens
 
             self.acount_tokens = acount
 
-    def complete(self, call: Call, on_text: Any) -> Any:
+    async def acomplete(self, call: Call, on_text: Any) -> Any:
         on_text(str(call.max_output_tokens))
         return self.result
 
-    async def acomplete(self, call: Call, on_text: Any) -> Any:
-        return self.complete(call, on_text)
 
-
-def answered(model: Mine, wanted: Connect, *, own_model: bool = False, asynchronous: bool = False) -> Any:
+def answered(model: Mine, wanted: Connect, *, own_model: bool = False) -> Any:
     """What comes of one call."""
     listening = tracer()
     assert listening is not None
@@ -50,18 +45,14 @@ def answered(model: Mine, wanted: Connect, *, own_model: bool = False, asynchron
     assert not isinstance(connected, ProviderFailure)
     heard: list[str] = []
     with run.at_work():
-        if asynchronous:
-            result: Any = asyncio.run(connected.acomplete(CALL, heard.append))
-        else:
-            result = connected.complete(CALL, heard.append)
+        result: Any = asyncio.run(connected.acomplete(CALL, heard.append))
     run.end()
     assert heard == ["9"]
     return result
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
-def test_a_failed_try_has_its_kind_and_no_words(asynchronous: bool, told: Told) -> None:
-    assert answered(Mine(FAILURE), Connect("m", "http://h.example/v1"), asynchronous=asynchronous) is FAILURE
+def test_a_failed_try_has_its_kind_and_no_words(told: Told) -> None:
+    assert answered(Mine(FAILURE), Connect("m", "http://h.example/v1")) is FAILURE
     chat = told.named("chat m")
     assert (chat.status.status_code, (chat.attributes or {})["error.type"]) == (StatusCode.ERROR, "timeout")
     assert "secret words" not in told.text()
@@ -70,6 +61,16 @@ def test_a_failed_try_has_its_kind_and_no_words(asynchronous: bool, told: Told) 
 def test_a_model_without_a_name_is_named_after_its_reply(told: Told) -> None:
     answered(Mine(ModelReply(model="mine-7b")), Connect(None, None), own_model=True)
     assert (told.named("chat mine-7b").attributes or {})["gen_ai.provider.name"] == "custom"
+
+
+def test_what_is_part_of_input_and_output_is_told_where_there_is_any(told: Told) -> None:
+    parts = {"cached_tokens": 5, "cache_write_tokens": 3, "reasoning_tokens": 2}
+    for more in (parts, {}):
+        answered(Mine(ModelReply(input_tokens=9, output_tokens=4, **more)), Connect("m", None), own_model=True)
+    names = ("cache_read.input_tokens", "cache_creation.input_tokens", "reasoning.output_tokens")
+    chats = [span.attributes or {} for span in told.spans if span.name == "chat m"]
+    found = [[chat.get(f"gen_ai.usage.{name}") for name in names] for chat in chats]
+    assert found == [[5, 3, 2], [None, None, None]]
 
 
 def test_a_model_that_names_itself_nowhere_stays_without_a_name(told: Told) -> None:
@@ -98,5 +99,5 @@ def test_tokens_are_counted_by_the_model(told: Told) -> None:
         connect: Connector = partial(lambda given, _: given, model)
         connected = telling(connect, RunSpan(listening, "t"), str, own_model=True)(Connect("m", None))
         assert isinstance(connected, Counting)
-        found += [connected.count_tokens(PROMPT), asyncio.run(connected.acount_tokens(PROMPT))]
-    assert (found, told.spans) == ([5, 5, None, None], [])
+        found.append(asyncio.run(connected.acount_tokens(PROMPT)))
+    assert (found, told.spans) == ([5, None], [])

@@ -2,9 +2,11 @@
 
 import asyncio
 import signal
-from collections.abc import Callable
+from typing import Any, ClassVar
 
-from nodes.call_model.model import Call
+import pytest
+
+from nodes.call_model.guarded_model import GuardedModel
 from nodes.records import ModelReply, ProviderFailure
 from tests.doubles.scripted_model import ScriptedModel
 
@@ -15,15 +17,13 @@ STOPPING = "mendgraph: stopping after the running step; Ctrl-C again to stop at 
 class Interrupted(ScriptedModel):
     """A model that waits after its second line, at which these signals come."""
 
-    signals: tuple[signal.Signals, ...] = (signal.SIGINT,)
+    signals: ClassVar[tuple[signal.Signals, ...]] = (signal.SIGINT,)
 
-    async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
-        reply = self.complete(call, on_text)
+    async def linger(self) -> None:
         if len(self.calls) == 2:
             for each in self.signals:
                 signal.raise_signal(each)
             await asyncio.sleep(60)
-        return reply
 
 
 class InterruptedTwice(Interrupted):
@@ -38,9 +38,13 @@ class TerminatedTwice(Interrupted):
     signals = (signal.SIGTERM, signal.SIGTERM)
 
 
-class InterruptedLate(ScriptedModel):
-    """A model whose replies are complete when Ctrl-C comes."""
+def interrupt_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let Ctrl-C come whenever a reply is complete."""
+    acomplete = GuardedModel.acomplete
 
-    async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
+    async def interrupted(*given: Any) -> ModelReply | ProviderFailure:
+        reply = await acomplete(*given)
         signal.raise_signal(signal.SIGINT)
-        return self.complete(call, on_text)
+        return reply
+
+    monkeypatch.setattr(GuardedModel, "acomplete", interrupted)

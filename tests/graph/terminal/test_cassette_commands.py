@@ -105,6 +105,33 @@ def test_lint_tells_each_finding_in_a_line(run: Run, folder: Path) -> None:
     assert (code, finding["path"], finding["line"]) == (1, "cassettes/one.yaml", 1)
 
 
+def test_a_note_is_nothing_to_mend(run: Run, folder: Path) -> None:
+    (folder / "cassettes/test_it").mkdir(parents=True)
+    (folder / "test_it.py").write_text("def test_it(): ...\n", encoding="utf-8")
+    path = cassette(folder, EXCHANGE.model_copy(update={"path": "/v1/messages"}))
+    path.rename(folder / "cassettes/test_it/test_it.yaml")
+    code, out, err = run("cassette", "lint")
+    assert (code, err) == (0, "")
+    note, last = out.splitlines()
+    assert note.startswith("cassettes/test_it/test_it.yaml:3: drift was not looked for: ")
+    assert last == "nothing to mend"
+    assert [each["note"] for each in json.loads(run("cassette", "lint", "--json")[1])] == [True]
+
+
+@pytest.mark.parametrize(
+    ("path", "use"),
+    [("/v1/responses", "use it with OPENAI_BASE_URL={}"), ("/v1/messages", "give its address to the client")],
+)
+def test_who_serves_says_how_it_is_used(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch, path: str, use: str
+) -> None:
+    monkeypatch.setattr("graph.terminal.cassette_commands._until_stopped", lambda announce: announce())
+    out = run("cassette", "serve", str(cassette(folder, EXCHANGE.model_copy(update={"path": path}))))[1]
+    announced = out.splitlines()[0]
+    address = announced.partition(" on ")[2].partition(" until ")[0]
+    assert announced.endswith(f"until Ctrl-C; {use.format(address)}")
+
+
 def test_a_port_that_is_taken_is_told(run: Run, folder: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -15,10 +15,10 @@ from tests.graph.terminal.played_terminal import BUG, FIX, READ, Terminal
 from tests.graph.terminal.signalled_models import (
     STOPPING,
     Interrupted,
-    InterruptedLate,
     InterruptedTwice,
     Terminated,
     TerminatedTwice,
+    interrupt_late,
 )
 
 
@@ -47,8 +47,9 @@ def test_ctrl_c_ends_a_turn_but_not_the_chat(tmp_path: Path) -> None:
     assert "mendgraph: Here again.\n" in terminal.out
 
 
-def test_each_turn_is_stopped_by_a_signal_of_its_own(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path, ["One.", "Two."], model=InterruptedLate, lines=["one", "two"])
+def test_each_turn_is_stopped_by_a_signal_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupt_late(monkeypatch)
+    terminal = Terminal(tmp_path, ["One.", "Two."], lines=["one", "two"])
     assert chat(terminal.setup) is ExitCode.FINISHED
     assert terminal.err == STOPPING * 2
     assert terminal.out.count("FINISHED (answered): no file changed\n") == 2

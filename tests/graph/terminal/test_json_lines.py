@@ -55,6 +55,8 @@ def test_each_event_has_a_name_of_its_own() -> None:
                 "cached_tokens": 0,
                 "cost_usd": None,
                 "seconds": 0.5,
+                "reasoning_tokens": 0,
+                "cache_write_tokens": 0,
             },
         ),
         (

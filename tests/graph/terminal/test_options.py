@@ -34,6 +34,7 @@ def test_what_was_given_reaches_the_context() -> None:
         "max_steps": 2,
         "max_seconds": 0.5,
         "temperature": 0.0,
+        "reasoning_effort": "low",
         "seed": 0,
     }
     context = AgentContext(**settings_of(None, **given))

@@ -102,9 +102,9 @@ def test_a_line_is_written_when_its_event_happens(tmp_path: Path) -> None:
     class Looking(Interrupted):
         signals = ()
 
-        async def acomplete(self, call: Any, on_text: Any) -> Any:
+        def complete(self, call: Any, on_text: Any) -> Any:
             seen.append(len(terminal.out.splitlines()))
-            return self.complete(call, on_text)
+            return super().complete(call, on_text)
 
     terminal = Terminal(tmp_path, [READ, "Done."], model=Looking, as_json=True, json_lines=True)
     assert run_once(terminal.setup, "Does it add?") is ExitCode.FINISHED

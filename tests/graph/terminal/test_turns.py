@@ -29,10 +29,10 @@ from tests.graph.terminal.played_terminal import BUG, FIX, READ, Terminal
 from tests.graph.terminal.signalled_models import (
     STOPPING,
     Interrupted,
-    InterruptedLate,
     InterruptedTwice,
     Terminated,
     TerminatedTwice,
+    interrupt_late,
 )
 from tests.graph.terminal.small_terminal import SmallTerminal
 
@@ -198,21 +198,24 @@ def test_ended_at_once_with_json_there_is_an_object_too(tmp_path: Path) -> None:
     assert json.loads(terminal.out) == {"error": {"code": "interrupted", "message": message}}
 
 
-def test_a_reply_that_is_complete_counts(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path, ["It adds."], model=InterruptedLate)
+def test_a_reply_that_is_complete_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupt_late(monkeypatch)
+    terminal = Terminal(tmp_path, ["It adds."])
     assert run_once(terminal.setup, "Does it add?") is ExitCode.FINISHED
-    assert (terminal.out.startswith("mendgraph: It adds.\nFINISHED"), terminal.err) == (True, STOPPING)
+    assert ("\nIt adds.\nFINISHED (answered)" in terminal.out, terminal.err) == (True, STOPPING)
 
 
-def test_the_calls_of_a_reply_are_not_begun_after_a_signal(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path, [FIX, "Done."], model=InterruptedLate)
+def test_the_calls_of_a_reply_are_not_begun_after_a_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupt_late(monkeypatch)
+    terminal = Terminal(tmp_path, [FIX, "Done."])
     assert run_once(terminal.setup, "Fix add") is ExitCode.BUDGET_STOP
     assert "→ edit_file calc.py  cancelled: The run was stopped before this call, so it did not run.\n" in terminal.out
     assert terminal.calc.read_text(encoding="utf-8") == BUG
 
 
-def test_nobody_is_asked_once_the_run_is_to_stop(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path, [FIX, "Done."], model=InterruptedLate, said="y", context={"mode": "ask"})
+def test_nobody_is_asked_once_the_run_is_to_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupt_late(monkeypatch)
+    terminal = Terminal(tmp_path, [FIX, "Done."], said="y", context={"mode": "ask"})
     assert run_once(terminal.setup, "Fix add") is ExitCode.BUDGET_STOP
     assert (terminal.asked, terminal.calc.read_text(encoding="utf-8")) == ([], BUG)
 
@@ -287,11 +290,11 @@ def test_a_model_of_ones_own_edits_as_its_name_says(tmp_path: Path) -> None:
 class Watching(ScriptedModel):
     """A model that looks at the terminal before it answers."""
 
-    look: Callable[[], None]
+    look: Callable[[], None] = lambda: None
 
-    async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
+    def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
         self.look()
-        return self.complete(call, on_text)
+        return super().complete(call, on_text)
 
 
 def with_a_status_line(screen: SmallTerminal) -> Display:

@@ -45,6 +45,19 @@ def test_a_day_has_a_line_for_each_model_and_one_for_all_of_them() -> None:
     assert [line.style for line in lines] == ["bold", "", "", "", ""]
 
 
+def test_cache_writes_and_reasoning_have_a_column_where_there_are_any() -> None:
+    first = day("a", cache_write_tokens=7_000)
+    assert [line.text for line in day_lines([first], 7, TODAY)] == [
+        "DAY    MODEL  CALLS       IN  CACHED  WRITTEN  OUT  COST",
+        "today  a         12  120,000  80,000    7,000  900  0.2500 USD",
+    ]
+    assert [line.text for line in day_lines([first, day("b", 1, reasoning_tokens=600)], 7, TODAY)] == [
+        "DAY         MODEL  CALLS       IN  CACHED  WRITTEN  OUT  REASONING  COST",
+        "today       a         12  120,000  80,000    7,000  900          0  0.2500 USD",
+        "2026-02-27  b         12  120,000  80,000        0  900        600  0.2500 USD",
+    ]
+
+
 def test_calls_without_a_price_or_an_end_are_told() -> None:
     lines = day_lines([day("m", unpriced_calls=2, unsettled=1_200)], 7, TODAY)
     assert lines[1].text.endswith("900  0.2500 USD and 2 without a price")
@@ -116,6 +129,8 @@ def test_programs_get_the_days_with_their_models() -> None:
         "unpriced_calls": 0,
         "unsettled": 0,
         "seconds": 1.5,
+        "reasoning_tokens": 0,
+        "cache_write_tokens": 0,
     }
 
 

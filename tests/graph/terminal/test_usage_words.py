@@ -41,7 +41,9 @@ LINE = "usage: 3/10 calls, 12,345 tokens in, 67 out, 8.9 s"
 
 
 def paid(input_tokens: int = 1_000, cached_tokens: int = 0, cost_usd: float | None = 0.0, model: str = "m") -> Paid:
-    return Paid(1, "reply", model, input_tokens, 10, cached_tokens, cost_usd, 0.5)
+    return Paid(
+        1, "reply", model, input_tokens, 10, cached_tokens, cost_usd, 0.5, reasoning_tokens=cached_tokens // 100
+    )
 
 
 def account(*events: Paid) -> Account:
@@ -59,6 +61,13 @@ def account(*events: Paid) -> Account:
         ({"cost_usd": 0.00001}, f"{LINE}, less than 0.0001 USD"),
         ({"cost_usd": None}, f"{LINE}, cost unknown: no price for the model (see prices.toml)"),
         ({"cached_tokens": 10_000}, LINE.replace(" in", " in (10,000 cached)")),
+        ({"cache_write_tokens": 2_000}, LINE.replace(" in", " in (2,000 written to the cache)")),
+        (
+            {"cached_tokens": 10_000, "cache_write_tokens": 2_000, "reasoning_tokens": 60},
+            LINE.replace(" in", " in (10,000 cached, 2,000 written to the cache)").replace(
+                " out", " out (60 reasoning)"
+            ),
+        ),
     ],
 )
 def test_a_session_of_one_turn_is_one_line(changed: dict[str, Any], line: str) -> None:
@@ -71,21 +80,22 @@ def test_where_no_model_was_called_nothing_is_told() -> None:
 
 def second_turn() -> dict[str, Any]:
     """The report of a session whose first turn had 40,000 tokens, and whose second had 1,000."""
-    first = settle(Spending(), 40_000, 100, 3.0, cached_tokens=30_000, price=PRICE)
-    return usage_report(settle(begin_turn(first), 1_000, 10, 0.5, cached_tokens=600, price=PRICE))
+    first = settle(Spending(), 40_000, 100, 3.0, cached_tokens=30_000, reasoning_tokens=90, price=PRICE)
+    second = settle(begin_turn(first), 1_000, 10, 0.5, cached_tokens=600, reasoning_tokens=6, price=PRICE)
+    return usage_report(second)
 
 
 def test_a_later_turn_has_its_own_cost_beside_the_session_s() -> None:
     assert [line.text for line in usage_lines(second_turn(), LIMITS, account(paid(1_000, 600, 0.00056)))] == [
-        "usage: 1/10 calls, 1,000 tokens in (600 cached), 10 out, 0.5 s, 0.0006 USD",
-        "session: 2/100 calls, 41,000 tokens in (30,600 cached), 110 out, 0.0146 USD",
+        "usage: 1/10 calls, 1,000 tokens in (600 cached), 10 out (6 reasoning), 0.5 s, 0.0006 USD",
+        "session: 2/100 calls, 41,000 tokens in (30,600 cached), 110 out (96 reasoning), 0.0146 USD",
     ]
 
 
 def test_of_a_turn_that_was_taken_up_again_only_what_is_known_is_told() -> None:
     assert [line.text for line in usage_lines(second_turn(), LIMITS, account(paid(400, 400, 0.00056)))] == [
         "usage: 1/10 calls, 1,000 tokens in, 10 out, 0.5 s",
-        "session: 2/100 calls, 41,000 tokens in (30,600 cached), 110 out, 0.0146 USD",
+        "session: 2/100 calls, 41,000 tokens in (30,600 cached), 110 out (96 reasoning), 0.0146 USD",
     ]
 
 
@@ -94,7 +104,7 @@ def test_a_price_that_is_not_known_is_said_with_its_model() -> None:
     unknown = "cost unknown: no price for a, b (see prices.toml)"
     turn, session = usage_lines({**second_turn(), "cost_usd": None}, LIMITS, noted)
     assert turn.text.endswith(f"0.5 s, {unknown}")
-    assert session.text.endswith(f"110 out, {unknown}")
+    assert session.text.endswith(f"110 out (96 reasoning), {unknown}")
 
 
 def test_a_session_remembers_whose_price_is_not_known_and_a_turn_begins_anew() -> None:
@@ -123,13 +133,15 @@ def test_a_program_gets_each_call_and_each_compaction_in_order() -> None:
         Compacted(2, "cleared", 900, 400),
         Text("no matter"),
         Paid(2, "summary", "a", 9, 1, 0, 0.1 + 0.2, 0.12345),
-        Paid(2, "reply", "b", 5, 2, 3, None, 1.0),
+        Paid(2, "reply", "b", 5, 2, 3, None, 1.0, 1, 2),
     ):
         noted.note(event)
     first = {"step": 2, "purpose": "summary", "model": "a", "input_tokens": 9, "output_tokens": 1, "cached_tokens": 0}
     second = {"step": 2, "purpose": "reply", "model": "b", "input_tokens": 5, "output_tokens": 2, "cached_tokens": 3}
+    first |= {"cost_usd": 0.3, "seconds": 0.123, "reasoning_tokens": 0, "cache_write_tokens": 0}
+    second |= {"cost_usd": None, "seconds": 1.0, "reasoning_tokens": 1, "cache_write_tokens": 2}
     assert noted.as_map() == {
-        "steps": [{**first, "cost_usd": 0.3, "seconds": 0.123}, {**second, "cost_usd": None, "seconds": 1.0}],
+        "steps": [first, second],
         "compactions": [{"step": 2, "kind": "cleared", "tokens_before": 900, "tokens_after": 400}],
     }
 
@@ -200,7 +212,8 @@ def test_json_has_a_row_for_each_call(tmp_path: Path) -> None:
     shown = json.loads(terminal.out)
     for step in shown["steps"]:
         step.pop("seconds")
-    one = {"purpose": "reply", "model": "gpt-4o", "input_tokens": 400, "output_tokens": 20, "cached_tokens": 0}
+    one = {"purpose": "reply", "model": "gpt-4o", "input_tokens": 400, "output_tokens": 20}
+    one |= {"cached_tokens": 0, "reasoning_tokens": 0, "cache_write_tokens": 0}
     assert shown["steps"] == [{"step": number, **one, "cost_usd": 0.0012} for number in (1, 2)]
     assert (shown["compactions"], shown["usage"]["cost_usd"]) == ([], 0.0024)
 

@@ -24,7 +24,7 @@ from nodes.records import (
 )
 
 TEXT, NATIVE = Profile(protocol=Protocol.TEXT), Profile(protocol=Protocol.NATIVE)
-BLOCKS = Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS, embedded=True)
+BLOCKS = Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS, embedded=True, small=True)
 NATIVE_BLOCKS = BLOCKS.model_copy(update={"protocol": Protocol.NATIVE})
 TASK = HumanMessage("Fix calc.py")
 CALC = "def add(a, b):\n    return a - b\n"
@@ -51,7 +51,9 @@ def step(
     return settle_exchange(ModelReply(text=said), [call], [done], protocol)
 
 
-def built(profile: Profile, history: list[AnyMessage], *corrections: Correction, temperature: float = 0.0) -> Prompt:
+def built(
+    profile: Profile, history: list[AnyMessage], *corrections: Correction, temperature: float | None = None
+) -> Prompt:
     return build_prompt(profile, [READ], history, corrections, temperature)
 
 

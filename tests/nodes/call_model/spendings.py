@@ -37,7 +37,7 @@ LIMITS = st.builds(
     wrap_up=st.booleans(),
 )
 USD = st.sampled_from([0.0, 0.15, 3.0, 60.0])
-PRICES = st.none() | st.builds(Price, input=USD, output=USD, cached_input=st.none() | USD)
+PRICES = st.none() | st.builds(Price, input=USD, output=USD, cached_input=st.none() | USD, cache_write=st.none() | USD)
 
 SPENDINGS = st.builds(
     lambda calls, tokens, turn, steps, seconds, mended: Spending(
@@ -47,6 +47,8 @@ SPENDINGS = st.builds(
         seconds=seconds,
         mending=Mending(rescued=mended[0], asked_again=mended[1], cut=mended[2]),
         cached_tokens=tokens[0] // 2,
+        reasoning_tokens=tokens[1] // 3,
+        cache_write_tokens=tokens[0] // 5,
         cost_usd=tokens[1] / 1_000_000,
         unpriced_calls=max(0, calls - 10),
         gauge=Gauge(size=turn[0], messages=mended[0], tokens=turn[1]),

@@ -2,6 +2,9 @@ from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
+from langchain_core.messages import AIMessage, AIMessageChunk
+from langchain_core.messages.ai import UsageMetadata
+from langchain_core.messages.tool import tool_call_chunk
 
 from nodes.call_model.assembly import MOST_TOKENS, ReplyAssembly
 from nodes.records import FinishReason, ModelReply, RawCall
@@ -11,9 +14,10 @@ Part = tuple[int | None, str | None, str | None, str | None]
 
 def assembled(parts: list[Part], text: str = "", finish_reason: str = "tool_calls") -> ModelReply:
     assembly = ReplyAssembly(finish_reason=finish_reason)
-    assembly.add_text(text)
-    for part in parts:
-        assembly.add_call_part(*part)
+    assembly.take(AIMessageChunk(content=text))
+    for index, call_id, tool, arguments in parts:
+        part = tool_call_chunk(index=index, id=call_id, name=tool, args=arguments)
+        assembly.take(AIMessageChunk(content="", tool_call_chunks=[part]))
     reply = assembly.reply(0.0)
     assert reply is not None
     return reply
@@ -117,59 +121,129 @@ def test_a_word_that_does_not_say_so_is_no_complete_reply(said: str) -> None:
     assert ReplyAssembly(finish_reason=said).reply(1.5) is None
 
 
-def test_what_an_endpoint_claims_fits_into_a_checkpoint() -> None:
-    assembly = ReplyAssembly(finish_reason="stop")
-    assembly.add_usage({"prompt_tokens": 10**30, "completion_tokens": -5}, {})
-    assert (assembly.input_tokens, assembly.output_tokens) == (MOST_TOKENS, 0)
+def chunk(text: str = "", **fields: Any) -> AIMessageChunk:
+    return AIMessageChunk(content=text, **fields)
 
 
-def test_without_a_finish_reason_there_is_no_reply() -> None:
+def replied(*messages: AIMessage) -> ModelReply | None:
     assembly = ReplyAssembly()
-    assert not assembly.begun
-    assembly.add_text("half a rep")
-    assert assembly.reply(1.0) is None
+    for message in messages:
+        assembly.take(message)
+    return assembly.reply(0.0)
 
 
 @pytest.mark.parametrize(
-    ("usage", "timings", "counts"),
+    ("metadata", "finish"),
     [
-        ({"prompt_tokens": 7, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 5}}, {}, (7, 3, 5)),
-        ({"input_tokens": 7, "output_tokens": 3, "cache_read_input_tokens": 5}, {}, (7, 3, 5)),
-        ({"prompt_tokens": 7, "completion_tokens": 3, "prompt_cache_hit_tokens": 5}, {}, (7, 3, 5)),
-        ({"prompt_tokens": 7, "completion_tokens": 3}, {"cache_n": 5, "prompt_n": 2}, (7, 3, 5)),
-        ({"prompt_tokens": 7, "prompt_tokens_details": {"cached_tokens": 9}}, {}, (7, 0, 7)),
-        ({"prompt_tokens": None, "prompt_tokens_details": None}, {}, (0, 0, 0)),
-        ({"prompt_tokens": -7, "completion_tokens": -3, "prompt_tokens_details": {"cached_tokens": -5}}, {}, (0, 0, 0)),
-        ({"prompt_tokens": "many", "completion_tokens": [3], "prompt_tokens_details": "x"}, {}, (0, 0, 0)),
-        ({"prompt_tokens": float("nan"), "completion_tokens": float("inf")}, {}, (0, MOST_TOKENS, 0)),
+        ({"finish_reason": "tool_calls", "model_name": "m"}, FinishReason.TOOL_CALLS),
+        ({"stop_reason": "max_tokens", "model": "m"}, FinishReason.LENGTH),
+        ({"done_reason": "stop", "model_name": "m"}, FinishReason.STOP),
+        ({"stopReason": "guardrail", "model_name": "m"}, None),
+        ({"status": "completed", "model_name": "m"}, FinishReason.STOP),
+        ({"status": "incomplete", "incomplete_details": {"reason": "content_filter"}}, FinishReason.CONTENT_FILTER),
+        ({"finish_reason": "MAX_TOKENS"}, FinishReason.LENGTH),
+        ({"model_provider": "openai", "model_name": "m"}, None),
+        ({"model_provider": "openai", "finish_reason": None}, None),
     ],
 )
-def test_usage_never_gives_budget_back(
-    usage: dict[str, Any], timings: dict[str, Any], counts: tuple[int, int, int]
+def test_each_provider_says_in_its_own_place_why_a_reply_ended(
+    metadata: dict[str, Any], finish: FinishReason | None
 ) -> None:
-    assembly = ReplyAssembly(finish_reason="stop")
-    assembly.add_usage(usage, timings)
+    """And one that has not said so has broken off."""
+    reply = replied(chunk("half a rep"), chunk(response_metadata=metadata))
+    assert (reply.finish_reason if reply else None) == finish
+    assert reply is None or reply.model == (metadata.get("model_name") or metadata.get("model") or "")
+
+
+def test_a_chat_model_of_the_users_own_need_not_say_why_it_ended() -> None:
+    made = tool_call_chunk(name="f", args="{}", id="a", index=0)
+    assert replied(chunk("whole")) == ModelReply(text="whole")
+    assert replied(chunk(tool_call_chunks=[made])) == ModelReply(
+        calls=(call("a", "f", "{}"),), finish_reason=FinishReason.TOOL_CALLS
+    )
+
+
+def test_a_reply_that_was_not_streamed_keeps_its_calls_and_those_that_are_no_json() -> None:
+    whole = AIMessage(
+        "Look:",
+        tool_calls=[{"name": "f", "args": {"a": "ü"}, "id": "a"}, {"name": "f", "args": {}, "id": None}],
+        invalid_tool_calls=[{"name": "g", "args": '{"a": "x', "id": "b", "error": None}],
+        response_metadata={"finish_reason": "tool_calls", "model_provider": "openai"},
+    )
+    reply = replied(whole)
+    assert reply is not None
+    assert (reply.text, reply.calls) == (
+        "Look:",
+        (call("a", "f", '{"a": "ü"}'), call("", "f", "{}"), call("b", "g", '{"a": "x')),
+    )
+
+
+def used(given: Any, taken: Any, **details: Any) -> AIMessageChunk:
+    """A part of a reply that tells of tokens, as no validation has seen it."""
+    message = chunk()
+    message.usage_metadata = UsageMetadata(
+        input_tokens=given,
+        output_tokens=taken,
+        total_tokens=0,
+        input_token_details=details,  # type: ignore[typeddict-item]  # of any kind
+        output_token_details={"reasoning": details.pop("reasoning", 0)},
+    )
+    return message
+
+
+@pytest.mark.parametrize(
+    ("told", "counts"),
+    [
+        (used(7, 3, cache_read=5, cache_creation=1, reasoning=2), (7, 3, 5, 1, 2)),
+        (used(7, 3, cache_read=9, cache_creation=9, reasoning=9), (7, 3, 7, 0, 3)),
+        (used(20, 3, cache_read=5, ephemeral_5m_input_tokens=4, ephemeral_1h_input_tokens=2), (20, 3, 5, 6, 0)),
+        (used(-7, -3, cache_read=-5, reasoning=-1), (0, 0, 0, 0, 0)),
+        (used("many", [3], cache_read="x"), (0, 0, 0, 0, 0)),
+        (used(float("nan"), float("inf")), (0, MOST_TOKENS, 0, 0, 0)),
+        (used(10**30, None), (MOST_TOKENS, 0, 0, 0, 0)),
+    ],
+)
+def test_usage_never_gives_budget_back_and_fits_into_a_checkpoint(
+    told: AIMessageChunk, counts: tuple[int, int, int, int, int]
+) -> None:
+    reply = replied(told)
+    assert reply is not None
+    names = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens", "reasoning_tokens")
+    assert tuple(getattr(reply, name) for name in names) == counts
+
+
+def test_counts_that_come_in_parts_are_added() -> None:
+    """Anthropic tells of the input at the start and of the output at the end."""
+    reply = replied(used(7, 1, cache_read=5), chunk("Hi"), used(0, 2))
+    assert reply == ModelReply(text="Hi", input_tokens=7, output_tokens=3, cached_tokens=5)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [chunk(additional_kwargs={"reasoning_content": each}) for each in ("Let me ", "see.")],
+        [AIMessageChunk(content=[{"type": "thinking", "thinking": each, "index": 0}]) for each in ("Let me ", "see.")],
+        [AIMessageChunk(content=[{"type": "reasoning", "reasoning": "Let me see."}])],
+    ],
+)
+def test_thoughts_are_no_text_and_are_kept_for_the_provider(parts: list[AIMessageChunk]) -> None:
+    assembly = ReplyAssembly()
+    assert not assembly.spoken
+    assert [assembly.take(part) for part in parts] == [""] * len(parts)
+    assert (assembly.spoken, assembly.characters) == (True, 11)
     reply = assembly.reply(0.0)
     assert reply is not None
-    assert (reply.input_tokens, reply.output_tokens, reply.cached_tokens) == counts
+    assert (reply.text, reply.reasoning) == ("", "Let me see.")
+    assert "Let me see." in str(reply.provider)
 
 
-def test_the_last_word_on_usage_counts() -> None:
-    assembly = ReplyAssembly(finish_reason="stop")
-    assembly.add_usage({"prompt_tokens": 7, "completion_tokens": 1}, {"cache_n": 5})
-    assembly.add_usage({"prompt_tokens": 7, "completion_tokens": 3}, {})
-    assembly.add_usage({}, {"cache_n": 6})
-    reply = assembly.reply(0.0)
-    assert reply == ModelReply(input_tokens=7, output_tokens=3, cached_tokens=6)
-
-
-def test_thoughts_are_no_text() -> None:
-    assembly = ReplyAssembly(finish_reason="stop")
+def test_the_frame_of_a_reply_is_not_yet_a_part_of_it() -> None:
+    """Silence counts from its first part on: an endpoint may send the frame at once, and then read for minutes."""
+    assembly = ReplyAssembly()
+    assembly.take(chunk(response_metadata={"model_provider": "openai"}))
     assert not assembly.spoken
-    assembly.add_reasoning("Let me ")
-    assembly.add_reasoning("see.")
-    assert (assembly.spoken, assembly.characters) == (True, 11)
-    assert assembly.reply(0.0) == ModelReply(reasoning="Let me see.")
+    assembly.take(chunk("x"))
+    assert assembly.spoken
 
 
 def units(text: str) -> list[str]:
@@ -193,7 +267,7 @@ def test_where_a_stream_is_cut_makes_no_difference(
 ) -> None:
     assembly = ReplyAssembly(finish_reason="stop")
     for piece in text[1]:
-        assembly.add_text(piece)
+        assembly.take(chunk(piece))
     for number, ((_, pieces), head_alone) in enumerate(arguments):
         index = {"own": number, "one": 0, "none": None}[indices]
         head, rest = ("", pieces) if head_alone else (pieces[0], pieces[1:])

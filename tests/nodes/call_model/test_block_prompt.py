@@ -6,8 +6,9 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
 from nodes.call_model import block_prompt as texts
 from nodes.call_model.bounded_blocks import estimated_tokens
+from nodes.call_model.profiles import SMALL_STOP
 from nodes.call_model.prompt import Prompt, build_prompt
-from nodes.call_model.wire import describe_tool, native_tool
+from nodes.call_model.shown_messages import describe_tool, native_tool
 from nodes.language.blocks import EXAMPLE_EDITS, read_blocks, render_file
 from nodes.language.history import settle_exchange
 from nodes.records import (
@@ -60,7 +61,7 @@ def test_the_block_form_is_one_clean_request() -> None:
             *FRONT,
             user(f"Fix calc.py\n\ncalc.py\n```python\n{CALC}```"),
         ),
-        stop=("\ntool_result(",),
+        stop=SMALL_STOP,
         temperature=0.1,
     )
 
@@ -243,7 +244,7 @@ def test_from_the_second_failure_on_a_small_model_is_sampled(
     for profile in (BLOCKS, NATIVE_BLOCKS):
         prompt = built(profile, history, *asked, temperature=given_temperature)
         assert (prompt.temperature, prompt.failed_tries) == (expected, failures + corrections)
-    for profile in (TEXT, NATIVE):
+    for profile in (TEXT, NATIVE, BLOCKS.model_copy(update={"small": False})):
         assert built(profile, history, *asked, temperature=given_temperature).temperature == given_temperature
 
 
@@ -352,18 +353,17 @@ def test_the_native_history_of_a_turn_is_told_as_facts_too() -> None:
 
 
 SMALL_TEXT = TEXT.model_copy(update={"small": True})
-LONG_STOP, SHORT_STOP = ("\ntool_result(", "\ntool_result:", "\nuser: tool_result"), ("\ntool_result(",)
 
 
 @pytest.mark.parametrize(
     ("profile", "stop"),
     [
-        (TEXT, SHORT_STOP),
-        (SMALL_TEXT, LONG_STOP),
-        (BLOCKS, SHORT_STOP),
-        (BLOCKS.model_copy(update={"small": True}), LONG_STOP),
+        (TEXT, ()),
+        (SMALL_TEXT, SMALL_STOP),
+        (BLOCKS, SMALL_STOP),
+        (BLOCKS.model_copy(update={"small": False}), ()),
         (NATIVE.model_copy(update={"small": True}), ()),
-        (NATIVE_BLOCKS.model_copy(update={"small": True}), ()),
+        (NATIVE_BLOCKS, ()),
     ],
 )
 def test_a_small_model_is_stopped_where_it_invents_what_comes_next(profile: Profile, stop: tuple[str, ...]) -> None:

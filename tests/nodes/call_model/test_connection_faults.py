@@ -4,7 +4,13 @@ import ssl
 import httpx2
 import pytest
 
-from nodes.call_model.connection_faults import cause_in_words, header_fault, is_bad_certificate, setup_fault
+from nodes.call_model.connection_faults import (
+    cause_in_words,
+    header_fault,
+    is_bad_certificate,
+    setup_fault,
+    unsendable_variable,
+)
 from nodes.records import ProviderErrorKind, ProviderFailure
 
 LOOK_AT = "No connection can be set up (ValueError): look at "
@@ -82,3 +88,21 @@ def test_an_error_that_came_from_itself_has_an_end() -> None:
     error.__context__ = other = ValueError()
     other.__context__ = error
     assert cause_in_words(error) == ""
+
+
+@pytest.mark.parametrize(
+    ("environment", "variable"),
+    [
+        ({}, ""),
+        ({"OPENAI_ORG_ID": "org-1", "OPENAI_PROJECT_ID": "", "OPENAI_CUSTOM_HEADERS": "X-A: b c\nnone\nX-B:"}, ""),
+        ({"OPENAI_ORG_ID": "örg"}, "OPENAI_ORG_ID"),
+        ({"OPENAI_ORG_ID": "org\n"}, "OPENAI_ORG_ID"),
+        ({"OPENAI_PROJECT_ID": " p"}, "OPENAI_PROJECT_ID"),
+        ({"OPENAI_CUSTOM_HEADERS": "X-A: b\nX-B: schön"}, "OPENAI_CUSTOM_HEADERS"),
+        ({"OPENAI_CUSTOM_HEADERS": "X-A: b\rX-B: c"}, "OPENAI_CUSTOM_HEADERS"),
+        ({"OPENAI_CUSTOM_HEADERS": "bad name: x"}, "OPENAI_CUSTOM_HEADERS"),
+        ({"OPENAI_CUSTOM_HEADERS": ": x"}, "OPENAI_CUSTOM_HEADERS"),
+    ],
+)
+def test_a_header_that_cannot_be_sent_is_named_by_its_variable(environment: dict[str, str], variable: str) -> None:
+    assert unsendable_variable(environment) == variable

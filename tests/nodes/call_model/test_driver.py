@@ -35,13 +35,10 @@ EFFECTS = st.lists(
 class Echo:
     """Says the seed of each call; an odd one fails."""
 
-    def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
-        on_text(str(call.seed))
-        return BUSY if (call.seed or 0) % 2 else ModelReply(text=str(call.seed))
-
     async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
         await asyncio.sleep(0)
-        return self.complete(call, on_text)
+        on_text(str(call.seed))
+        return BUSY if (call.seed or 0) % 2 else ModelReply(text=str(call.seed))
 
 
 def connect(wanted: Connect) -> Echo | ProviderFailure:
@@ -104,14 +101,11 @@ class Faulty:
     def __init__(self, result: object) -> None:
         self._result = result
 
-    def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
+    async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
         on_text(str(call.seed))
         if isinstance(self._result, Exception):
             raise self._result
         return self._result  # type: ignore[return-value]  # the point of it
-
-    async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
-        return self.complete(call, on_text)
 
 
 @pytest.mark.parametrize(
@@ -206,13 +200,10 @@ class Stopping:
     def __init__(self, stop: StopRequest, then: Callable[[OnText], ModelReply | ProviderFailure]) -> None:
         self._stop, self._then = stop, then
 
-    def complete(self, _call: Call, on_text: OnText) -> ModelReply | ProviderFailure:
+    async def acomplete(self, _call: Call, on_text: OnText) -> ModelReply | ProviderFailure:
         on_text("abc")
         self._stop.ask("by Ctrl-C")
         return self._then(on_text)
-
-    async def acomplete(self, call: Call, on_text: OnText) -> ModelReply | ProviderFailure:
-        return self.complete(call, on_text)
 
 
 def run(asynchronous: bool, wanted: Script, hands: Hands) -> None:
@@ -273,27 +264,8 @@ def test_a_call_that_fails_when_it_is_to_stop_is_stopped(asynchronous: bool) -> 
         stop.clear()
 
 
-def test_a_sync_call_is_dropped_at_the_next_piece_of_text_and_may_tidy_up() -> None:
-    stop = StopRequest()
-    said: list[str] = []
-
-    def go_on(on_text: OnText) -> ModelReply:
-        try:
-            with suppress(Exception):  # as models of users' own do
-                on_text("def")
-                said.append("never")
-        finally:
-            on_text("rest")
-            said.append("tidy")
-        return REPLY
-
-    answer = answered(False, stop, Stopping(stop, go_on))
-    assert answer == DROPPED.model_copy(update={"received_characters": len("abcdefrest")})
-    assert said == ["tidy"]
-
-
 class Acting(Echo):
-    """An async model that does what it is given."""
+    """A model that does what it is given."""
 
     def __init__(self, act: Callable[[], Awaitable[ModelReply | ProviderFailure]]) -> None:
         self._act = act
@@ -303,7 +275,7 @@ class Acting(Echo):
         return await self._act()
 
 
-def dropped(at_the_end: Callable[[], ModelReply | ProviderFailure | None]) -> Answer:
+def dropped(asynchronous: bool, at_the_end: Callable[[], ModelReply | ProviderFailure | None]) -> Answer:
     """The answer to a call during which somebody wants the run to stop, and that does this when it is cancelled."""
     stop = StopRequest()
 
@@ -318,16 +290,20 @@ def dropped(at_the_end: Callable[[], ModelReply | ProviderFailure | None]) -> An
             return result
         raise AssertionError("nobody stopped it")
 
-    return answered(True, stop, Acting(hang))
+    return answered(asynchronous, stop, Acting(hang))
 
 
+@WAYS
 @pytest.mark.parametrize("at_the_end", [lambda: None, lambda: BUSY, broken])
-def test_an_async_call_is_dropped_at_once(at_the_end: Callable[[], ModelReply | ProviderFailure | None]) -> None:
-    assert dropped(at_the_end) == DROPPED
+def test_a_call_is_dropped_at_once(
+    asynchronous: bool, at_the_end: Callable[[], ModelReply | ProviderFailure | None]
+) -> None:
+    assert dropped(asynchronous, at_the_end) == DROPPED
 
 
-def test_a_reply_that_comes_while_its_call_is_dropped_is_taken() -> None:
-    assert dropped(lambda: REPLY) == Sent(result=REPLY, seconds=0.0)
+@WAYS
+def test_a_reply_that_comes_while_its_call_is_dropped_is_taken(asynchronous: bool) -> None:
+    assert dropped(asynchronous, lambda: REPLY) == Sent(result=REPLY, seconds=0.0)
 
 
 def test_a_call_that_does_not_let_itself_be_dropped_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -363,11 +339,12 @@ def test_an_endpoint_that_is_long_in_coming_is_not_waited_for() -> None:
     asyncio.run(hurry())
 
 
-def test_a_call_that_cancels_itself_is_a_failure() -> None:
+@WAYS
+def test_a_call_that_cancels_itself_is_a_failure(asynchronous: bool) -> None:
     async def give_up() -> ModelReply:
         raise asyncio.CancelledError
 
-    answer = answered(True, StopRequest(), Acting(give_up))
+    answer = answered(asynchronous, StopRequest(), Acting(give_up))
     assert isinstance(answer, Sent)
     assert isinstance(answer.result, ProviderFailure)
     assert "it cancelled itself" in answer.result.message

@@ -4,12 +4,14 @@ from pydantic import SecretStr
 
 from nodes.call_model.endpoint import (
     NO_KEY,
+    PROVIDERS,
     Endpoint,
     choose_served_model,
     find_endpoint,
     is_address,
     key_variable_of,
     same_origin,
+    split_provider,
 )
 from nodes.records import ProviderErrorKind, ProviderFailure
 
@@ -99,6 +101,43 @@ def test_a_key_that_no_header_can_carry_is_refused_without_being_shown(key: str)
     message = "OPENAI_API_KEY holds a character that no key has: set it again, without spaces or line breaks."
     expected = ProviderFailure(kind=ProviderErrorKind.AUTHENTICATION, message=message)
     assert find_endpoint("m", URL, {"OPENAI_API_KEY": key}) == expected
+
+
+# --- A provider before the model's name
+
+
+def test_the_providers_are_those_of_langchain() -> None:
+    from langchain.chat_models.base import _BUILTIN_PROVIDERS
+
+    assert frozenset(_BUILTIN_PROVIDERS) == PROVIDERS
+
+
+@pytest.mark.parametrize(
+    ("model", "provider", "name"),
+    [
+        ("anthropic:claude-sonnet-4-5", "anthropic", "claude-sonnet-4-5"),
+        ("ollama:qwen2.5-coder:1.5b", "ollama", "qwen2.5-coder:1.5b"),
+        ("qwen2.5-coder:1.5b", "", "qwen2.5-coder:1.5b"),
+        ("openai/gpt-oss:120b", "", "openai/gpt-oss:120b"),
+        ("anthropic:", "", "anthropic:"),
+        ("anthropic", "", "anthropic"),
+        ("", "", ""),
+    ],
+)
+def test_a_tag_is_no_provider(model: str, provider: str, name: str) -> None:
+    assert split_provider(model) == (provider, name)
+
+
+@pytest.mark.parametrize("environment", [{}, {"OPENAI_API_KEY": "sk-1", "OPENAI_BASE_URL": OTHER}])
+def test_another_providers_package_gets_no_key_and_no_address_of_openais(environment: dict[str, str]) -> None:
+    expected = Endpoint(model="m", key_variable="", provider="anthropic")
+    assert find_endpoint("anthropic:m", None, environment) == expected
+    assert find_endpoint("anthropic:m", URL, environment) == expected.model_copy(update={"base_url": URL})
+
+
+def test_openai_before_a_name_is_the_usual_endpoint() -> None:
+    environment = {"OPENAI_API_KEY": "sk-1", "OPENAI_BASE_URL": OTHER}
+    assert find_endpoint("openai:m", None, environment) == find_endpoint("m", None, environment)
 
 
 # --- The key of another host

@@ -83,6 +83,11 @@ HOW = "write `model`, `local` or `model @ https://host/v1`."
             1,
             "Fallback model 1 is the embedded model `local`, which has no address: leave the address away.",
         ),
+        (
+            ["anthropic:claude @ https://llm.example/v1"],
+            1,
+            "Fallback model 1 names a provider, whose package knows where it is: leave the address away.",
+        ),
         (["n", "n"], 2, "Fallback model 2 (n) is in the list already: name each model once."),
         (["m"], 1, "Fallback model 1 (m) is in the list already: name each model once."),
         (
@@ -121,7 +126,7 @@ def test_a_name_shows_no_password_and_each_model_has_its_breaker() -> None:
 
 @pytest.mark.parametrize("kind", sorted(Kind))
 def test_the_next_model_is_asked_where_another_one_may_help(kind: Kind) -> None:
-    helps = kind not in {Kind.BAD_REQUEST, Kind.CONTEXT_OVERFLOW}
+    helps = kind not in {Kind.BAD_REQUEST, Kind.CONTEXT_OVERFLOW, Kind.CONTENT_FILTER}
     failure = ProviderFailure(kind=kind, message="m")
     models = (OWN, OTHER, LOCAL)
     expected = [1, 2, None] if helps else [None] * 3
@@ -142,3 +147,10 @@ def test_the_next_model_is_asked_where_another_one_may_help(kind: Kind) -> None:
 )
 def test_what_was_tried_is_said_in_order(tried: list[Tried], words: str) -> None:
     assert in_words(tried) == words
+
+
+def test_a_provider_is_never_asked_at_the_endpoint_of_the_run() -> None:
+    """Its key is meant for its own address alone."""
+    found = models_in_order("m", URL, ["anthropic:claude", "qwen2.5-coder:1.5b"])
+    assert not isinstance(found, FallbackProblem)
+    assert [choice.base_url for choice in found] == [URL, None, URL]

@@ -34,7 +34,8 @@ from nodes.records import (
 from tests.nodes.call_model.window_histories import exchange, histories, read, with_ids
 
 NATIVE = Profile(protocol=Protocol.NATIVE)
-LIMITS = RunLimits(max_output_tokens_per_call=400)
+MOST = 400
+LIMITS = RunLimits(max_output_tokens_per_call=MOST)
 SUMMARY = json.dumps({"done": ["read a.py"], "findings": ["add subtracts"], "left": ["mend it"], "files": ["a.py"]})
 GOOD = ModelReply(text=SUMMARY, input_tokens=900, output_tokens=40)
 DOWN = ProviderFailure(kind=Kind.SERVER_ERROR, message="It failed.")
@@ -122,13 +123,13 @@ def test_nothing_is_done_and_all_is_shown_while_it_fits(window_tokens: int | Non
     endpoint = Endpoint()
     fitted = endpoint.play(talk(READS), window_tokens)
     assert endpoint.effects == []
-    assert fitted.prompt == build_prompt(NATIVE, [], READS, (), 0.0)
+    assert fitted.prompt == build_prompt(NATIVE, [], READS, (), None)
     assert (fitted.window, fitted.spending, fitted.stop) == (WHOLE, Spending(), None)
 
 
 @pytest.mark.parametrize(("more", "compacted"), [(0, False), (-10, True)])
 def test_the_window_may_be_filled_to_its_trigger(more: int, compacted: bool) -> None:
-    needed = estimate(Endpoint().play(talk(READS), None)) + LIMITS.max_output_tokens_per_call
+    needed = estimate(Endpoint().play(talk(READS), None)) + MOST
     endpoint = Endpoint()
     endpoint.play(talk(READS), int(needed / RULES.trigger) + 1 + more)
     assert bool(endpoint.compactions) is compacted
@@ -138,12 +139,12 @@ def test_the_smaller_of_two_known_windows_counts() -> None:
     endpoint = Endpoint()
     fitted = endpoint.play(talk(READS), 100_000, window=Window(tokens=12_000))
     assert endpoint.compactions
-    assert estimate(fitted) + LIMITS.max_output_tokens_per_call <= 12_000
+    assert estimate(fitted) + MOST <= 12_000
 
 
 def test_what_the_endpoint_counted_decides_and_not_the_length() -> None:
     """The same text may have half as many tokens as its length lets one think, or twice as many."""
-    size = build_prompt(NATIVE, [], READS, (), 0.0).size
+    size = build_prompt(NATIVE, [], READS, (), None).size
     for tokens, compacted in ((size // 6, False), (size // 2, True)):
         endpoint = Endpoint()
         gauge = Gauge(size=size, messages=len(READS) + 1, tokens=tokens)
@@ -159,7 +160,7 @@ def test_notes_of_the_project_give_way_before_the_request_does() -> None:
     notes = (ProjectNotes(path="AGENTS.md", text="Use tabs.\n" * 400),)
     endpoint = Endpoint()
     fitted = endpoint.play(talk(history(0), notes=notes), 1_000)
-    assert fitted.prompt == build_prompt(NATIVE, [], history(0), (), 0.0)
+    assert fitted.prompt == build_prompt(NATIVE, [], history(0), (), None)
     roomy = endpoint.play(talk(history(0), notes=notes), 20_000)
     assert estimate(roomy) > estimate(fitted) + 1_000
 
@@ -169,7 +170,7 @@ def test_old_results_are_cleared_first_and_nobody_is_asked() -> None:
     fitted = endpoint.play(talk(READS), 20_000)
     assert (endpoint.compactions, endpoint.asked, fitted.spending) == (["cleared"], 0, Spending())
     assert (fitted.window.first, bool(fitted.window.cleared)) == ("", True)
-    assert fitted.prompt == build_prompt(NATIVE, [], shown(READS, fitted.window), (), 0.0)
+    assert fitted.prompt == build_prompt(NATIVE, [], shown(READS, fitted.window), (), None)
 
 
 def test_what_cannot_be_cleared_is_summed_up_and_that_is_paid() -> None:
@@ -181,7 +182,7 @@ def test_what_cannot_be_cleared_is_summed_up_and_that_is_paid() -> None:
     assert fitted.prompt is not None
     head = fitted.prompt.messages[1]["content"]
     assert all(text in head for text in ("Mend calc.py.", "add subtracts", "mend add", "src/a.py"))
-    assert estimate(fitted) + LIMITS.max_output_tokens_per_call <= 20_000
+    assert estimate(fitted) + MOST <= 20_000
 
 
 @pytest.mark.parametrize(
@@ -202,7 +203,7 @@ def test_where_no_summary_comes_the_window_slides(result: Result, calls: int) ->
     assert (endpoint.compactions, fitted.stop) == (["slid"], None)
     assert (fitted.spending.usage.total_calls, fitted.window.useless_summaries) == (calls, 1)
     assert fitted.window.summarised_at == TALKS[-1].id
-    assert estimate(fitted) + LIMITS.max_output_tokens_per_call <= 20_000
+    assert estimate(fitted) + MOST <= 20_000
 
 
 def test_a_summary_that_the_budget_does_not_allow_is_not_asked_for() -> None:
@@ -253,7 +254,7 @@ def test_a_refusal_that_names_the_window_is_believed_from_then_on() -> None:
     fitted = endpoint.play(talk(READS), None, overflow="maximum context length is 12000 tokens")
     assert fitted.window.tokens == 12_000
     assert endpoint.compactions == ["cleared"]
-    assert estimate(fitted) + LIMITS.max_output_tokens_per_call <= 12_000
+    assert estimate(fitted) + MOST <= 12_000
     later = Endpoint()
     assert later.play(talk(READS), None, window=fitted.window).prompt == fitted.prompt
     assert later.effects == []
@@ -309,7 +310,7 @@ def test_a_reply_is_never_left_with_nothing() -> None:
 def test_what_can_be_made_no_smaller_is_sent_where_the_window_just_holds_it() -> None:
     endpoint, given = Endpoint(), talk(with_ids([HumanMessage("Mend calc.py. " * 800)]))
     whole = endpoint.play(given, None)
-    output = LIMITS.max_output_tokens_per_call
+    output = MOST
     fitted = endpoint.play(given, estimate(whole) + output)
     assert (endpoint.effects, fitted) == ([], replace(whole, most_output=output))
 
@@ -340,8 +341,8 @@ def test_the_block_form_leaves_out_by_itself_and_moves_no_window() -> None:
     whole = endpoint.play(talk(block_history(20), BLOCKS), None)
     fitted = endpoint.play(talk(block_history(20), BLOCKS), 4_000)
     assert (endpoint.effects, fitted.window, whole.most_output) == ([], WHOLE, None)
-    assert estimate(fitted) + LIMITS.max_output_tokens_per_call <= 4_000 < estimate(whole)
-    assert (fitted.most_output or 0) >= LIMITS.max_output_tokens_per_call
+    assert estimate(fitted) + MOST <= 4_000 < estimate(whole)
+    assert (fitted.most_output or 0) >= MOST
 
 
 @pytest.mark.parametrize(("overflow", "tokens"), [("too long", None), ("n_ctx is 4096", 4_096)])

@@ -61,18 +61,17 @@ def test_a_new_turn_resets_only_the_turn(spending: Spending) -> None:
 
 @given(SPENDINGS, TOKENS, TOKENS, SECONDS, st.integers(1, 5))
 def test_settling_adds_up(spending: Spending, tokens_in: int, tokens_out: int, seconds: float, calls: int) -> None:
-    price, cached = Price(input=2.0, output=10.0, cached_input=0.5), tokens_in // 2
-    old, new = (
-        spending.usage,
-        settle(spending, tokens_in, tokens_out, seconds, calls, cached_tokens=cached, price=price),
-    )
+    price, cached = Price(input=2.0, output=10.0, cached_input=0.5, cache_write=2.5), tokens_in // 2
+    parts = {"cached_tokens": cached, "reasoning_tokens": tokens_out // 2, "cache_write_tokens": tokens_in // 4}
+    old, new = spending.usage, settle(spending, tokens_in, tokens_out, seconds, calls, **parts, price=price)
+    in_full = tokens_in - cached - tokens_in // 4
     added = APIUsageStats(old[0] + calls, old[1] + tokens_in, old[2] + tokens_out, old[3] + calls)
     expected = {
         "usage": added,
         "seconds": spending.seconds + seconds,
-        "cached_tokens": spending.cached_tokens + cached,
+        **{name: getattr(spending, name) + count for name, count in parts.items()},
         "cost_usd": pytest.approx(
-            spending.cost_usd + ((tokens_in - cached) * 2.0 + cached * 0.5 + tokens_out * 10.0) / 1_000_000
+            spending.cost_usd + (in_full * 2.0 + cached * 0.5 + tokens_in // 4 * 2.5 + tokens_out * 10.0) / 1_000_000
         ),
     }
     assert dict(new) == {**dict(spending), **expected}
@@ -81,15 +80,18 @@ def test_settling_adds_up(spending: Spending, tokens_in: int, tokens_out: int, s
 @pytest.mark.parametrize(
     ("told", "charged"),
     [
-        ((-5, -1, -1), (0, 0, 0)),
-        ((10, 5, 11), (10, 5, 10)),
-        ((10**30, 10**30, 10**30), (MOST_TOKENS, MOST_TOKENS, MOST_TOKENS)),
+        ((-5, -1, -1, -1, -1), (0, 0, 0, 0, 0)),
+        ((10, 5, 11, 6, 11), (10, 5, 10, 5, 0)),
+        ((10, 5, 4, 5, 7), (10, 5, 4, 5, 6)),
+        ((10**30,) * 5, (MOST_TOKENS, MOST_TOKENS, MOST_TOKENS, MOST_TOKENS, 0)),
     ],
 )
 def test_what_no_endpoint_can_mean_is_made_countable(told: tuple[int, ...], charged: tuple[int, ...]) -> None:
-    price = Price(input=1.0, output=0.0, cached_input=0.5)
-    spending = settle(Spending(), told[0], told[1], 0.0, cached_tokens=told[2], price=price)
-    assert (spending.usage[1], spending.usage[2], spending.cached_tokens) == charged
+    price = Price(input=1.0, output=0.0, cached_input=0.5, cache_write=0.5)
+    names = ("cached_tokens", "reasoning_tokens", "cache_write_tokens")
+    parts = dict(zip(names, told[2:], strict=True))
+    spending = settle(Spending(), told[0], told[1], 0.0, **parts, price=price)
+    assert (*spending.usage[1:3], *(getattr(spending, name) for name in names)) == charged
     assert spending.cost_usd == charged[0] * 0.5 / 1_000_000
 
 
@@ -194,6 +196,7 @@ def test_a_reservation_is_cut_to_what_is_left(
         (0.0, 0.01, Price(input=10.0, output=0.0), 1_000, leave(1_000, cost=0.01)),
         (0.0, 0.01, Price(input=10.0, output=0.0, cached_input=0.0), 1_000, leave(1_000, cost=0.01)),
         (0.0, 0.02, Price(input=10.0, output=0.0, cached_input=20.0), 1_000, leave(1_000, cost=0.02)),
+        (0.0, 0.02, Price(input=10.0, output=0.0, cache_write=20.0), 1_000, leave(1_000, cost=0.02)),
         (0.0, 0.01, Price(input=0.0, output=5e-324), 1, leave(1, cost=0.0)),
         (5.0, None, Price(input=1.0, output=0.0), 1_000_000, None),
     ],
@@ -259,9 +262,10 @@ def test_what_was_lost_is_charged_once(spending: Spending, used: Used, number: i
 
 
 def test_all_of_what_was_lost_is_charged() -> None:
-    used = Used(calls=2, input_tokens=30, output_tokens=20, cached_tokens=10, cost_usd=0.5, seconds=1.5)
+    parts = {"cached_tokens": 10, "reasoning_tokens": 4, "cache_write_tokens": 3}
+    used = Used(calls=2, input_tokens=30, output_tokens=20, cost_usd=0.5, seconds=1.5, **parts)
     assert charge_lost(spent(1, 5, 5, cost_usd=1.0), used, 7) == Spending(
-        usage=APIUsageStats(3, 35, 25, 3), seconds=1.5, cached_tokens=10, cost_usd=1.5, booked=7
+        usage=APIUsageStats(3, 35, 25, 3), seconds=1.5, cost_usd=1.5, booked=7, **parts
     )
 
 
@@ -291,6 +295,8 @@ def test_the_report_holds_json_values() -> None:
         steps=2,
         seconds=1.23456,
         cached_tokens=900,
+        reasoning_tokens=80,
+        cache_write_tokens=70,
         cost_usd=0.1 + 0.2,
     )
     report = {
@@ -303,6 +309,8 @@ def test_the_report_holds_json_values() -> None:
         "steps_in_current_turn": 2,
         "seconds_in_current_turn": 1.235,
         "cached_tokens": 900,
+        "reasoning_tokens": 80,
+        "cache_write_tokens": 70,
         "cost_usd": 0.3,
     }
     assert usage_report(spending) == report

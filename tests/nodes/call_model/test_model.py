@@ -1,3 +1,4 @@
+import asyncio
 from collections.abc import Callable
 
 import pytest
@@ -5,7 +6,7 @@ from pydantic import ValidationError
 
 from nodes.call_model.model import Call, Model
 from nodes.call_model.prompt import Prompt
-from nodes.records import ModelReply, ProviderErrorKind, ProviderFailure
+from nodes.records import ModelReply, ProviderFailure
 
 CALL = Call(prompt=Prompt(messages=({"role": "user", "content": "hi"},)), max_output_tokens=50, timeout_s=1.0)
 
@@ -13,21 +14,16 @@ CALL = Call(prompt=Prompt(messages=({"role": "user", "content": "hi"},)), max_ou
 class Parrot:
     """The least that a model has to be."""
 
-    def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
+    async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
         text = str(call.prompt.messages[-1]["content"])
         on_text(text)
         return ModelReply(text=text)
-
-    async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
-        if call.seed is not None:
-            return ProviderFailure(kind=ProviderErrorKind.BAD_REQUEST, message="no seeds")
-        return self.complete(call, on_text)
 
 
 def test_anything_that_answers_calls_is_a_model() -> None:
     model: Model = Parrot()
     said: list[str] = []
-    assert model.complete(CALL, said.append) == ModelReply(text="hi")
+    assert asyncio.run(model.acomplete(CALL, said.append)) == ModelReply(text="hi")
     assert said == ["hi"]
 
 

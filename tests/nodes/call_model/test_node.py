@@ -42,15 +42,12 @@ class Scripted:
         self.results = list(results)
         self.calls: list[Call] = []
 
-    def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
+    async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
         self.calls.append(call)
         result = self.results.pop(0)
         if isinstance(result, ModelReply):
             on_text(result.text)
         return result
-
-    async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
-        return self.complete(call, on_text)
 
 
 def run(asynchronous: bool, model: Scripted, state: CallModelState, settings: CallSettings) -> tuple[Any, list[str]]:

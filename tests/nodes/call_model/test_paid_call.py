@@ -48,7 +48,7 @@ def test_a_reply_is_reserved_sent_and_settled() -> None:
     endpoint = Endpoint([REPLY])
     what = used(70, 3)
     assert paid(endpoint, purse()) == Paid(
-        spent(1, 70, 3, seconds=2.0, unpriced_calls=1, gauge=GAUGE, booked=11), reply=REPLY
+        spent(1, 70, 3, seconds=2.0, unpriced_calls=1, gauge=GAUGE, booked=11), reply=REPLY, room=2_048
     )
     assert endpoint.effects == [
         Connect(model="ours", base_url=None),
@@ -294,23 +294,28 @@ def test_no_number_never_means_no_cost(result: Result, tokens_in: int, tokens_ou
 
 @pytest.mark.parametrize(
     ("told_by_it", "believed"),
-    [((2**70, 2**70, 2**70), (MOST_TOKENS,) * 3), ((-1, -1, -1), (0, 0, 0)), ((70, 3, 90), (70, 3, 70))],
+    [((2**70,) * 5, (*(MOST_TOKENS,) * 4, 0)), ((-1,) * 5, (0,) * 5), ((70, 3, 90, 4, 1), (70, 3, 70, 3, 0))],
 )
-def test_a_reply_holds_numbers_that_can_be_stored(
-    told_by_it: tuple[int, int, int], believed: tuple[int, int, int]
-) -> None:
-    names = ("input_tokens", "output_tokens", "cached_tokens")
+def test_a_reply_holds_numbers_that_can_be_stored(told_by_it: tuple[int, ...], believed: tuple[int, ...]) -> None:
+    names = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "cache_write_tokens")
     reply = REPLY.model_copy(update=dict(zip(names, told_by_it, strict=True)))
     expected = REPLY.model_copy(update=dict(zip(names, believed, strict=True)))
     assert paid(Endpoint([reply]), purse()).reply == expected
 
 
-@pytest.mark.parametrize(("cached", "believed"), [(40, 40), (500, 70), (-1, 0)])
-def test_cached_tokens_are_never_more_than_the_input(cached: int, believed: int) -> None:
-    reply = REPLY.model_copy(update={"cached_tokens": cached})
-    spending = paid(Endpoint([reply]), purse(price_of=lambda _: DEAR)).spending
-    assert spending.cached_tokens == believed
-    assert spending.cost_usd == pytest.approx(cost_of(DEAR, 70, 3, believed))
+@pytest.mark.parametrize(
+    ("told_by_it", "believed"), [((40, 2, 20), (40, 2, 20)), ((500, 9, 5), (70, 3, 0)), ((-1, -1, -1), (0, 0, 0))]
+)
+def test_the_parts_of_input_and_output_are_charged_booked_and_told(
+    told_by_it: tuple[int, int, int], believed: tuple[int, int, int]
+) -> None:
+    names = ("cached_tokens", "reasoning_tokens", "cache_write_tokens")
+    endpoint = Endpoint([REPLY.model_copy(update=dict(zip(names, told_by_it, strict=True)))])
+    price = DEAR.model_copy(update={"cache_write": 12.5})
+    spending = paid(endpoint, purse(price_of=lambda _: price)).spending
+    assert spending.cost_usd == pytest.approx(cost_of(price, 70, 3, believed[0], believed[2]))
+    for holds in (dict(spending), dict(endpoint.of(Settle)[0].used), endpoint.of(Tell)[0].payload):
+        assert tuple(holds[name] for name in names) == believed
 
 
 @pytest.mark.parametrize(("told_input", "gauge"), [(70, GAUGE), (0, Gauge(size=9, messages=1, tokens=4))])

@@ -15,12 +15,23 @@ source = "the providers' own pages"
 "gpt-4o" = { input = 2.5, cached_input = 1.25, output = 10 }
 "gpt-4o-2024-05-13" = { input = 5, output = 15.0 }
 
+[anthropic]
+"claude-x-1" = { input = 3, cached_input = 0.3, cache_write = 3.75, output = 15 }
+
+[google]
+"gemini-x" = { input = 1, output = 2 }
+
+[google_vertexai]
+"gemini-y" = { input = 8, output = 9 }
+
 [groq]
 "openai/gpt-oss-20b" = { input = 0.0, output = 0.3 }
 """
 GPT_4O = Price(input=2.5, output=10.0, cached_input=1.25)
 OLD_4O = Price(input=5.0, output=15.0)
 OSS = Price(input=0.0, output=0.3)
+CLAUDE = Price(input=3.0, output=15.0, cached_input=0.3, cache_write=3.75)
+GEMINI, ON_VERTEX = Price(input=1.0, output=2.0), Price(input=8.0, output=9.0)
 
 
 def parsed(text: str) -> PriceList:
@@ -36,6 +47,12 @@ def test_a_list_is_read_by_name_and_by_provider() -> None:
             "openai/gpt-4o": GPT_4O,
             "gpt-4o-2024-05-13": OLD_4O,
             "openai/gpt-4o-2024-05-13": OLD_4O,
+            "claude-x-1": CLAUDE,
+            "anthropic/claude-x-1": CLAUDE,
+            "gemini-x": GEMINI,
+            "google/gemini-x": GEMINI,
+            "gemini-y": ON_VERTEX,
+            "google_vertexai/gemini-y": ON_VERTEX,
             "openai/gpt-oss-20b": OSS,
             "groq/openai/gpt-oss-20b": OSS,
         },
@@ -66,6 +83,23 @@ def test_a_list_is_read_by_name_and_by_provider() -> None:
         ("gpt-4", None),
         ("GPT-4o", None),
         ("", None),
+        ("anthropic:claude-x-1", CLAUDE),
+        ("anthropic:claude-x-1-20250929", CLAUDE),
+        ("groq:openai/gpt-oss-20b", OSS),
+        ("azure_openai:gpt-4o-2024-05-13", OLD_4O),
+        ("google_genai:gemini-x", GEMINI),
+        ("google_vertexai:gemini-x", GEMINI),
+        ("google_vertexai:gemini-y", ON_VERTEX),
+        ("google_genai:gemini-y", None),
+        ("openai:claude-x-1", None),
+        ("openrouter:gpt-4o", None),
+        ("gpt-4o:free", None),
+        ("bedrock:anthropic.claude-x-1-20250929-v1:0", CLAUDE),
+        ("bedrock_converse:global.anthropic.claude-x-1", CLAUDE),
+        ("anthropic_bedrock:anthropic.claude-x-1-v1", CLAUDE),
+        ("bedrock:us.anthropic.claude-x-1-20250929-v1:0", None),
+        ("bedrock:meta.claude-x-1", None),
+        ("bedrock:claude-x-1", None),
     ],
 )
 def test_a_price_is_found_and_never_guessed(name: str, price: Price | None) -> None:
@@ -94,7 +128,7 @@ def test_the_users_own_prices_replace_those_of_the_same_name() -> None:
         ("[a]\nx = { input = 1 }", "'x' in [a] lacks 'output'"),
         (
             "[a]\nx = { input = 1, output = 1, cached = 1 }",
-            "'x' in [a] has the field 'cached', and there are only input, output, cached_input",
+            "'x' in [a] has the field 'cached', and there are only input, output, cached_input, cache_write",
         ),
         (
             "[a]\nx = { input = -1, output = 1 }",
@@ -163,7 +197,13 @@ def test_the_shipped_list_is_whole() -> None:
     assert shipped.source == "litellm 1.81.10, model_prices_and_context_window_backup.json"
     assert find_price(shipped, "gpt-4o-2024-08-06") == GPT_4O
     assert find_price(shipped, "gpt-4o-2024-05-13") == OLD_4O
-    assert find_price(shipped, "claude-sonnet-4-5-20250929") == Price(input=3.0, output=15.0, cached_input=0.3)
+    sonnet = Price(input=3.0, output=15.0, cached_input=0.3, cache_write=3.75)
+    assert (
+        find_price(shipped, "claude-sonnet-4-5-20250929")
+        == find_price(shipped, "anthropic:claude-sonnet-4-5")
+        == sonnet
+    )
+    assert [name for name in shipped.prices if "claude" in name and shipped.prices[name].cache_write is None] == []
     assert [name for name, price in shipped.prices.items() if (price.cached_input or 0.0) > price.input] == []
 
 
@@ -180,18 +220,34 @@ def test_the_shipped_list_is_whole() -> None:
         ((-5, -5, -5), GPT_4O, 0.0),
         ((10**30, 0, 0), GPT_4O, MOST_TOKENS * 2.5 / 1_000_000),
         ((10**9, 10**9, 10**9), FREE, 0.0),
+        ((1_000_000, 0, 400_000, 500_000), CLAUDE, 0.1 * 3 + 0.4 * 0.3 + 0.5 * 3.75),
+        ((1_000_000, 0, 400_000, 10**9), CLAUDE, 0.4 * 0.3 + 0.6 * 3.75),
+        ((1_000_000, 0, 400_000, -1), CLAUDE, 0.6 * 3 + 0.4 * 0.3),
+        ((1_000_000, 0, 0, 400_000), GPT_4O, 2.5),
     ],
 )
-def test_cached_tokens_have_their_own_price(tokens: tuple[int, int, int], price: Price, usd: float) -> None:
+def test_tokens_of_the_cache_have_their_own_price(tokens: tuple[int, ...], price: Price, usd: float) -> None:
     assert cost_of(price, *tokens) == pytest.approx(usd)
 
 
-PRICES = st.builds(Price, input=st.floats(0, 100), output=st.floats(0, 600), cached_input=st.none() | st.floats(0, 200))
+@pytest.mark.parametrize(
+    ("price", "usd"),
+    [(CLAUDE, 3.75 + 1.5), (GPT_4O, 2.5 + 1.0), (Price(input=1, output=0, cached_input=2), 2.0), (FREE, 0)],
+)
+def test_the_most_is_the_dearest_kind_of_input(price: Price, usd: float) -> None:
+    assert most_cost(price, 1_000_000, 100_000) == pytest.approx(usd)
 
 
-@given(PRICES, st.integers(0, 10**7), st.integers(0, 10**7), st.integers(0, 10**7))
-def test_no_share_of_cached_tokens_costs_more_than_the_most(
-    price: Price, input_tokens: int, output_tokens: int, cached: int
+OF_THE_CACHE = st.none() | st.floats(0, 200)
+PRICES = st.builds(
+    Price, input=st.floats(0, 100), output=st.floats(0, 600), cached_input=OF_THE_CACHE, cache_write=OF_THE_CACHE
+)
+TOKENS = st.integers(0, 10**7)
+
+
+@given(PRICES, TOKENS, TOKENS, TOKENS, TOKENS)
+def test_no_share_of_the_cache_costs_more_than_the_most(
+    price: Price, input_tokens: int, output_tokens: int, cached: int, written: int
 ) -> None:
     most = most_cost(price, input_tokens, output_tokens)
-    assert cost_of(price, input_tokens, output_tokens, cached) <= most * (1 + 1e-9)
+    assert cost_of(price, input_tokens, output_tokens, cached, written) <= most * (1 + 1e-9)

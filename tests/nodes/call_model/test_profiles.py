@@ -63,6 +63,7 @@ NAMES = {
     "mistral:latest": ("mistral-7b", SMALL),
     "mistralai/Mistral-7B-Instruct-v0.3": ("mistral-7b", SMALL),
     "mistral-small": ("mistral-small", NATIVE),
+    "magistral-medium-latest": ("magistral", NATIVE),
     "mistralai/Devstral-Small-2507": ("mistral", NATIVE),
     "ministral-3b-latest": ("mistral", SMALL),
     "google/gemma-4-31B-it": ("gemma-4", NATIVE),
@@ -126,7 +127,7 @@ def test_three_ways_of_talking() -> None:
         window_tokens=16_384,
         protocol=Protocol.TEXT,
     )
-    assert find_profile("gpt-5-mini") == ModelProfile(family="gpt-5", window_tokens=400_000)
+    assert find_profile("gpt-5-mini") == ModelProfile(family="gpt-5", window_tokens=400_000, reasoning=True)
     assert find_profile("mystery") == ModelProfile()
 
 

@@ -7,9 +7,9 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemM
 
 from nodes.call_model.constrained import calls_schema
 from nodes.call_model.estimates import Gauge, estimate_input
-from nodes.call_model.profiles import SMALL_STOP, TOOL_RESULT_STOP
+from nodes.call_model.profiles import SMALL_STOP
 from nodes.call_model.prompt import FREE_RETRIES, NATIVE_SYSTEM, TEXT_SYSTEM, Prompt, build_prompt
-from nodes.call_model.wire import describe_tool
+from nodes.call_model.shown_messages import describe_tool
 from nodes.language.blocks import read_blocks
 from nodes.language.body_blocks import BODY_BLOCK_RULE
 from nodes.language.text_protocol import extract_tool_invocations_with_errors
@@ -53,7 +53,6 @@ def test_the_text_form_describes_tools_and_shows_calls_as_lines() -> None:
             assistant('Let me look.\ntool: read_file({"path":"calc.py"})'),
             user('tool_result({"tool":"read_file","ok":true,"data":{"content":"x"}})'),
         ),
-        stop=("\ntool_result(",),
         temperature=0.2,
     )
 
@@ -202,6 +201,19 @@ def test_the_schema_of_the_reply_counts_as_sent() -> None:
     assert (free.response_schema, bound.size - free.size) == (None, len(json.dumps(schema, separators=(",", ":"))))
 
 
+@pytest.mark.parametrize("profile", [TEXT, NATIVE, BLOCKS, NATIVE_BLOCKS])
+@pytest.mark.parametrize("asked_for", [None, 0.0, 0.7])
+def test_a_temperature_is_sent_where_somebody_asked_for_one_and_to_small_models(
+    profile: Profile, asked_for: float | None
+) -> None:
+    """Models that think refuse any, and the others know their own best."""
+    small, capable = (
+        built(profile.model_copy(update={"small": each}), [TASK], temperature=asked_for).temperature
+        for each in (True, False)
+    )
+    assert (small, capable) == (asked_for or 0.0, asked_for)
+
+
 @pytest.mark.parametrize("small", [True, False])
 def test_a_small_model_is_told_that_a_text_may_follow_in_a_block(small: bool) -> None:
     """Once, at the end of a prompt that is stable; natively there are no lines that a block could follow."""
@@ -209,4 +221,4 @@ def test_a_small_model_is_told_that_a_text_may_follow_in_a_block(small: bool) ->
     text, native = (built(each, [TASK]) for each in (profile, NATIVE.model_copy(update={"small": small})))
     assert str(text.messages[0]["content"]).count(BODY_BLOCK_RULE) == small
     assert BODY_BLOCK_RULE not in str(native.messages)
-    assert (text.stop, native.stop) == (SMALL_STOP if small else TOOL_RESULT_STOP, ())
+    assert (text.stop, native.stop) == (SMALL_STOP if small else (), ())

@@ -27,6 +27,8 @@ RESULTS = st.builds(failed, st.sampled_from(Kind), st.none() | st.floats(-1, 40)
     input_tokens=st.integers(-5, 300) | st.just(2**62),
     output_tokens=st.integers(-5, 300) | st.just(2**62),
     cached_tokens=st.integers(-5, 400),
+    reasoning_tokens=st.integers(-5, 400),
+    cache_write_tokens=st.integers(-5, 400),
 )
 
 
@@ -55,7 +57,8 @@ def test_the_book_and_the_counters_say_the_same(
         sum(getattr(each, name) for each in entries) for name in ("calls", "input_tokens", "output_tokens")
     )
     assert result.spending.cost_usd == pytest.approx(sum(each.cost_usd or 0.0 for each in entries))
-    assert result.spending.cached_tokens == sum(each.cached_tokens for each in entries)
+    for name in ("cached_tokens", "reasoning_tokens", "cache_write_tokens"):
+        assert getattr(result.spending, name) == sum(getattr(each, name) for each in entries)
     tells = [each.name for each in endpoint.of(Tell)]
     assert len(endpoint.of(Send)) == len(entries) == tells.count("model.usage") <= models * (retries + 1)
     assert tells.count("model.fallback") == len(tells) - len(entries) < models

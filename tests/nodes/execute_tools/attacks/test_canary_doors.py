@@ -20,6 +20,7 @@ from graph.run import Session
 from graph.state import serializer
 from nodes.call_model.model import Call
 from nodes.records import ModelReply, OutcomeKind, Protocol, ProviderFailure
+from tests.doubles.call_model import CallModel
 from tests.doubles.replies import Message, Reply, Say, Status
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import ScriptedServer
@@ -199,14 +200,11 @@ def test_a_bug_is_reported_without_secrets(
 # --- A model of the user's own
 
 
-class Raising:
+class Raising(CallModel):
     """A model that breaks its contract, with secrets in the exception."""
 
     def complete(self, call: Call, _: Callable[[str], None]) -> ModelReply | ProviderFailure:
         raise RuntimeError(f"{call.seed} {PLANTED.exception} and {PLANTED.variable}")
-
-    async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
-        return self.complete(call, on_text)
 
 
 def test_a_model_that_raises_tells_no_secret(scene: Scene) -> None:
@@ -218,7 +216,7 @@ def test_a_model_that_raises_tells_no_secret(scene: Scene) -> None:
         scene.places["database"] = everything_below(scene.folder, but=scene.root)
     note_result(scene, events, result)
     assert (result.outcome.kind, scene.leaks()) == (OutcomeKind.SYSTEM_ERROR, {})
-    assert "The model failed" in result.outcome.message
+    assert "Raising failed (RuntimeError" in result.outcome.message
 
 
 def test_the_names_that_a_model_gives_to_calls_are_looked_at_as_well(scene: Scene) -> None:

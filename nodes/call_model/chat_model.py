@@ -1,0 +1,444 @@
+"""One call to a chat model of LangChain, whoever makes it: within its time, as typed values, and nothing lost.
+
+The reply is read in a task of its own, so that a call ends at its time whatever the chat model does with its
+cancellation. A chat model that has only sync methods is read in a thread, which hears at its next part that nobody
+waits for it any more.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextlib import aclosing, suppress
+from contextvars import copy_context
+from dataclasses import dataclass, field
+from functools import cached_property
+from threading import Event, Thread
+from typing import Any, Final, NamedTuple
+
+import langsmith
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, AnyMessage, SystemMessage
+from langchain_openai.chat_models.base import BaseChatOpenAI
+
+from nodes.call_model.assembly import ReplyAssembly
+from nodes.call_model.connection_faults import chain_of
+from nodes.call_model.failures import (
+    CallFailedError,
+    Provider,
+    ReplyTimeoutError,
+    describe_failure,
+    read_refusal,
+)
+from nodes.call_model.heard_reply import HeardReply, is_listened_to
+from nodes.call_model.learned import LIMIT, SCHEMA, STREAM, TOOLS, Learned
+from nodes.call_model.model import Call
+from nodes.call_model.openai_chat import KeepsExtras
+from nodes.call_model.prompt import Prompt
+from nodes.call_model.shown_messages import has_media
+from nodes.language.storable_text import storable
+from nodes.records import JsonMap, ModelReply, ProviderErrorKind, ProviderFailure
+
+LAST_WORDS_S: Final = 0.5
+"""How long a call that is dropped may take to close its connection; after that it is left to the event loop."""
+
+MOST_ADAPTATIONS: Final = 8
+"""What is left out of one call, one thing after the other, before its refusal is final."""
+
+MOST_STALE: Final = 16
+"""Connections of a closed event loop that are given up, one after the other, before that is an error."""
+
+LIMIT_FIELDS: Final = ("max_tokens", "max_output_tokens", "num_predict", "max_new_tokens", "max_completion_tokens")
+"""What chat models call the most tokens of a reply."""
+
+LEAST_THOUGHT, LEAST_ANSWER = 1_024, 256
+"""Tokens that a budget of thoughts has at least, and that are kept of a reply for what it says."""
+
+_CACHED: Final = {"cache_control": {"type": "ephemeral"}}
+"""Marks the end of a prefix that Anthropic keeps. Source: Anthropic, "Prompt caching"."""
+
+
+_BROKEN_OFF: Final = ProviderFailure(
+    kind=ProviderErrorKind.INCOMPLETE_STREAM,
+    message="The reply broke off before the endpoint said that it was complete.",
+)
+
+
+class Request(NamedTuple):
+    """One request to a chat model: its settings are in the copy, `sent` names what may be left out of the next one."""
+
+    chat: BaseChatModel
+    messages: list[AnyMessage]
+    options: JsonMap
+    sent: frozenset[str]
+    streamed: bool
+    without_tools: bool
+    callbacks: Any
+
+
+@dataclass
+class ChatModel:
+    """A chat model as the decisions want it. `chat` gives the one for the running event loop.
+
+    `profile` is what its package says of the model `name`, `thinks` that it was set up to reason. `options` are handed
+    to it with each request: a run's `model_kwargs`.
+    """
+
+    chat: Callable[[], BaseChatModel]
+    provider: Provider
+    learned: Learned
+    name: str = ""
+    profile: Mapping[str, Any] = field(default_factory=dict)
+    thinks: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
+    _tools: tuple[object, JsonMap] = field(default=((), {}), init=False)
+
+    @property
+    def window_tokens(self) -> int | None:
+        """The model's window in tokens, None where its package does not say."""
+        said = self.profile.get("max_input_tokens")
+        return said if isinstance(said, int) and said > 0 else None
+
+    def takes(self, kind: str) -> bool | None:
+        """Whether the model takes content of this kind, such as "image"; None where its package does not say."""
+        said = self.profile.get({"file": "pdf_inputs"}.get(kind, f"{kind}_inputs"))
+        return said if isinstance(said, bool) else None
+
+    async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
+        """Make one call. Returns the reply, or the typed failure of this one try.
+
+        What the provider refuses by name is left out, and the call made again in what is left of its time.
+        """
+        clock = _Clock(call.timeout_s, call.idle_timeout_s)
+        adapted: list[str] = []
+        while True:
+            try:
+                request = self._request(call, without_schema=SCHEMA in adapted)
+            except Exception as error:  # noqa: BLE001 - a chat model of the user's own may fail in any way
+                return describe_failure(error, self.provider, time.time())
+            result = await self._made(request, call, clock, on_text)
+            if not isinstance(result, Exception):
+                return self._finished(result, request, adapted, clock)
+            refusal = read_refusal(result, time.time())
+            name = self.learned.learn(refusal, request.sent, call.max_output_tokens)
+            if not name and refusal.is_of_the_request and SCHEMA in request.sent:
+                name = SCHEMA
+            if not name or len(adapted) >= MOST_ADAPTATIONS or clock.left() <= 0:
+                return self._failure(result, clock, call)
+            adapted.append(name)
+
+    def _finished(self, reply: ModelReply, request: Request, adapted: list[str], clock: "_Clock") -> ModelReply:
+        if SCHEMA in adapted:  # the reply shows that the schema was what was refused
+            self.learned.dropped |= {SCHEMA}
+        told = {"adapted": tuple(adapted), "without_tools": request.without_tools, "seconds": clock.seconds}
+        return reply.model_copy(update=told)
+
+    def _failure(self, error: Exception, clock: "_Clock", call: Call) -> ProviderFailure:
+        failure = describe_failure(error, self.provider, time.time(), begun=clock.begun)
+        said = failure.message
+        if failure.kind is ProviderErrorKind.BAD_REQUEST and any(map(has_media, call.prompt.chat_messages)):
+            said = f"{said} The request holds images or files, which this model may not take."
+        return failure.model_copy(update={"received_characters": clock.characters, "message": said})
+
+    async def _made(
+        self, request: Request, call: Call, clock: "_Clock", on_text: Callable[[str], None]
+    ) -> ModelReply | Exception:
+        """What one request comes to. A connection that another, closed event loop has left behind is given up."""
+        stale = 0
+        while True:
+            reading = _Reading(request, call, clock, on_text)
+            error = await reading.ended()
+            whole = reading.assembly.reply(clock.seconds)
+            clock.characters = reading.assembly.characters
+            if error is None:
+                return whole or CallFailedError(_BROKEN_OFF)
+            if whole is not None and reading.assembly.finish_reason:
+                return whole  # it was complete before its connection broke or fell silent, and is paid for
+            stale += 1
+            if clock.begun or stale > MOST_STALE or not _is_of_another_loop(error):
+                return error
+
+    def _request(self, call: Call, *, without_schema: bool) -> Request:
+        chat, prompt, learned = self.chat(), call.prompt, self.learned
+        without_tools = bool(prompt.tools) and not learned.tools and prompt.without_tools is not None
+        if without_tools and prompt.without_tools is not None:
+            prompt = prompt.without_tools()
+        fields, sent = type(chat).model_fields, {STREAM}
+        update: JsonMap = {"callbacks": None}
+        if limit := next((name for name in LIMIT_FIELDS if name in fields), ""):
+            own = getattr(chat, limit)
+            wanted = min(call.max_output_tokens, own) if isinstance(own, int) and own > 0 else call.max_output_tokens
+            most = self.profile.get("max_output_tokens")
+            update[limit] = learned.limited(min(wanted, most) if isinstance(most, int) and most > 0 else wanted)
+            update |= _less_thought(chat, update[limit])
+        for name, value in (("temperature", prompt.temperature), ("seed", call.seed)):
+            if value is not None and name in fields and self.profile.get(name) is not False:
+                update[name] = value
+        for name in ("temperature", "seed", "reasoning_effort"):
+            if update.get(name, getattr(chat, name, None)) is not None:
+                sent.add(name)
+        update |= {name: None for name in learned.dropped if name in fields}
+        options = {name: value for name, value in self.options.items() if name not in learned.dropped}
+        sent |= set(options)
+        if prompt.stop and "stop" not in learned.dropped and not getattr(chat, "stop", None):
+            options["stop"] = list(prompt.stop)
+            sent.add("stop")
+        if prompt.tools:
+            sent.add(TOOLS)
+        if isinstance(chat, KeepsExtras):
+            messages = self._handed_over(chat, prompt, update, options, sent, without_schema=without_schema)
+        else:
+            messages = self._in_langchains_words(chat, prompt, options)
+        streamed = learned.streams
+        copied = chat.model_copy(update=update)
+        names = frozenset(sent - learned.dropped)
+        return Request(copied, messages, options, names, streamed, without_tools, chat.callbacks)
+
+    def _handed_over(
+        self,
+        chat: KeepsExtras,
+        prompt: Prompt,
+        update: JsonMap,
+        options: JsonMap,
+        sent: set[str],
+        *,
+        without_schema: bool,
+    ) -> list[AnyMessage]:
+        """An OpenAI-compatible request, whose messages need no conversion; those of the Responses API do."""
+        dropped = self.learned.dropped
+        sent.add("stream_options")
+        update["stream_usage"] = "stream_options" not in dropped  # which the ledger asks for
+        if not chat.takes_prompts(prompt):
+            return self._in_langchains_words(chat, prompt, options)
+        body = {name: value for name, value in (chat.extra_body or {}).items() if name not in dropped}
+        sent |= set(body)
+        if prompt.response_schema is not None and not without_schema and SCHEMA not in dropped:
+            # Beside the tools, of which the prompt tells: without them its front would change, and be read anew.
+            body[SCHEMA] = _response_format(prompt.response_schema)
+            sent.add(SCHEMA)
+        update["extra_body"] = body or None
+        options |= {"prompt": prompt, "limit_name": self.learned.limit_name}
+        sent.add(LIMIT)
+        return []
+
+    def _in_langchains_words(self, chat: BaseChatModel, prompt: Prompt, options: JsonMap) -> list[AnyMessage]:
+        caching = _caches_by_breakpoints(chat)
+        if prompt.tools:
+            options |= self._bound(chat, prompt, caching=caching)
+        if not caching:
+            return prompt.chat_messages
+        options |= _CACHED  # of the last message
+        system, *others = prompt.chat_messages
+        return [SystemMessage([{"type": "text", "text": system.text, **_CACHED}]), *others]
+
+    def _bound(self, chat: BaseChatModel, prompt: Prompt, *, caching: bool) -> JsonMap:
+        """The options that tell a chat model of its tools, made once for each set of tools."""
+        known, options = self._tools
+        if known is not prompt.tools:
+            tools = _with_breakpoint(prompt.tools) if caching else _for_package(chat, prompt.tools)
+            options = dict(getattr(chat.bind_tools(tools), "kwargs", {}))
+            self._tools = (prompt.tools, options)
+        return options
+
+
+class _Clock:
+    """The time of one call, in seconds of the event loop; its silence counts from the first part of its reply on."""
+
+    def __init__(self, total_s: float, idle_s: float | None) -> None:
+        self._now = asyncio.get_running_loop().time
+        self._started, self._total_s, self._idle_s = self._now(), total_s, idle_s
+        self._silent_end: float | None = None
+        self.begun, self.characters = False, 0
+
+    @property
+    def seconds(self) -> float:
+        return self._now() - self._started
+
+    def part(self, *, spoken: bool) -> None:
+        self.begun = True
+        if spoken and self._idle_s is not None:
+            self._silent_end = self._now() + self._idle_s
+
+    def left(self) -> float:
+        end = self._started + self._total_s
+        return (end if self._silent_end is None else min(end, self._silent_end)) - self._now()
+
+    def next_look(self) -> float:
+        """When to look at `left` again: before the first part, silence may begin at any time."""
+        return self.left() if self._idle_s is None else min(self.left(), self._idle_s)
+
+    def overdue(self) -> ReplyTimeoutError:
+        if self._silent_end is not None and self._silent_end < self._started + self._total_s:
+            return ReplyTimeoutError(f"the reply had begun, and nothing more came for {self._idle_s:g} s")
+        return ReplyTimeoutError(f"no complete reply within {self._total_s:g} s")
+
+
+class _Reading:
+    """The reading of one reply: what has come is in `assembly`, and its text is passed on as it comes."""
+
+    def __init__(self, request: Request, call: Call, clock: _Clock, on_text: Callable[[str], None]) -> None:
+        self.assembly = ReplyAssembly()
+        self._request, self._call, self._clock, self._on_text = request, call, clock, on_text
+        self._dropped = False
+
+    async def ended(self) -> Exception | None:
+        """Why the reply ended early, None where it came to its own end. It is over in time, whoever helps."""
+        reading = asyncio.ensure_future(self._read())
+        try:
+            while not reading.done() and self._clock.left() > 0:
+                await asyncio.wait({reading}, timeout=self._clock.next_look())
+        finally:
+            self._dropped = not reading.done()
+            if self._dropped:
+                reading.cancel()
+                await asyncio.wait({reading}, timeout=LAST_WORDS_S)
+        if self._dropped:
+            if reading.done() and not reading.cancelled():
+                _ = reading.exception()  # or asyncio would report that nobody has looked
+            return self._clock.overdue()
+        if reading.cancelled():
+            return RuntimeError("it cancelled itself")
+        error = reading.exception()
+        if error is not None and not isinstance(error, Exception):
+            raise error
+        return error
+
+    async def _read(self) -> None:
+        async with aclosing(self._said()) as said:
+            if not is_listened_to(self._request.callbacks):
+                async for _ in said:
+                    pass
+                return
+            heard = HeardReply.of(self._request.chat, self._request.callbacks, said, self.assembly, self._call.scrub)
+            config = heard.config(quiet=self._call.quiet)
+            async with aclosing(heard.astream(self._call.prompt.chat_messages, config)) as chunks:  # type: ignore[type-var]
+                async for _ in chunks:
+                    pass
+
+    async def _said(self) -> AsyncGenerator[str]:
+        """The texts of the reply, whose parts are put together on the way."""
+        chat, messages, options = self._request.chat, self._request.messages, self._request.options
+        with langsmith.tracing_context(enabled=False):  # who listens hears the words without secrets: see above
+            if not self._request.streamed:
+                yield self._taken(await chat.ainvoke(messages, {"callbacks": []}, **options))
+                return
+            parts = chat.astream(messages, {"callbacks": []}, **options) if _is_async(chat) else self._in_thread()
+            async with aclosing(parts) as coming:  # type: ignore[type-var]
+                async for part in coming:
+                    yield self._taken(part)
+
+    def _taken(self, part: AIMessage) -> str:
+        text = self.assembly.take(part)
+        if not self._dropped:
+            self._clock.part(spoken=self.assembly.spoken)
+            if text:
+                self._on_text(text if text.isascii() else storable(text))
+        return text
+
+    async def _in_thread(self) -> AsyncGenerator[AIMessage]:
+        """The parts of a chat model that has only sync methods."""
+        chat, messages, options = self._request.chat, self._request.messages, self._request.options
+        loop, left = asyncio.get_running_loop(), Event()
+        came: asyncio.Queue[AIMessage | BaseException | None] = asyncio.Queue()
+
+        def tell(part: AIMessage | BaseException | None) -> None:
+            with suppress(RuntimeError):  # the loop has ended, and with it whoever waited
+                loop.call_soon_threadsafe(came.put_nowait, part)
+
+        def work() -> None:
+            try:
+                for part in chat.stream(messages, {"callbacks": []}, **options):
+                    if left.is_set():
+                        return
+                    tell(part)
+            except BaseException as error:  # noqa: BLE001 - it is raised where the reply is read
+                tell(error)
+            else:
+                tell(None)
+
+        Thread(target=copy_context().run, args=(work,), name="mendgraph-sync-chat-model", daemon=True).start()
+        try:
+            while (part := await came.get()) is not None:
+                if isinstance(part, BaseException):
+                    raise part
+                yield part
+        finally:
+            left.set()
+
+
+def plain_copy(chat: BaseChatModel) -> BaseChatModel:
+    """A copy of a user's chat model that makes no retries of its own, as ours are counted and paid.
+
+    Clients that were made of its settings are made anew; their connections are shared all the same.
+    """
+    google = type(chat).__module__.startswith("langchain_google")  # whose 0 means its default, and 1 one request
+    update = {"max_retries": int(google)} if "max_retries" in type(chat).model_fields else {}
+    copied = chat.model_copy(update=update)
+    for kind in type(chat).__mro__:
+        for name, value in vars(kind).items():
+            if isinstance(value, cached_property):
+                copied.__dict__.pop(name, None)
+    if isinstance(copied, BaseChatOpenAI) and copied.root_async_client is not None:
+        copied.root_async_client = copied.root_async_client.with_options(max_retries=0)
+        copied.async_client = copied.root_async_client.chat.completions
+    return copied
+
+
+def _less_thought(chat: BaseChatModel, limit: int) -> JsonMap:
+    """A budget of thoughts that leaves room for an answer, none where there is no room for both.
+
+    Source: Anthropic, "Extended thinking": at least 1,024 tokens, and fewer than the reply may have.
+    """
+    thinking = getattr(chat, "thinking", None)
+    budget = thinking.get("budget_tokens") if isinstance(thinking, dict) else None
+    if not isinstance(budget, int) or budget + LEAST_ANSWER <= limit:
+        return {}
+    room = limit - LEAST_ANSWER
+    return {"thinking": {**thinking, "budget_tokens": room} if thinking and room >= LEAST_THOUGHT else None}
+
+
+def _is_async(chat: BaseChatModel) -> bool:
+    """Whether a chat model can be read in an event loop by itself; LangChain would put it into a thread otherwise."""
+    kind = type(chat)
+    streams = kind._astream is not BaseChatModel._astream  # noqa: SLF001 - what a chat model overrides
+    return streams or (
+        kind._stream is BaseChatModel._stream and kind._agenerate is not BaseChatModel._agenerate  # noqa: SLF001
+    )
+
+
+def _caches_by_breakpoints(chat: BaseChatModel) -> bool:
+    """Whether this is one of the chat models for Anthropic's API, by its class, as its package need not be here."""
+    return any(kind.__name__ == "ChatAnthropic" for kind in type(chat).__mro__)
+
+
+def _with_breakpoint(tools: Iterable[JsonMap]) -> list[JsonMap]:
+    """The tools in Anthropic's form, the last one marked: what ends there is kept."""
+    functions = [tool["function"] for tool in tools]
+    named = [
+        {"name": each["name"], "description": each["description"], "input_schema": each["parameters"]}
+        for each in functions
+    ]
+    return [*named[:-1], {**named[-1], **_CACHED}]
+
+
+def _for_package(chat: BaseChatModel, tools: Iterable[JsonMap]) -> list[JsonMap]:
+    """The tools as a package takes them. Google's warns at each call of a keyword that it leaves out by itself."""
+    return [_closed(tool) if type(chat).__module__.startswith("langchain_google") else tool for tool in tools]
+
+
+def _closed(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _closed(each) for name, each in value.items() if name != "additionalProperties"}
+    return [_closed(each) for each in value] if isinstance(value, list) else value
+
+
+def _response_format(schema: JsonMap) -> JsonMap:
+    """The request's field for this schema. Not strict: OpenAI's strict mode refuses optional properties."""
+    return {"type": "json_schema", "json_schema": {"name": "tool_call", "schema": schema, "strict": False}}
+
+
+def _is_of_another_loop(error: Exception) -> bool:
+    """Whether a kept connection belongs to an event loop that has ended, or is another one."""
+    return any(
+        isinstance(each, RuntimeError) and ("loop is closed" in str(each) or "different" in str(each))
+        for each in chain_of(error)
+    )

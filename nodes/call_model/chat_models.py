@@ -1,0 +1,381 @@
+"""Which chat model answers: the user's own, a provider's by its name, an endpoint's, or the embedded one.
+
+What a provider demands, its LangChain package knows. Chat models are made when they are first needed, and kept.
+"""
+
+import asyncio
+import json
+import os
+import re
+import ssl
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
+from threading import Lock
+from typing import Final
+from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
+
+import httpx2
+from langchain_core.language_models import BaseChatModel
+from langchain_openai import ChatOpenAI
+from langchain_openai.chat_models.base import BaseChatOpenAI
+from pydantic import SecretStr
+
+from nodes.call_model.chat_model import ChatModel, plain_copy
+from nodes.call_model.connection_faults import SETUP_ERRORS, header_fault, setup_fault, unsendable_variable
+from nodes.call_model.effects import Connect
+from nodes.call_model.endpoint import (
+    LOOPBACK_HOSTS,
+    NO_KEY,
+    USUAL_KEY,
+    USUAL_URL,
+    Endpoint,
+    choose_served_model,
+    find_endpoint,
+)
+from nodes.call_model.failures import Provider, describe_failure
+from nodes.call_model.fallbacks import ModelOptions
+from nodes.call_model.learned import LESSONS, NEW_LIMIT, OLD_LIMIT, Learned
+from nodes.call_model.local_model import shared_local_server
+from nodes.call_model.model_loop import MODEL_LOOP
+from nodes.call_model.openai_chat import EndpointChat, PlainCompletions, keeping_extras
+from nodes.call_model.prompt import Prompt
+from nodes.call_model.token_count import count_tokens
+from nodes.records import JsonMap, ProviderErrorKind, ProviderFailure
+
+CONNECT_TIMEOUT_S: Final = 10.0
+POOL: Final = httpx2.Limits(max_connections=None, max_keepalive_connections=100)
+"""Nobody waits for a connection: how many runs there are is decided elsewhere."""
+
+OPENAI_HOST: Final = "api.openai.com"
+_NEW_LIMIT: Final = re.compile(r"(?:^|[/.:-])(?:gpt-?[5-9]|o[134](?![a-z0-9.]))", re.IGNORECASE)
+"""Models of OpenAI's that take the token limit under its newer name alone, wherever they are served."""
+
+_PLAIN_HEADERS: Final = frozenset(
+    {"accept", "accept-encoding", "authorization", "connection", "content-length", "content-type", "host", "user-agent"}
+)
+_RAW_RESPONSE: Final = "x-stainless-raw-response"
+"""What the SDK reads of its own request once the answer is there; it says nothing of anybody."""
+
+
+@dataclass
+class EndpointModel(ChatModel):
+    """The chat model of an endpoint that is named by its address: one for each event loop."""
+
+    endpoint: Endpoint = field(default_factory=lambda: Endpoint(model=""))
+    clients: "WeakKeyDictionary[asyncio.AbstractEventLoop, EndpointChat]" = field(default_factory=WeakKeyDictionary)
+
+    async def acount_tokens(self, prompt: Prompt) -> int | None:
+        """The prompt's tokens as the embedded model reads them; None at other endpoints and where it cannot tell."""
+        if not self.endpoint.embedded:
+            return None
+        chat = self.chat()
+        client = chat.http_async_client if isinstance(chat, EndpointChat) else None
+        return None if client is None else await count_tokens(client, self.endpoint.base_url, prompt)
+
+    async def served_models(self) -> list[str] | ProviderFailure:
+        """Ask the endpoint which models it serves."""
+        try:
+            chat = self.chat()
+            assert isinstance(chat, EndpointChat)  # noqa: S101 - which it makes itself
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                document = await chat.root_async_client.get("/models", cast_to=object)
+            return [str(served["id"]) for served in document["data"]]
+        except Exception as error:  # noqa: BLE001 - whatever an endpoint sends instead of a list
+            return describe_failure(error, self.provider, 0.0)
+
+    async def aclose(self) -> None:
+        """Close the connections of this event loop."""
+        chat = self.clients.pop(asyncio.get_running_loop(), None)
+        if chat is not None:
+            await chat.root_async_client.close()
+
+
+class ChatModels:
+    """The chat models of a process's runs; one for each endpoint, shared by all runs and threads."""
+
+    def __init__(self, environment: Callable[[], Mapping[str, str]], given: "BaseChatModel | None" = None) -> None:
+        """`environment` is read at each connection, so that a changed key is honoured; `given` answers all calls."""
+        self._environment = environment
+        self._given = None if given is None else given_model(given)
+        self._models: dict[tuple[str, ...], ChatModel] = {}
+        self._lock = Lock()
+
+    def known(self, model: str | None, base_url: str | None, options: ModelOptions) -> ChatModel | None:
+        """The chat model of these settings, where it has been made already or is the user's own."""
+        if self._given is not None:
+            return self._given
+        endpoint = find_endpoint(model, base_url, self._environment())
+        return None if isinstance(endpoint, ProviderFailure) else self._models.get(_key(endpoint, options))
+
+    def connect(self, wanted: Connect) -> ChatModel | ProviderFailure:
+        """Find the endpoint, start the embedded model where it is that, and return a chat model that answers calls."""
+        if self._given is not None:
+            return replace(self._given, options=_as_options(wanted.options))
+        endpoint = find_endpoint(wanted.model, wanted.base_url, self._environment(), key_variable=wanted.key_variable)
+        if isinstance(endpoint, ProviderFailure):
+            return endpoint
+        with self._lock:
+            if endpoint.embedded:
+                server = shared_local_server()
+                if isinstance(server, ProviderFailure):
+                    return server
+                endpoint = Endpoint(model=server.model, base_url=server.base_url, embedded=True)
+            options = ModelOptions() if endpoint.embedded else wanted.options
+            key = _key(endpoint, options)
+            known = self._models.get(key)
+            if known is not None:
+                return known
+            if endpoint.provider:
+                made = provider_model(endpoint, options)
+            else:
+                opened = endpoint_model(endpoint, options)
+                made = opened if isinstance(opened, ProviderFailure) else _named(opened, options)
+            if isinstance(made, ChatModel):
+                self._models[key] = made
+            return made
+
+    def close(self) -> None:
+        """Close the connections of sync calls, and forget the chat models."""
+        if any(MODEL_LOOP.loop in model.clients for model in self._endpoints()):
+            MODEL_LOOP.run(self._close_here())
+        self._models = {}
+
+    async def aclose(self) -> None:
+        """Close the connections of this event loop and those of sync calls, and forget the chat models."""
+        await self._close_here()
+        await asyncio.to_thread(self.close)
+
+    async def _close_here(self) -> None:
+        for model in self._endpoints():
+            with suppress(RuntimeError, OSError):  # what is gone already need not be closed
+                await model.aclose()
+
+    def _endpoints(self) -> list[EndpointModel]:
+        return [model for model in self._models.values() if isinstance(model, EndpointModel)]
+
+
+def given_model(chat: BaseChatModel) -> ChatModel:
+    """The user's own chat model, as the decisions want it."""
+    own = plain_copy(chat)
+    limit_name = NEW_LIMIT
+    if isinstance(own, EndpointChat):
+        limit_name = _limit_name(Endpoint(model=own.model_name, base_url=own.openai_api_base or ""))
+    elif isinstance(own, BaseChatOpenAI):
+        own = keeping_extras(own)
+    name = name_of(chat)
+    keys = [value.get_secret_value() for _, value in chat if isinstance(value, SecretStr)]
+    shown = f"{name} through {type(chat).__name__}" if name else type(chat).__name__
+    provider = Provider(shown, next(iter(chat.lc_secrets.values()), ""), keys)
+    learned = LESSONS.of(
+        type(chat).__name__, _address_of(chat), name, lambda: Learned(limit_name, tools=_has_tools(chat))
+    )
+    return ChatModel(lambda: own, provider, learned, name, dict(chat.profile or {}), thinks=_thinks(chat))
+
+
+def provider_model(endpoint: Endpoint, options: ModelOptions) -> ChatModel | ProviderFailure:
+    """The chat model of a provider's package, by its name; a package or a key that is missing is one line."""
+    from langchain.chat_models import init_chat_model
+
+    settings: JsonMap = dict(options.model_kwargs)
+    if endpoint.base_url:
+        settings["base_url"] = endpoint.base_url
+    if options.reasoning_effort is not None:
+        settings["reasoning_effort"] = options.reasoning_effort
+    full = f"{endpoint.provider}:{endpoint.model}"
+    try:
+        chat: BaseChatModel = init_chat_model(endpoint.model, model_provider=endpoint.provider, **settings)
+    except ImportError as error:
+        package = re.search(r"langchain[-_]\w+(?:-\w+)*", str(error))
+        named = package[0].replace("_", "-") if package else str(error)
+        return _unavailable(f"{full} needs a package that is not installed: pip install {named}")
+    except Exception as error:  # noqa: BLE001 - each package refuses wrong settings in its own way
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        return _unavailable(f"{full} cannot be set up ({first[:300]}).")
+    if options.reasoning_effort is not None and "reasoning_effort" not in type(chat).model_fields:
+        return _unavailable(f"{type(chat).__name__} has no reasoning_effort: leave it empty, or use model_kwargs.")
+    return given_model(chat)
+
+
+def endpoint_model(endpoint: Endpoint, options: ModelOptions) -> EndpointModel | ProviderFailure:
+    """A model at an OpenAI-compatible endpoint; nobody is asked yet. What the environment says may be of no use."""
+    try:
+        verify: ssl.SSLContext | bool = (
+            False if endpoint.base_url.startswith("http://") else ssl.create_default_context()
+        )
+        trusted = urlsplit(endpoint.base_url).hostname not in LOOPBACK_HOSTS
+        # A proxy that the environment names must not come between us and a server on this machine.
+        proxied = trusted and _is_proxied(endpoint.base_url or USUAL_URL, verify)
+    except SETUP_ERRORS as error:
+        return setup_fault(os.environ, error)
+    if _is_own(endpoint) and (variable := unsendable_variable(os.environ)):
+        return header_fault(variable)
+    where = "the embedded model" if endpoint.embedded else endpoint.base_url or "the OpenAI endpoint"
+    key = endpoint.api_key.get_secret_value()
+    provider = Provider(where, endpoint.key_variable, (key,), endpoint=True, proxied=proxied)
+    learned = LESSONS.of("", endpoint.base_url, endpoint.model, lambda: Learned(_limit_name(endpoint)))
+    clients: WeakKeyDictionary[asyncio.AbstractEventLoop, EndpointChat] = WeakKeyDictionary()
+
+    def chat() -> EndpointChat:
+        loop = asyncio.get_running_loop()
+        known = clients.get(loop)
+        if known is None:
+            known = clients[loop] = endpoint_chat(endpoint, options, verify=verify, trust_env=trusted)
+        return known
+
+    said = _profile_of(endpoint.model) if _is_openai(endpoint) else {}
+    return EndpointModel(chat, provider, learned, endpoint.model, said, endpoint=endpoint, clients=clients)
+
+
+def endpoint_chat(
+    endpoint: Endpoint,
+    options: ModelOptions,
+    *,
+    verify: ssl.SSLContext | bool,
+    trust_env: bool = False,
+    transport: httpx2.AsyncBaseTransport | None = None,
+) -> EndpointChat:
+    """LangChain's chat model for an endpoint; `transport` answers in place of the network."""
+    own = _is_own(endpoint)
+    agent = f"mendgraph/{version('mendgraph')}"
+
+    async def as_we_are(request: httpx2.Request) -> None:
+        """Say who asks, and to endpoints that are not the run's own nothing of what is meant for that one."""
+        for name in set(request.headers) - {_RAW_RESPONSE}:
+            if name.startswith("x-stainless-") or (not own and name not in _PLAIN_HEADERS):
+                del request.headers[name]
+        request.headers["user-agent"] = agent
+
+    client = httpx2.AsyncClient(
+        verify=verify,
+        trust_env=trust_env,
+        limits=POOL,
+        timeout=httpx2.Timeout(None, connect=CONNECT_TIMEOUT_S),
+        event_hooks={"request": [as_we_are]},
+        transport=transport,
+    )
+    known = {name for name in options.model_kwargs if name in ChatOpenAI.model_fields}
+    given = {name: value for name, value in options.model_kwargs.items() if name in known}
+    body = {name: value for name, value in options.model_kwargs.items() if name not in known}
+    chat = EndpointChat(
+        model=endpoint.model or "unnamed",
+        base_url=endpoint.base_url or USUAL_URL,
+        api_key=endpoint.api_key,
+        max_retries=0,
+        timeout=httpx2.Timeout(None, connect=CONNECT_TIMEOUT_S),
+        stream_chunk_timeout=None,
+        use_responses_api=_uses_responses(endpoint, options),
+        reasoning_effort=options.reasoning_effort,
+        client=_UNUSED,
+        http_async_client=client,
+        openai_proxy="",
+        **({"extra_body": body} if body else {}),
+        **given,
+    )
+    chat.async_client = PlainCompletions(chat.root_async_client)
+    return chat
+
+
+_UNUSED: Final = object()
+"""In place of the sync client, which nobody calls."""
+
+
+def _uses_responses(endpoint: Endpoint, options: ModelOptions) -> bool | None:
+    """Whether calls go to the Responses API: as the user says, by the model's name at OpenAI, and nowhere else."""
+    if options.use_responses_api is not None:
+        return options.use_responses_api
+    return None if _is_openai(endpoint) else False
+
+
+def _profile_of(model: str) -> JsonMap:
+    """What langchain-openai knows of a model of OpenAI's."""
+    known = ChatOpenAI(model=model, api_key=SecretStr(NO_KEY), client=_UNUSED, async_client=_UNUSED).profile
+    return dict(known or {})
+
+
+def _is_own(endpoint: Endpoint) -> bool:
+    """Whether this is the run's own endpoint, for which the variables of OpenAI are set."""
+    return endpoint.key_variable == USUAL_KEY and not endpoint.embedded
+
+
+def _is_openai(endpoint: Endpoint) -> bool:
+    return not endpoint.base_url or urlsplit(endpoint.base_url).hostname == OPENAI_HOST
+
+
+def _limit_name(endpoint: Endpoint) -> str:
+    """What an endpoint likely calls the most tokens of a reply; its first refusal corrects that."""
+    return NEW_LIMIT if _is_openai(endpoint) or _NEW_LIMIT.search(endpoint.model) else OLD_LIMIT
+
+
+def _is_proxied(url: str, verify: ssl.SSLContext | bool) -> bool:
+    """Does a proxy of the environment stand between? httpx2 tells nobody."""
+    with httpx2.Client(verify=verify) as client:
+        return client._transport_for_url(httpx2.URL(url)) is not client._transport  # noqa: SLF001 - see above
+
+
+def _named(model: EndpointModel, options: ModelOptions) -> EndpointModel | ProviderFailure:
+    """Where no model was named, take the one that the endpoint serves."""
+    if model.endpoint.model:
+        return model
+    served = served_models(model)
+    chosen = served if isinstance(served, ProviderFailure) else choose_served_model(served)
+    if isinstance(chosen, ProviderFailure):
+        return chosen
+    return endpoint_model(model.endpoint.model_copy(update={"model": chosen}), options)
+
+
+def served_models(model: EndpointModel) -> list[str] | ProviderFailure:
+    """Ask an endpoint which models it serves, and close the connection again."""
+
+    async def asked() -> list[str] | ProviderFailure:
+        try:
+            return await model.served_models()
+        finally:
+            await model.aclose()
+
+    return MODEL_LOOP.run(asked())
+
+
+def name_of(chat: BaseChatModel) -> str:
+    """The name of a chat model's model; "" where it has none."""
+    for name in ("model_name", "model", "model_id", "azure_deployment", "deployment_name"):
+        if isinstance(value := getattr(chat, name, None), str) and value:
+            return value.removeprefix("models/")
+    return ""
+
+
+def _address_of(chat: BaseChatModel) -> str:
+    names = ("openai_api_base", "azure_endpoint", "anthropic_api_url", "base_url", "endpoint", "api_base")
+    return next((str(value) for name in names if (value := getattr(chat, name, None))), "")
+
+
+def _has_tools(chat: BaseChatModel) -> bool:
+    """Whether a chat model may have native tools: its own profile is believed, and so is what it does not override."""
+    if (chat.profile or {}).get("tool_calling") is False:
+        return False
+    return type(chat).bind_tools is not BaseChatModel.bind_tools
+
+
+def _as_options(options: ModelOptions) -> JsonMap:
+    """What the user's own chat model is handed with each request."""
+    effort = {} if options.reasoning_effort is None else {"reasoning_effort": options.reasoning_effort}
+    return {**effort, **options.model_kwargs}
+
+
+def _thinks(chat: BaseChatModel) -> bool:
+    """Whether a chat model was set up to reason before it answers."""
+    names = ("thinking", "thinking_budget", "thinking_level", "reasoning", "reasoning_effort")
+    set_up = [getattr(chat, name, None) for name in names]
+    return any(value and value not in ("none", {"type": "disabled"}) for value in set_up)
+
+
+def _key(endpoint: Endpoint, options: ModelOptions) -> tuple[str, ...]:
+    key = endpoint.api_key.get_secret_value()
+    named = (endpoint.provider, endpoint.model, endpoint.base_url, key, endpoint.key_variable)
+    return (*named, json.dumps(options.model_dump(), sort_keys=True, default=str))
+
+
+def _unavailable(message: str) -> ProviderFailure:
+    return ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message=message, sent=False)

@@ -1,0 +1,175 @@
+"""What an endpoint wants to see again of a message that it sent: thinking blocks, signatures, encrypted items.
+
+It goes back as it came, byte for byte, and is of no other use: nobody is shown it, and no call or answer is read from
+it. Source: Anthropic, "Extended thinking: preserving thinking blocks"; Google, "Thought signatures"; DeepSeek,
+"Thinking mode: tool calls"; OpenRouter, "Preserving reasoning blocks"; OpenAI, "Reasoning items".
+"""
+
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, Final
+
+import orjson
+from langchain_core.messages import AIMessage, ToolCall as NativeToolCall
+
+from nodes.records import JsonMap
+
+EXTRA_FIELDS: Final = ("reasoning_content", "reasoning_details")
+"""Fields beside `content` that OpenAI-compatible endpoints add to a message and want back with its tool calls."""
+
+TOOL_CALL_EXTRAS: Final = "tool_call_extras"
+"""Where the fields that an endpoint adds to its tool calls are kept, by the id of the call."""
+
+_NOT_KEPT: Final = frozenset({"refusal", "tool_calls", "function_call", "parsed", "audio"})
+"""Parts of `additional_kwargs` that are kept elsewhere or nowhere."""
+
+_METADATA: Final = ("model_provider", "output_version")
+"""What a provider's package needs to know to send content blocks back."""
+
+_SEALED: Final = frozenset({"signature", "thought_signature", "encrypted_content", "data"})
+"""Fields that hold no words: opaque to everybody but the provider."""
+
+_WHOLE: Final = _SEALED | {"id", "call_id", "type", "format", "index", "__gemini_function_call_thought_signatures__"}
+"""Fields in which nothing is looked for that merely looks like a secret."""
+
+_THOUGHTS: Final = frozenset({"thinking", "reasoning", "redacted_thinking"})
+
+
+def state_of(message: AIMessage) -> JsonMap:
+    """What is to be kept of a message beside its text and calls; {} where that is nothing, or is no JSON."""
+    state: JsonMap = {}
+    content = message.content
+    if not isinstance(content, str) and any(isinstance(each, str) or each.get("type") != "text" for each in content):
+        state["content"] = [{"type": "text", "text": each} if isinstance(each, str) else each for each in content]
+    kept = {name: value for name, value in message.additional_kwargs.items() if name not in _NOT_KEPT and value}
+    if kept:
+        state["additional_kwargs"] = kept
+    if not state:
+        return {}
+    told = {name: message.response_metadata[name] for name in _METADATA if name in message.response_metadata}
+    try:
+        restored: JsonMap = orjson.loads(orjson.dumps({**state, "response_metadata": told}))
+    except TypeError:
+        return {}
+    return restored
+
+
+def joined_details(pieces: Iterable[JsonMap]) -> list[JsonMap]:
+    """The blocks of `reasoning_details` that a stream sent in pieces: words of one index and type are joined.
+
+    LangChain's own joining would also repeat what each piece says of its format.
+    """
+    joined: list[JsonMap] = []
+    places: dict[Any, JsonMap] = {}
+    for piece in pieces:
+        key = (piece.get("index"), piece.get("type"))
+        known = places.get(key) if piece.get("index") is not None else None
+        if known is None:
+            known = places[key] = dict(piece)
+            joined.append(known)
+            continue
+        for name, value in piece.items():
+            if name in {"text", "summary", "data"} and isinstance(value, str):
+                known[name] = (known.get(name) or "") + value
+            elif value is not None:
+                known[name] = value
+    return joined
+
+
+def thoughts_of(message: AIMessage) -> str:
+    """The words of a message that are thoughts, as far as it tells them."""
+    content = message.content
+    blocks = [] if isinstance(content, str) else [each for each in content if isinstance(each, dict)]
+    said = [
+        str(each.get("thinking") or each.get("reasoning") or "") for each in blocks if each.get("type") in _THOUGHTS
+    ]
+    field = message.additional_kwargs.get(EXTRA_FIELDS[0]) or message.additional_kwargs.get("reasoning")
+    return "".join([*said, field if isinstance(field, str) else ""])
+
+
+def with_state(text: str, calls: list[NativeToolCall], state: JsonMap, malformed: Collection[str]) -> AIMessage:
+    """The message of a reply for the history. Calls that were `malformed`, by id, go back without arguments.
+
+    Where the text is not what the endpoint sent, because thoughts or invented results were cut off, it is the one text
+    block of the message, behind the thoughts that came before its calls.
+    """
+    if not state:
+        return AIMessage(text, tool_calls=calls)
+    blocks: list[Any] | None = state.get("content")
+    return AIMessage(
+        text if blocks is None else _content(blocks, text, {call["id"] for call in calls}, malformed),
+        tool_calls=calls,
+        additional_kwargs=state.get("additional_kwargs", {}),
+        response_metadata=state.get("response_metadata", {}),
+    )
+
+
+def _content(blocks: list[JsonMap], text: str, ids: Collection[str | None], malformed: Collection[str]) -> list[Any]:
+    said = "".join(str(block.get("text", "")) for block in blocks if block.get("type") == "text")
+    kept: list[Any] = []
+    for block in blocks:
+        if block.get("type") == "text" and said != text:
+            continue
+        call_id = _call_id(block)
+        if call_id is None:
+            kept.append(block)
+        elif call_id in malformed:
+            kept.append(_emptied(block))
+        elif call_id in ids:
+            kept.append(block)
+    if text and said != text:
+        first_call = next((place for place, block in enumerate(kept) if _call_id(block) is not None), len(kept))
+        kept.insert(first_call, {"type": "text", "text": text})
+    return kept
+
+
+def _call_id(block: JsonMap) -> str | None:
+    """The id of the call that a block holds; None where it holds none."""
+    kind = block.get("type")
+    if kind in {"tool_use", "tool_call", "tool_call_chunk"}:
+        return str(block.get("id"))
+    return str(block.get("call_id")) if kind == "function_call" else None
+
+
+def _emptied(block: JsonMap) -> JsonMap:
+    """A call's block without its arguments, which are no JSON."""
+    rest = {name: value for name, value in block.items() if name != "partial_json"}
+    return {
+        **rest,
+        **{name: empty for name, empty in (("input", {}), ("args", {}), ("arguments", "{}")) if name in rest},
+    }
+
+
+def without_secrets(state: JsonMap, clean: Callable[[str], str]) -> JsonMap:
+    """The state with `clean` applied to its words. A sealed block whose words that changes is invalid, and dropped."""
+    if not state:
+        return state
+    cleaned = {**state}
+    if "content" in state:
+        cleaned["content"] = _clean_list(state["content"], clean)
+    if "additional_kwargs" in state:
+        cleaned["additional_kwargs"] = {
+            name: _clean_list(value, clean) if isinstance(value, list) else _cleaned(value, clean, name)
+            for name, value in state["additional_kwargs"].items()
+        }
+    return cleaned
+
+
+def _clean_list(values: list[Any], clean: Callable[[str], str]) -> list[Any]:
+    pairs = [(value, _cleaned(value, clean)) for value in values]
+    return [new for old, new in pairs if new == old or not _is_sealed(old)]
+
+
+def _is_sealed(value: Any) -> bool:
+    return isinstance(value, dict) and not _SEALED.isdisjoint(value)
+
+
+def _cleaned(value: Any, clean: Callable[[str], str], name: str = "") -> Any:
+    if name in _WHOLE:
+        return value
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, list):
+        return [_cleaned(each, clean) for each in value]
+    if isinstance(value, dict):
+        return {key: _cleaned(each, clean, key) for key, each in value.items()}
+    return value

@@ -1,0 +1,178 @@
+"""LangChain's own chat models on cassettes: recorded from a server on loopback, and replayed when it is gone."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from langchain_anthropic import ChatAnthropic
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, SystemMessage, ToolMessage
+from langchain_google_genai import ChatGoogleGenerativeAI
+from langchain_mistralai import ChatMistralAI
+from langchain_ollama import ChatOllama
+from langchain_openai import AzureChatOpenAI, ChatOpenAI
+
+from graph.cassettes.cassette_file import CassetteFile, parse, render, secrets_in
+from graph.cassettes.player import Player
+from graph.cassettes.replay_server import ReplayServer
+from graph.cassettes.tape import CassetteMissError, recorded, replayed
+from tests.doubles.provider_server import ANSWER, PATH, ProviderServer
+
+KEY = "canary-7fK2mQ9x-4211"
+READ_FILE: dict[str, Any] = {
+    "name": "read_file",
+    "description": "Read a file.",
+    "parameters": {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]},
+}
+Make = Callable[[str], BaseChatModel]
+
+
+def anthropic(url: str) -> BaseChatModel:
+    where: dict[str, Any] = {"base_url": url} if url else {}
+    return ChatAnthropic(model="m", api_key=KEY, **where)
+
+
+def ollama(url: str) -> BaseChatModel:
+    return ChatOllama(model="m", base_url=url or None, client_kwargs={"headers": {"Authorization": f"Bearer {KEY}"}})
+
+
+def mistral(url: str) -> BaseChatModel:
+    where: dict[str, Any] = {"base_url": f"{url}/v1"} if url else {}
+    return ChatMistralAI(model="m", api_key=KEY, **where)
+
+
+def gemini(url: str) -> BaseChatModel:
+    return ChatGoogleGenerativeAI(model="m", api_key=KEY, base_url=url or None)
+
+
+def openai(url: str) -> BaseChatModel:
+    where: dict[str, Any] = {"base_url": f"{url}/v1"} if url else {}
+    # Whether it asks for its usage is else decided by the address, which is another one in the replay.
+    return ChatOpenAI(model="m", api_key=KEY, organization="canary-organization", stream_usage=True, **where)
+
+
+def azure(url: str) -> BaseChatModel:
+    return AzureChatOpenAI(
+        model="m",
+        api_key=KEY,
+        azure_endpoint=url or "https://gone.test",
+        azure_deployment="d",
+        api_version="2026-01-01",
+    )
+
+
+ALL: dict[Make, tuple[str, str]] = {
+    anthropic: ("/v1/messages", "messages[1] (assistant).content[0].input.path"),
+    ollama: ("/api/chat", "messages[2] (assistant).tool_calls[0].function.arguments.path"),
+    mistral: ("/v1/chat/completions", "messages[2] (assistant).tool_calls[0].function.arguments"),
+    gemini: ("/v1beta/models/m:streamGenerateContent", "contents[1] (model).parts[0].functionCall.args.path"),
+    openai: ("/v1/chat/completions", "messages[2] (assistant).tool_calls[0].function.arguments"),
+    azure: ("/openai/deployments/d/chat/completions", "messages[2] (assistant).tool_calls[0].function.arguments"),
+}
+"""Each with the path that is recorded for it, and where the path of its first call stands in its second request."""
+
+every = pytest.mark.parametrize("make", ALL, ids=lambda make: make.__name__)
+
+
+async def streamed(model: Any, messages: list[Any]) -> AIMessageChunk:
+    said = AIMessageChunk(content="")
+    async for chunk in model.astream(messages):
+        said += chunk
+    return said
+
+
+async def two_turns(model: BaseChatModel, path: str) -> list[AIMessageChunk]:
+    """A call of a tool and, on its result, an answer; `path` is what the history says that was asked for."""
+    bound = model.bind_tools([READ_FILE])
+    history: list[Any] = [SystemMessage("You read files."), HumanMessage("How many lines has a.py?")]
+    called = await streamed(bound, history)
+    (call,) = called.tool_calls
+    said = AIMessage(content="", tool_calls=[{**call, "args": {"path": path}}])
+    history += [said, ToolMessage("one\ntwo\nthree", tool_call_id=call["id"] or "", name="read_file")]
+    return [called, await streamed(bound, history)]
+
+
+def talk(make: Make, url: str = "", path: str = PATH) -> list[tuple[str, Any, Any]]:
+    """The two messages, but for the ids that LangChain makes up: from an event loop in a thread of its own."""
+    heard: list[Any] = []
+
+    def work() -> None:
+        try:
+            said = asyncio.run(two_turns(make(url), path))
+            heard.extend((each.text, [call["args"] for call in each.tool_calls], each.usage_metadata) for each in said)
+        except BaseException as error:  # noqa: BLE001 - a miss is no Exception
+            heard.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    if heard and isinstance(heard[-1], BaseException):
+        raise heard[-1]
+    return heard
+
+
+def conversation(make: Make) -> tuple[list[tuple[str, Any, Any]], str]:
+    """What was said live, and the cassette's text."""
+    with ProviderServer() as server, recorded() as tape:
+        live = talk(make, server.url)
+        exchanges, host = tape.exchanges, tape.host
+    assert (host, len(server.asked)) == ("127.0.0.1", 2)
+    assert any(KEY in value for value in server.headers[0].values())
+    return live, render(CassetteFile(recorded_from="x", exchanges=exchanges))
+
+
+def player_of(text: str) -> Player:
+    found = parse(text)
+    assert isinstance(found, CassetteFile)
+    return Player(found, "c.yaml")
+
+
+@every
+def test_what_was_recorded_plays_without_the_server_and_holds_no_key(make: Make) -> None:
+    live, text = conversation(make)
+    assert not any(word in text for word in (KEY, "canary", "127.0.0.1", "alt=sse", "set-cookie", "stainless"))
+    assert text.count(f"uri: http://llm.test{ALL[make][0]}\n") == 2
+    assert secrets_in(text) == []
+    player = player_of(text)
+    with replayed(player):
+        assert talk(make) == live
+    assert (live[0][1], live[1][0]) == ([{"path": PATH}], ANSWER)
+    assert (player.misses, player.unplayed) == ([], [])
+
+
+@every
+def test_a_miss_is_told_at_once_as_what_it_is(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    player = player_of(conversation(make)[1])
+    tries: list[str] = []
+    take = player.take
+
+    def counted(method: str, path: str, body: bytes) -> Any:
+        tries.append(path)
+        return take(method, path, body)
+
+    monkeypatch.setattr(player, "take", counted)
+    with replayed(player), pytest.raises(CassetteMissError) as caught:
+        talk(make, path="b.py")
+    assert len(tries) == 2
+    assert "\n  " + ALL[make][1] + ": recorded " in str(caught.value)
+    assert PATH in str(caught.value)
+    assert "b.py" in str(caught.value)
+
+
+@every
+@pytest.mark.parametrize("root", ["", "/v1"])
+def test_a_server_answers_the_same_and_refuses_what_differs_once(make: Make, root: str) -> None:
+    live, text = conversation(make)
+    with ReplayServer(player_of(text)) as server:
+        url = server.base_url.removesuffix("/v1") + root
+        assert talk(make, url) == live
+        assert (server.misses, server.unplayed) == ([], 0)
+    with (
+        ReplayServer(player_of(text)) as server,
+        pytest.raises(Exception, match=r"was not recorded in c\.yaml") as caught,
+    ):
+        talk(make, server.base_url.removesuffix("/v1") + root, "b.py")
+    assert ALL[make][1] in str(caught.value)
+    assert len(server.misses) == 1

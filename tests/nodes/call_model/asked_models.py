@@ -1,0 +1,81 @@
+"""Chat models that are asked once, and endpoints that say what no server of ours would."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import httpx2
+from langchain_core.language_models import BaseChatModel
+
+from nodes.call_model.chat_model import ChatModel
+from nodes.call_model.chat_models import EndpointModel, endpoint_chat, endpoint_model
+from nodes.call_model.endpoint import Endpoint
+from nodes.call_model.failures import Provider
+from nodes.call_model.fallbacks import PLAIN, ModelOptions
+from nodes.call_model.learned import Learned
+from nodes.call_model.model import Call
+from nodes.call_model.prompt import Prompt
+from nodes.records import JsonMap, ModelReply, ProviderFailure, RawCall
+
+USER: JsonMap = {"role": "user", "content": "Fix 😀.py"}
+MESSAGES: tuple[JsonMap, ...] = ({"role": "system", "content": "Be brief."}, USER)
+TOOL: JsonMap = {"type": "function", "function": {"name": "read_file", "description": "Read.", "parameters": {}}}
+CALL = Call(prompt=Prompt(messages=MESSAGES), max_output_tokens=50, timeout_s=20.0)
+
+Result = ModelReply | ProviderFailure
+Handler = Callable[[httpx2.Request], httpx2.Response]
+
+
+def at(base_url: str, options: ModelOptions = PLAIN, **endpoint: Any) -> EndpointModel:
+    """The model `m` at an endpoint."""
+    model = endpoint_model(Endpoint(**{"model": "m", "base_url": base_url, **endpoint}), options)
+    assert isinstance(model, EndpointModel)
+    return model
+
+
+def through(handler: Handler, base_url: str = "http://llm.test/v1", learned: Learned | None = None) -> ChatModel:
+    """The model `m` at an endpoint that nobody serves: `handler` answers in its place."""
+    endpoint = Endpoint(model="m", base_url=base_url)
+
+    def chat() -> BaseChatModel:
+        return endpoint_chat(endpoint, PLAIN, verify=False, transport=httpx2.MockTransport(handler))
+
+    return ChatModel(chat, Provider(base_url, "OPENAI_API_KEY", endpoint=True), learned or Learned("max_tokens"), "m")
+
+
+async def asked(model: ChatModel, call: Call = CALL, on_text: Callable[[str], None] = lambda _: None) -> Result:
+    """What the call comes to; connections to an endpoint are closed behind it."""
+    try:
+        return await model.acomplete(call, on_text)
+    finally:
+        if isinstance(model, EndpointModel):
+            await model.aclose()
+
+
+def ask(model: ChatModel, call: Call = CALL) -> tuple[Result, list[str]]:
+    """The same in an event loop of its own, with the texts as they came; the time that it took is left out."""
+    said: list[str] = []
+    result = asyncio.run(asked(model, call, said.append))
+    return result.model_copy(update={"seconds": 0.0} if isinstance(result, ModelReply) else {}), said
+
+
+def replied(model: ChatModel, call: Call = CALL) -> ModelReply:
+    result, _ = ask(model, call)
+    assert isinstance(result, ModelReply), result
+    return result
+
+
+def event(delta: Any = None, finish: str | None = None, **more: Any) -> bytes:
+    """One event of a stream; without a delta and an end it has no choice."""
+    choices = [] if delta is None and finish is None else [{"index": 0, "delta": delta, "finish_reason": finish}]
+    return f"data: {json.dumps({'model': 'm', 'choices': choices, **more}, ensure_ascii=True)}\n\n".encode()
+
+
+def streamed(*events: bytes) -> Handler:
+    """Answers each request with these events."""
+    return lambda _: httpx2.Response(200, content=b"".join(events), headers={"content-type": "text/event-stream"})
+
+
+def called(call_id: str, tool: str, arguments: str) -> RawCall:
+    return RawCall(call_id=call_id, tool=tool, arguments=arguments)

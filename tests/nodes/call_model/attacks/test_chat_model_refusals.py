@@ -1,0 +1,174 @@
+"""What endpoints refuse of a request, in the words of real ones: one try, one reply, and the next call knows it."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from langchain_core.language_models import BaseChatModel
+
+from nodes.call_model.chat_model import MOST_ADAPTATIONS, ChatModel
+from nodes.call_model.chat_models import given_model
+from nodes.call_model.fallbacks import ModelOptions
+from nodes.call_model.model import Call
+from nodes.call_model.prompt import Prompt
+from nodes.records import JsonMap, ModelReply, ProviderErrorKind, ProviderFailure
+from tests.doubles.scripted_server import Reply, Say, ScriptedServer, Status
+from tests.nodes.call_model.asked_models import MESSAGES, TOOL, ask, at, replied
+from tests.providers.clients import client
+from tests.providers.servers import FAMILIES, say
+
+SCHEMA: JsonMap = {"type": "object", "anyOf": [{"type": "object"}]}
+
+
+def in_text() -> Prompt:
+    """The same request in the text protocol."""
+    return replace(FULL.prompt, tools=(), messages=(*MESSAGES[:1], {"role": "user", "content": "in text"}))
+
+
+FULL = Call(
+    prompt=Prompt(
+        messages=MESSAGES,
+        tools=(TOOL,),
+        stop=("\ntool_result(",),
+        temperature=0.5,
+        response_schema=SCHEMA,
+        without_tools=in_text,
+    ),
+    max_output_tokens=2_048,
+    timeout_s=20.0,
+    seed=7,
+)
+
+
+def refused(message: str, status: int = 400, **more: Any) -> Status:
+    return Status(status, {"error": {"message": message, "type": "invalid_request_error", **more}})
+
+
+DEFAULT = "Unsupported value: 'temperature' does not support 0.5 with this model. Only the default (1) is supported."
+NEW_LIMIT = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+TOO_LARGE = "max_tokens is too large: 2048. This model supports at most 1024 completion tokens."
+UNVERIFIED = "Your organization must be verified to stream this model."
+PYDANTIC = {"detail": [{"type": "extra_forbidden", "loc": ["body", "stream_options"], "msg": "Extra inputs"}]}
+REFUSALS = [
+    (refused(DEFAULT, param="temperature", code="unsupported_value"), "temperature", {"temperature": None}),
+    (refused("Unsupported parameter: 'stop' is not supported.", param="stop"), "stop", {"stop": None}),
+    (refused("property 'seed' is unsupported"), "seed", {"seed": None}),
+    (Status(422, PYDANTIC), "stream_options", {"stream_options": None}),
+    (refused("This response_format type is unavailable now"), "response_format", {"response_format": None}),
+    (Status(400), "response_format", {"response_format": None}),
+    (refused(NEW_LIMIT, param="max_tokens"), "max_tokens", {"max_tokens": None, "max_completion_tokens": 2048}),
+    (refused(TOO_LARGE), "limit", {"max_tokens": 1024}),
+    (
+        refused(UNVERIFIED, param="stream", code="unsupported"),
+        "stream",
+        {"stream": False, "stream_options": None},
+    ),
+    (refused("registry.ollama.ai/library/m does not support tools"), "tools", {"tools": None}),
+    (refused("No endpoints found that support tool use.", 404), "tools", {"tools": None}),
+]
+
+
+def without(request: JsonMap) -> JsonMap:
+    """A request without what differs in the text protocol."""
+    return {name: value for name, value in request.items() if name != "messages"}
+
+
+@pytest.mark.parametrize(("refusal", "name", "differs"), REFUSALS)
+def test_what_is_refused_is_left_out_at_once_and_from_then_on(refusal: Status, name: str, differs: JsonMap) -> None:
+    def answer(_: JsonMap) -> Reply:
+        return refusal if len(server.requests) == 1 else Say("Hello")
+
+    with ScriptedServer(then=answer) as server:
+        model = at(server.base_url)
+        first, second, other = replied(model, FULL), replied(model, FULL), replied(at(server.base_url), FULL)
+    assert [each.text for each in (first, second, other)] == ["Hello"] * 3
+    assert [each.adapted for each in (first, second, other)] == [(name,), (), ()]
+    assert [each.without_tools for each in (first, second, other)] == [name == "tools"] * 3
+    whole, *adapted = server.requests
+    expected = {key: value for key, value in {**without(whole), **differs}.items() if value is not None}
+    assert [without(each) for each in adapted] == [expected] * 3
+    shown = in_text().messages if name == "tools" else MESSAGES
+    assert adapted[0]["messages"] == list(shown)
+
+
+def test_all_that_an_endpoint_refuses_is_left_out_one_after_the_other() -> None:
+    refusals = [REFUSALS[index][0] for index in (0, 1, 2, 6)]
+    with ScriptedServer([*refusals, Say("Hello")]) as server:
+        reply = replied(at(server.base_url), FULL)
+    assert reply.adapted == ("temperature", "stop", "seed", "max_tokens")
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (refused("too long", code="context_length_exceeded"), "context_overflow"),
+        (refused(DEFAULT, 401, param="temperature"), "authentication"),
+        (refused(DEFAULT, 429, param="temperature"), "rate_limited"),
+        (refused(DEFAULT, 500, param="temperature"), "server_error"),
+        (refused("The conversation has to begin with a person."), "bad_request"),
+    ],
+)
+def test_what_is_about_something_else_is_no_lesson(status: Status, kind: str) -> None:
+    call = FULL.model_copy(update={"prompt": replace(FULL.prompt, response_schema=None)})
+    with ScriptedServer([status]) as server:
+        result, _ = ask(at(server.base_url), call)
+    assert isinstance(result, ProviderFailure)
+    assert (result.kind.value, len(server.requests)) == (kind, 1)
+
+
+def test_a_second_try_without_the_schema_that_fails_teaches_nothing() -> None:
+    with ScriptedServer([Status(400), Status(400), Say("Hello")]) as server:
+        model = at(server.base_url)
+        result, _ = ask(model, FULL)
+        reply = replied(model, FULL)
+    assert isinstance(result, ProviderFailure)
+    assert ["response_format" in request for request in server.requests] == [True, False, True]
+    assert reply.text == "Hello"
+
+
+def test_an_endpoint_that_goes_on_refusing_is_given_up() -> None:
+    names = ModelOptions(model_kwargs={f"own_{number}": number for number in range(MOST_ADAPTATIONS + 3)})
+
+    def answer(_: JsonMap) -> Reply:
+        return refused(f"Unknown parameter: 'own_{len(server.requests) - 1}'.", param=f"own_{len(server.requests) - 1}")
+
+    with ScriptedServer(then=answer) as server:
+        result, _ = ask(at(server.base_url, names), FULL)
+    assert isinstance(result, ProviderFailure)
+    assert (result.kind, len(server.requests)) == (ProviderErrorKind.BAD_REQUEST, MOST_ADAPTATIONS + 1)
+
+
+def test_what_the_user_set_of_a_models_own_options_is_left_out_too_where_it_is_refused() -> None:
+    options = ModelOptions(reasoning_effort="high", model_kwargs={"top_k": 5})
+    refusals = [refused("Unrecognized: top_k", param="top_k"), refused("no reasoning_effort here")]
+    with ScriptedServer([*refusals, Say("Hello")]) as server:
+        reply = replied(at(server.base_url, options), FULL)
+    assert reply.adapted == ("top_k", "reasoning_effort")
+    assert [(each.get("top_k"), each.get("reasoning_effort")) for each in server.requests] == [
+        (5, "high"),
+        (None, "high"),
+        (None, None),
+    ]
+
+
+NATIVE = FULL.model_copy(update={"prompt": replace(FULL.prompt, response_schema=None, stop=()), "seed": None})
+
+
+@pytest.mark.parametrize(
+    ("family", "options", "adapted"),
+    [
+        ("openai_gpt5", {}, set()),
+        ("no_streaming", {}, {"stream"}),
+        ("no_tools", {}, {"tools"}),
+        ("anthropic", {"thinking": None}, set()),
+    ],
+)
+def test_providers_packages_learn_in_the_same_way(family: str, options: JsonMap, adapted: set[str]) -> None:
+    with FAMILIES[family]([say("Hello"), say("Hello")], play="position") as server:
+        chat: BaseChatModel = client(server, **options)
+        model: ChatModel = given_model(chat)
+        first, second = ask(model, NATIVE)[0], ask(model, NATIVE)[0]
+    assert isinstance(first, ModelReply), first
+    assert isinstance(second, ModelReply), second
+    assert (first.text, second.text) == ("Hello", "Hello")
+    assert (set(first.adapted), second.adapted) == (adapted, ())

@@ -1,0 +1,67 @@
+"""Models whose thoughts take all the room of a reply, and those that turn out to have no native tools."""
+
+import pytest
+
+from nodes.call_model.budget import APILimits
+from nodes.call_model.effects import Effect, Send
+from nodes.call_model.exchange import CallSettings
+from nodes.call_model.ledger import RunLimits
+from nodes.records import FinishReason, ModelReply, Profile, Protocol, RawCall, StopReason
+from tests.nodes.call_model.test_exchange import REPLY, Result, play, settings_of, state
+
+THOUGHT = ModelReply(reasoning="Hm. " * 9, finish_reason=FinishReason.LENGTH, input_tokens=70, output_tokens=2_048)
+TAGGED = THOUGHT.model_copy(update={"reasoning": "", "text": "<think>Hm."})
+COUNTED = THOUGHT.model_copy(update={"reasoning": "", "reasoning_tokens": 2_048})
+
+
+def roomy(session: int, per_call: int | None = 2_048) -> CallSettings:
+    api = APILimits(max_output_tokens_per_session=session)
+    return settings_of(limits=RunLimits(api=api, max_output_tokens_per_call=per_call, wrap_up=False))
+
+
+def asked_for(effects: list[Effect]) -> list[int]:
+    return [effect.call.max_output_tokens for effect in effects if isinstance(effect, Send)]
+
+
+@pytest.mark.parametrize("thought", [THOUGHT, TAGGED, COUNTED], ids=["reasoning", "in the text", "only counted"])
+def test_they_are_followed_by_one_call_with_all_that_the_budget_has(thought: ModelReply) -> None:
+    effects, update = play([thought, REPLY], roomy(20_000), state())
+    assert update["reply"] == REPLY
+    first, second = asked_for(effects)
+    assert (first, second > 10_000) == (2_048, True)
+    assert update["spending"].usage[:3] == (2, 140, 2_051)
+
+
+@pytest.mark.parametrize(
+    ("results", "settings"),
+    [([THOUGHT, THOUGHT], roomy(20_000)), ([THOUGHT], roomy(2_048))],
+    ids=["twice", "no room is left"],
+)
+def test_a_model_that_thinks_longer_than_the_budget_lets_it_ends_the_run(
+    results: list[Result], settings: CallSettings
+) -> None:
+    effects, update = play(results, settings, state())
+    assert (len(asked_for(effects)), update["reply"]) == (len(results), None)
+    assert update["stop"].reason is StopReason.MAX_OUTPUT_TOKENS
+    assert update["stop"].message.startswith("The model's thoughts took all ")
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        THOUGHT.model_copy(update={"text": "So:"}),
+        THOUGHT.model_copy(update={"finish_reason": FinishReason.STOP}),
+        THOUGHT.model_copy(update={"reasoning": ""}),
+        THOUGHT.model_copy(update={"calls": (RawCall(call_id="x", tool="f", arguments="{"),)}),
+    ],
+    ids=["text", "it ended by itself", "no thoughts", "calls"],
+)
+def test_what_is_more_than_thoughts_is_the_reply(reply: ModelReply) -> None:
+    effects, update = play([reply], roomy(20_000), state())
+    assert (len(asked_for(effects)), update["reply"]) == (1, reply)
+
+
+def test_a_model_without_native_tools_is_talked_to_in_text_from_then_on() -> None:
+    given = state(profile=Profile(protocol=Protocol.NATIVE))
+    assert play([REPLY.model_copy(update={"without_tools": True})], settings_of(), given)[1]["profile"] == Profile()
+    assert "profile" not in play([REPLY], settings_of(), given)[1]

@@ -1,0 +1,396 @@
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import httpx2
+import pytest
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from pydantic import PrivateAttr
+
+from nodes.call_model import chat_model
+from nodes.call_model.chat_model import MOST_STALE, ChatModel
+from nodes.call_model.chat_models import EndpointModel, given_model
+from nodes.call_model.failures import Provider
+from nodes.call_model.learned import Learned
+from nodes.call_model.model import Call
+from nodes.records import ModelReply, ProviderErrorKind, ProviderFailure
+from tests.doubles.scripted_server import (
+    Calls,
+    Chunked,
+    CutAt,
+    Disconnect,
+    Drip,
+    NoFinish,
+    Reply,
+    Say,
+    ScriptedServer,
+    Slow,
+    Stall,
+    Status,
+)
+from tests.nodes.call_model.asked_models import CALL, MESSAGES, ask, at, event, replied, streamed, through
+
+FOR_EVER_S = 30.0
+ENDS_S = 15.0
+"""A call of a fraction of a second has ended by then, on any machine."""
+
+
+def failed(model: ChatModel, call: Call) -> tuple[ProviderFailure, list[str]]:
+    """The failure that the call ends with, which has to be soon."""
+    began = time.monotonic()
+    result, said = ask(model, call)
+    assert isinstance(result, ProviderFailure)
+    assert time.monotonic() - began < ENDS_S
+    return result, said
+
+
+def within(seconds: float, idle_s: float | None = None) -> Call:
+    return CALL.model_copy(update={"timeout_s": seconds, "idle_timeout_s": idle_s})
+
+
+WHOLE = "no complete reply within 0.3 s"
+SILENT = "the reply had begun, and nothing more came for 0.2 s"
+HALF = Chunked(Say("Hello there"), 5)
+
+
+@pytest.mark.parametrize(
+    ("reply", "call", "why", "said"),
+    [
+        (Slow(FOR_EVER_S, Say("late")), within(0.3), WHOLE, ""),
+        (Slow(FOR_EVER_S, Say("late")), within(0.3, 0.01), WHOLE, ""),
+        (Stall(1, HALF), within(0.3, 0.01), WHOLE, ""),
+        (Stall(2, HALF), within(FOR_EVER_S, 0.2), SILENT, "Hello"),
+        (Stall(2, HALF), within(0.3), WHOLE, "Hello"),
+        (Drip(0, HALF), within(0.3), WHOLE, ""),
+        (Drip(2, HALF), within(FOR_EVER_S, 0.2), SILENT, "Hello"),
+    ],
+    ids=["nothing", "nothing, idle", "the frame", "silence", "too long", "only comments", "comments"],
+)
+def test_a_reply_that_does_not_come_in_time_is_given_up(reply: Reply, call: Call, why: str, said: str) -> None:
+    """Silence counts from its first part on: until then a small machine reads its prompt."""
+    with ScriptedServer([reply]) as server:
+        failure, came = failed(at(server.base_url), call)
+    message = f"{server.base_url} did not answer in time ({why})."
+    assert ("".join(came), failure) == (
+        said,
+        ProviderFailure(kind=ProviderErrorKind.TIMEOUT, message=message, received_characters=len(said)),
+    )
+
+
+# --- Chat models of users' own
+
+
+class Spoken(BaseChatModel):
+    """What each of them has."""
+
+    @property
+    def _llm_type(self) -> str:
+        return "own"
+
+    def _generate(self, *_: Any, **__: Any) -> ChatResult:
+        raise NotImplementedError
+
+
+def piece(text: str) -> ChatGenerationChunk:
+    return ChatGenerationChunk(message=AIMessageChunk(content=text))
+
+
+class Stubborn(Spoken):
+    """Goes on when it is cancelled, for as long as its event loop does."""
+
+    async def _astream(self, *_: Any, **__: Any) -> AsyncIterator[ChatGenerationChunk]:
+        yield piece("Hel")
+        for _again in range(50):
+            try:
+                await asyncio.sleep(FOR_EVER_S)
+            except asyncio.CancelledError:
+                await asyncio.sleep(0.02)
+        yield piece("never")
+
+
+def test_a_chat_model_that_swallows_its_cancellation_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat_model, "LAST_WORDS_S", 0.01)
+    model, said = given_model(Stubborn()), list[str]()
+
+    async def once() -> Any:
+        result = await model.acomplete(within(0.2), said.append)
+        for other in asyncio.all_tasks() - {asyncio.current_task()}:  # which would keep the loop
+            for _ in range(100):
+                other.cancel()
+                await asyncio.sleep(0)
+        return result
+
+    began = time.monotonic()
+    result = asyncio.run(once())
+    assert time.monotonic() - began < ENDS_S
+    assert (result.kind, said) == (ProviderErrorKind.TIMEOUT, ["Hel"])
+
+
+class SyncOnly(Spoken):
+    """Has only sync methods: it is read in a thread."""
+
+    _goes_on: threading.Event = PrivateAttr(default_factory=threading.Event)
+    _told: list[str] = PrivateAttr(default_factory=list)
+
+
+class Blocking(SyncOnly):
+    """Does not stream, and is long in coming."""
+
+    def _generate(self, *_: Any, **__: Any) -> ChatResult:
+        self._goes_on.wait(FOR_EVER_S)
+        return ChatResult(generations=[ChatGeneration(message=AIMessage("late"))])
+
+
+class Streaming(SyncOnly):
+    """Streams, and waits between two parts."""
+
+    def _stream(self, *_: Any, **__: Any) -> Iterator[ChatGenerationChunk]:
+        yield piece("Hel")
+        self._goes_on.wait(FOR_EVER_S)
+        for number in range(1_000_000):
+            self._told.append(str(number))
+            yield piece("x")
+        raise AssertionError("nobody told it that it is over")
+
+
+class Quick(SyncOnly):
+    """Says what it has to say."""
+
+    def _stream(self, *_: Any, **__: Any) -> Iterator[ChatGenerationChunk]:
+        self._told.append(threading.current_thread().name)
+        yield piece("Hel")
+        yield piece("lo")
+
+
+def reading_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "mendgraph-sync-chat-model"]
+
+
+@pytest.mark.parametrize(("kind", "said"), [(Blocking, []), (Streaming, ["Hel"])])
+def test_a_sync_chat_model_ends_in_time_and_its_thread_with_its_next_part(
+    kind: type[SyncOnly], said: list[str]
+) -> None:
+    own = kind()
+    failure, came = failed(given_model(own), within(0.3))
+    assert (failure.kind, came) == (ProviderErrorKind.TIMEOUT, said)
+    own._goes_on.set()
+    for thread in reading_threads():
+        thread.join(ENDS_S)
+    assert reading_threads() == []
+    assert len(own._told) <= 2
+
+
+def test_a_sync_chat_model_is_read_beside_the_event_loop() -> None:
+    own = Quick()
+    assert (replied(given_model(own)).text, own._told) == ("Hello", ["mendgraph-sync-chat-model"])
+
+
+class Raising(SyncOnly):
+    """Fails in its own way."""
+
+    _error: BaseException = PrivateAttr()
+
+    def _stream(self, *_: Any, **__: Any) -> Iterator[ChatGenerationChunk]:
+        yield piece("Hel")
+        raise self._error
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (ZeroDivisionError("by zero"), ProviderErrorKind.BAD_REQUEST),
+        (ConnectionResetError("gone"), ProviderErrorKind.INCOMPLETE_STREAM),
+    ],
+)
+def test_what_a_sync_chat_model_raises_is_its_failure(error: Exception, kind: ProviderErrorKind) -> None:
+    own = Raising()
+    own._error = error
+    result, _ = ask(given_model(own))
+    assert isinstance(result, ProviderFailure)
+    assert (result.kind, result.received_characters) == (kind, 3)
+
+
+class Unstreamed(Spoken):
+    """An async chat model that says all at once."""
+
+    async def _agenerate(self, messages: list[BaseMessage], *_: Any, **options: Any) -> ChatResult:
+        said = f"{len(messages)} messages, effort {options['effort']}"
+        return ChatResult(generations=[ChatGeneration(message=AIMessage(said))])
+
+
+def test_the_options_of_a_run_reach_the_users_own_chat_model() -> None:
+    model = ChatModel(Unstreamed, Provider("own"), Learned(), options={"effort": "high"})
+    assert replied(model).text == "2 messages, effort high"
+
+
+class Cancelled(Spoken):
+    async def _astream(self, *_: Any, **__: Any) -> AsyncIterator[ChatGenerationChunk]:
+        yield piece("Hel")
+        raise asyncio.CancelledError
+
+
+def test_a_chat_model_that_cancels_itself_has_failed() -> None:
+    result, _ = ask(given_model(Cancelled()))
+    assert isinstance(result, ProviderFailure)
+    assert "it cancelled itself" in result.message
+
+
+def test_a_call_that_is_cancelled_takes_its_chat_model_along() -> None:
+    ended: list[str] = []
+
+    class Waiting(Spoken):
+        async def _astream(self, *_: Any, **__: Any) -> AsyncIterator[ChatGenerationChunk]:
+            yield piece("Hel")
+            try:
+                await asyncio.sleep(FOR_EVER_S)
+            finally:
+                ended.append("closed")
+
+    async def cancelled() -> None:
+        came = asyncio.Event()
+        call = asyncio.ensure_future(given_model(Waiting()).acomplete(CALL, lambda _: came.set()))
+        await came.wait()
+        call.cancel()
+        await call
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(cancelled())
+    assert ended == ["closed"]
+
+
+# --- What ends early, and what is whole all the same
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind", "told"),
+    [
+        (Disconnect(), "connection", "cannot be reached"),
+        (Disconnect(2, HALF), "incomplete_stream", "The reply of {url} broke off"),
+        (Disconnect(2, HALF, reset=True), "incomplete_stream", "The reply of {url} broke off"),
+        (NoFinish("Hello"), "incomplete_stream", "The reply broke off before the endpoint said that it was complete."),
+        (CutAt(400, HALF, clean=True), "incomplete_stream", "broke off"),
+        (Status(200, "<html>hello</html>"), "server_error", "{url} failed (it sent no chat completion"),
+    ],
+)
+def test_a_reply_that_is_cut_is_none(reply: Reply, kind: str, told: str) -> None:
+    with ScriptedServer([reply]) as server:
+        failure, said = failed(at(server.base_url), CALL)
+    assert (failure.kind.value, failure.received_characters) == (kind, sum(map(len, said)))
+    assert told.format(url=server.base_url) in failure.message
+
+
+STREAM = [event({"content": "Grüße 😀"}), event({}, "stop"), event(usage={"prompt_tokens": 7, "completion_tokens": 3})]
+FINISHED, COUNTED = (len(b"".join(STREAM[:events])) for events in (2, 3))
+
+
+class Broken(httpx2.AsyncByteStream):
+    """So many bytes of the answer, and then the connection breaks."""
+
+    def __init__(self, end: int) -> None:
+        self._end = end
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        raw = b"".join(STREAM)
+        yield raw[: self._end // 2]
+        yield raw[self._end // 2 : self._end]
+        if self._end < len(raw):
+            raise httpx2.RemoteProtocolError("peer closed connection")
+
+
+def test_a_reply_that_is_cut_at_any_byte_is_whole_from_its_finish_event_on_and_never_before() -> None:
+    """Only what it has cost may be missing then: it is paid for, and is not asked for once more."""
+    for end in (*range(0, FINISHED, 7), *range(FINISHED - 3, COUNTED + 1)):
+        result, _ = ask(through(lambda _, end=end: httpx2.Response(200, stream=Broken(end))))  # type: ignore[misc]
+        if end < FINISHED - 1:  # the last line break is no news
+            assert isinstance(result, ProviderFailure), end
+            begun = end >= len(STREAM[0])
+            kind = ProviderErrorKind.INCOMPLETE_STREAM if begun else ProviderErrorKind.CONNECTION
+            assert result.kind is kind, end
+        elif end >= FINISHED:
+            assert isinstance(result, ModelReply), end
+            counted = (7, 3) if end >= COUNTED else (0, 0)
+            assert (result.text, result.input_tokens, result.output_tokens) == ("Grüße 😀", *counted), end
+
+
+def silent(talk: list[bytes]) -> Callable[[httpx2.Request], httpx2.Response]:
+    class Hanging(httpx2.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            for each in talk:
+                yield each
+            await asyncio.sleep(FOR_EVER_S)
+
+    return lambda _: httpx2.Response(200, stream=Hanging())
+
+
+@pytest.mark.parametrize("call", [within(0.5), within(FOR_EVER_S, 0.2)])
+def test_a_whole_reply_whose_connection_falls_silent_counts(call: Call) -> None:
+    assert ask(through(silent(STREAM)), call)[0] == ModelReply(
+        text="Grüße 😀", model="m", input_tokens=7, output_tokens=3
+    )
+
+
+# --- Connections
+
+
+def test_one_client_for_each_event_loop_also_when_calls_begin_together() -> None:
+    async def together(model: EndpointModel) -> tuple[BaseChatModel, list[Any]]:
+        client = model.chat()
+        try:
+            results = await asyncio.gather(*(model.acomplete(CALL, lambda _: None) for _ in range(3)))
+            assert model.chat() is client
+        finally:
+            await model.aclose()
+        return client, results
+
+    with ScriptedServer(then=lambda _: Say("Hello", (1, 1))) as server:
+        model = at(server.base_url)
+        first, second = asyncio.run(together(model)), asyncio.run(together(model))
+    assert first[0] is not second[0]
+    assert [each.text for each in first[1] + second[1]] == ["Hello"] * 6
+
+
+class OfAnotherLoop(Spoken):
+    """Has so many kept connections of an event loop that has ended: LangChain shares a client among all loops."""
+
+    _stale: list[str] = PrivateAttr()
+
+    async def _astream(self, *_: Any, **__: Any) -> AsyncIterator[ChatGenerationChunk]:
+        if self._stale:
+            self._stale.pop()
+            raise ConnectionError("broken") from RuntimeError("Event loop is closed")
+        yield piece("Hello")
+
+
+@pytest.mark.parametrize(("stale", "result"), [(1, "Hello"), (MOST_STALE, "Hello"), (MOST_STALE + 1, "connection")])
+def test_kept_connections_of_an_event_loop_that_has_ended_are_given_up(stale: int, result: str) -> None:
+    own = OfAnotherLoop()
+    own._stale = ["x"] * stale
+    came, _ = ask(given_model(own))
+    assert (came.text if isinstance(came, ModelReply) else came.kind.value) == result
+
+
+def test_text_is_told_as_it_comes_and_half_characters_are_replaced() -> None:
+    reply, said = ask(through(streamed(event({"content": "a\ud800"}), event({"content": "b"}, "stop"))))
+    assert isinstance(reply, ModelReply)
+    assert (reply.text, said) == ("a\ufffdb", ["a\ufffd", "b"])
+
+
+def test_calls_and_text_of_a_loopback_endpoint() -> None:
+    with ScriptedServer([Chunked(Calls([("f", '{"a": 1}', "x")], "Look:", (70, 3)), 4)]) as server:
+        reply, said = ask(at(server.base_url))
+    assert isinstance(reply, ModelReply)
+    assert (reply.text, said, reply.calls[0].arguments, reply.input_tokens) == ("Look:", ["Look", ":"], '{"a": 1}', 70)
+    assert server.requests[0]["messages"] == list(MESSAGES)
+
+
+def test_a_chat_model_that_cannot_even_be_set_up_has_failed() -> None:
+    def chat() -> BaseChatModel:
+        raise LookupError("no such model")
+
+    result, _ = ask(ChatModel(chat, Provider("own"), Learned()))
+    assert isinstance(result, ProviderFailure)
+    assert "LookupError: no such model" in result.message

@@ -1,0 +1,318 @@
+import asyncio
+import gc
+import json
+import sys
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
+from types import SimpleNamespace
+from typing import Any
+
+import httpx2
+import pytest
+from langchain_anthropic import ChatAnthropic
+from langchain_openai import ChatOpenAI
+from pydantic import SecretStr
+
+from nodes.call_model import chat_models
+from nodes.call_model.chat_model import ChatModel
+from nodes.call_model.chat_models import ChatModels, EndpointModel, endpoint_chat, given_model
+from nodes.call_model.effects import Connect
+from nodes.call_model.endpoint import Endpoint
+from nodes.call_model.failures import Provider
+from nodes.call_model.fallbacks import PLAIN, ModelOptions
+from nodes.call_model.learned import Learned
+from nodes.call_model.model_loop import MODEL_LOOP
+from nodes.call_model.prompt import Prompt
+from nodes.records import JsonMap, ModelReply, ProviderErrorKind, ProviderFailure
+from tests.doubles.scripted_server import Say, ScriptedServer, Status
+from tests.nodes.call_model.asked_models import CALL, MESSAGES, TOOL, ask, asked, at, event, replied, streamed
+from tests.providers.servers import FAMILIES, say
+
+TOOLS = CALL.model_copy(update={"prompt": Prompt(messages=MESSAGES, tools=(TOOL, {**TOOL}))})
+
+
+def environment(**variables: str) -> Callable[[], Mapping[str, str]]:
+    return lambda: variables
+
+
+def connected(models: ChatModels, model: str | None, base_url: str | None = None, **more: Any) -> ChatModel:
+    found = models.connect(Connect(model, base_url, **more))
+    assert isinstance(found, ChatModel), found
+    return found
+
+
+def refused(models: ChatModels, model: str | None, **more: Any) -> str:
+    found = models.connect(Connect(model, None, **more))
+    assert isinstance(found, ProviderFailure)
+    assert (found.kind, found.sent) == (ProviderErrorKind.MODEL_UNAVAILABLE, False)
+    return found.message
+
+
+# --- The user's own
+
+
+def test_a_given_chat_model_answers_whatever_a_run_names() -> None:
+    with ScriptedServer(then=lambda _: Say("Hello")) as server:
+        own = ChatOpenAI(model="own", base_url=server.base_url, api_key=SecretStr("sk-own"), max_retries=5)
+        models = ChatModels(environment(OPENAI_API_KEY="sk-1"), own)
+        model = connected(models, "other", "http://llm.test/v1", options=ModelOptions(reasoning_effort="low"))
+        assert replied(model).text == "Hello"
+        assert models.known("x", None, PLAIN) is not None
+    [request] = server.requests
+    assert (request["model"], request["reasoning_effort"]) == ("own", "low")
+    assert server.headers[0]["authorization"] == "Bearer sk-own"
+    assert own.max_retries == 5
+    models.close()
+
+
+def test_the_tries_of_a_given_chat_model_are_ours_to_count() -> None:
+    with ScriptedServer([Status(500), Say("never")]) as server:
+        own = ChatOpenAI(model="own", base_url=server.base_url, api_key=SecretStr("sk-own"), max_retries=5)
+        result, _ = ask(given_model(own))
+    assert isinstance(result, ProviderFailure)
+    assert (len(server.requests), "own through ChatOpenAI failed" in result.message) == (1, True)
+
+
+def test_what_a_given_chat_model_says_of_itself_is_known() -> None:
+    own = ChatAnthropic(
+        model="claude-sonnet-4-5",
+        api_key=SecretStr("k"),
+        timeout=None,
+        stop=None,
+        max_tokens_to_sample=30,
+        thinking={"type": "enabled", "budget_tokens": 1024},
+    )
+    model = given_model(own)
+    assert (model.name, model.thinks, model.takes("image")) == ("claude-sonnet-4-5", True, True)
+    assert (model.window_tokens or 0) >= 200_000
+    assert model.takes("smell") is None
+
+
+def test_a_limit_that_the_user_set_is_kept_where_it_is_lower() -> None:
+    with ScriptedServer(then=lambda _: Say("Hello")) as server:
+        for most in (30, 5_000):
+            own = ChatOpenAI(model="own", base_url=server.base_url, api_key=SecretStr("k"), max_tokens=most)
+            replied(given_model(own))
+    assert [request["max_completion_tokens"] for request in server.requests] == [30, 50]
+
+
+def test_anthropic_keeps_the_prefixes_that_end_at_the_tools_the_front_and_the_last_message() -> None:
+    with FAMILIES["anthropic"]([say("Hello")]) as server:
+        own = ChatAnthropic(base_url=server.url, api_key=SecretStr(server.key), model_name=server.model)  # type: ignore[call-arg]
+        reply = replied(given_model(own), TOOLS)
+    assert reply.text == "Hello"
+    [asked_for] = server.requests
+    body = asked_for.body
+    marked = {"cache_control": {"type": "ephemeral"}}
+    assert [tool.get("cache_control") for tool in body["tools"]] == [None, marked["cache_control"]]
+    assert body["system"] == [{"type": "text", "text": "Be brief.", **marked}]
+    assert body["cache_control"] == marked["cache_control"]  # which the API takes for the last message
+
+
+# --- A provider's, by its name
+
+
+def test_a_providers_package_answers_for_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    with FAMILIES["anthropic"]([say("Hello")]) as server:
+        monkeypatch.setenv("ANTHROPIC_API_KEY", server.key)
+        models = ChatModels(environment(OPENAI_API_KEY="sk-1"))
+        options = ModelOptions(model_kwargs={"max_retries": 3})
+        model = connected(models, f"anthropic:{server.model}", server.url, options=options)
+        assert replied(model).text == "Hello"
+        assert connected(models, f"anthropic:{server.model}", server.url, options=options) is model
+        assert connected(models, f"anthropic:{server.model}", server.url) is not model
+        assert models.known(f"anthropic:{server.model}", server.url, options) is model
+    assert server.key in server.requests[0].headers["authorization"]
+
+
+def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "langchain_groq", None)
+    message = refused(ChatModels(environment()), "groq:llama-3.3-70b")
+    assert message == "groq:llama-3.3-70b needs a package that is not installed: pip install langchain-groq"
+
+
+def test_a_key_that_is_missing_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MISTRAL_API_KEY", raising=False)
+    monkeypatch.delenv("DEEPSEEK_API_KEY", raising=False)
+    message = refused(ChatModels(environment()), "deepseek:deepseek-chat")
+    assert message.startswith("deepseek:deepseek-chat cannot be set up (")
+    assert "\n" not in message
+
+
+@pytest.mark.filterwarnings("ignore:WARNING! reasoning_effort is not default parameter:UserWarning")
+def test_a_setting_that_a_chat_model_does_not_have_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MISTRAL_API_KEY", "k")
+    message = refused(ChatModels(environment()), "mistralai:m", options=ModelOptions(reasoning_effort="high"))
+    assert message == "ChatMistralAI has no reasoning_effort: leave it empty, or use model_kwargs."
+
+
+# --- An endpoint's
+
+
+def sent_by(endpoint: Endpoint, options: ModelOptions = PLAIN) -> httpx2.Request:
+    """The request that a call makes there."""
+    requests: list[httpx2.Request] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        requests.append(request)
+        return streamed(event({"content": "Hello"}, "stop"))(request)
+
+    chat = endpoint_chat(endpoint, options, verify=False, transport=httpx2.MockTransport(answer))
+    model = ChatModel(lambda: chat, Provider("it", endpoint=True), Learned(), endpoint.model)
+    assert isinstance(ask(model)[0], ModelReply)
+    return requests[0]
+
+
+@pytest.mark.parametrize(
+    ("base_url", "expected"),
+    [
+        ("", "https://api.openai.com/v1/chat/completions"),
+        ("http://llm.test/v1", "http://llm.test/v1/chat/completions"),
+        ("http://llm.test/v1/", "http://llm.test/v1/chat/completions"),
+    ],
+)
+def test_where_calls_go(base_url: str, expected: str) -> None:
+    assert str(sent_by(Endpoint(model="m", base_url=base_url)).url) == expected
+
+
+USUAL = Endpoint(model="m", base_url="http://llm.test/v1", api_key=SecretStr("sk-usual"))
+FOREIGN = Endpoint(model="m", base_url="http://other.test/v1", key_variable="MENDGRAPH_API_KEY_OTHER_TEST")
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "own"),
+    [(USUAL, True), (FOREIGN, False), (USUAL.model_copy(update={"embedded": True, "api_key": SecretStr("x")}), False)],
+    ids=["the usual endpoint", "another host", "the embedded model"],
+)
+def test_what_is_meant_for_the_usual_endpoint_goes_to_no_other(
+    endpoint: Endpoint, own: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-usual")
+    monkeypatch.setenv("OPENAI_ORG_ID", "org-1")
+    monkeypatch.setenv("OPENAI_PROJECT_ID", "proj-1")
+    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "X-Corp: secret-corp")
+    headers = sent_by(endpoint).headers
+    assert headers["user-agent"] == f"mendgraph/{version('mendgraph')}"
+    assert not [name for name in headers if name.startswith("x-stainless") and name != "x-stainless-raw-response"]
+    meant = ("org-1", "proj-1", "secret-corp", "Bearer sk-usual")
+    assert [value in headers.values() for value in meant] == [own] * 4
+
+
+def test_what_a_run_sets_of_a_model_is_sent() -> None:
+    options = ModelOptions(reasoning_effort="low", model_kwargs={"top_p": 0.5, "top_k": 5, "presence_penalty": 1.0})
+    body: JsonMap = json.loads(sent_by(USUAL, options).content)
+    names = ("reasoning_effort", "top_p", "top_k", "presence_penalty")
+    assert [body[name] for name in names] == ["low", 0.5, 5, 1.0]
+
+
+def test_the_responses_api_is_spoken_where_the_user_says_so() -> None:
+    with FAMILIES["openai_responses"]([say("Hello")]) as server:
+        own = {"store": False, "include": ["reasoning.encrypted_content"]}
+        options = ModelOptions(use_responses_api=True, model_kwargs=own)
+        model = at(server.url, options, model=server.model, api_key=SecretStr(server.key))
+        assert replied(model).text == "Hello"
+
+
+def test_a_chat_model_is_shared_until_it_is_closed() -> None:
+    with ScriptedServer(then=lambda _: Say("Hello")) as server:
+        models = ChatModels(environment(OPENAI_BASE_URL=server.base_url))
+        first, second, other = connected(models, "m"), connected(models, "m"), connected(models, "n")
+        assert first is second is not other
+        assert models.known("m", None, PLAIN) is first
+        assert isinstance(MODEL_LOOP.run(first.acomplete(CALL, print)), ModelReply)
+        models.close()
+        assert models.known("m", None, PLAIN) is None
+        asyncio.run(models.aclose())
+    gc.collect()
+
+
+def test_closing_in_an_event_loop_closes_the_connections_of_both_kinds_of_runs() -> None:
+    with ScriptedServer(then=lambda _: Say("Hello"), keep_alive=True) as server:
+        models = ChatModels(environment())
+        model = connected(models, "m", server.base_url)
+        assert isinstance(model, EndpointModel)
+        assert isinstance(MODEL_LOOP.run(model.acomplete(CALL, print)), ModelReply)
+
+        async def later() -> None:
+            assert isinstance(await model.acomplete(CALL, print), ModelReply)
+            assert len(model.clients) == 2
+            await models.aclose()
+
+        asyncio.run(later())
+        assert len(model.clients) == 0
+
+
+def test_where_no_model_is_named_the_served_one_is_taken() -> None:
+    with ScriptedServer([Say("Hello")]) as server:
+        assert replied(connected(ChatModels(environment()), None, server.base_url)).text == "Hello"
+    assert server.requests[0]["model"] == "scripted"
+
+
+@pytest.mark.parametrize(
+    ("models", "message"),
+    [
+        (httpx2.Response(200, json={"data": [{"id": "b"}, {"id": "a"}]}), "serves 2 models (a, b)"),
+        (httpx2.Response(500, json={"error": {"message": "broken"}}), "failed (broken)"),
+        (httpx2.Response(200, content=b"<html>"), "sent no chat completion"),
+    ],
+)
+def test_an_endpoint_that_cannot_name_its_model(
+    models: httpx2.Response, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def chat(endpoint: Endpoint, options: ModelOptions, **more: Any) -> Any:
+        return made(endpoint, options, **{**more, "transport": httpx2.MockTransport(lambda _: models)})
+
+    made = chat_models.endpoint_chat
+    monkeypatch.setattr(chat_models, "endpoint_chat", chat)
+    found = ChatModels(environment()).connect(Connect(None, "http://llm.test/v1"))
+    assert isinstance(found, ProviderFailure)
+    assert message in found.message
+
+
+def test_endpoints_whose_keys_have_different_variables_share_no_chat_model() -> None:
+    models = ChatModels(environment())
+    url = "http://llm.test/v1"
+    assert connected(models, "m", url) is not connected(models, "m", url, key_variable="OTHER_KEY")
+    models.close()
+
+
+# --- The embedded one
+
+
+def test_the_embedded_model_is_started_or_says_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    absent = ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message="Run `mendgraph model pull`.")
+    models = ChatModels(environment())
+    with ScriptedServer([Status(500)]) as server:
+        monkeypatch.setattr(chat_models, "shared_local_server", lambda: absent)
+        assert models.connect(Connect("local", None)) == absent
+        local = SimpleNamespace(model="m", base_url=server.base_url)
+        monkeypatch.setattr(chat_models, "shared_local_server", lambda: local)
+        result, _ = ask(connected(models, None))
+    assert isinstance(result, ProviderFailure)
+    assert result.message == "the embedded model failed (scripted status 500)."
+
+
+@pytest.mark.parametrize(("embedded", "expected"), [(True, 3), (False, None)])
+def test_only_the_embedded_model_is_asked_for_its_count_of_tokens(
+    embedded: bool, expected: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def count(*_: object) -> int:
+        return 3
+
+    monkeypatch.setattr(chat_models, "count_tokens", count)
+
+    async def counted() -> int | None:
+        model = at("http://llm.test/v1", embedded=embedded)
+        try:
+            return await model.acount_tokens(CALL.prompt)
+        finally:
+            await model.aclose()
+
+    assert asyncio.run(counted()) == expected
+
+
+def test_the_environments_proxy_does_not_come_between_us_and_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "ALL_PROXY", "OPENAI_PROXY"):
+        monkeypatch.setenv(name, "http://u:hunter2@127.0.0.1:9")
+    with ScriptedServer([Say("Hello")]) as server:
+        assert isinstance(asyncio.run(asked(at(server.base_url))), ModelReply)

@@ -1,0 +1,312 @@
+import json
+from typing import Any
+
+import httpx2
+import pytest
+
+from nodes.call_model.learned import Learned
+from nodes.call_model.model import Call
+from nodes.call_model.openai_chat import usage_of
+from nodes.call_model.prompt import Prompt
+from nodes.records import FinishReason, JsonMap, ModelReply, ProviderErrorKind, ProviderFailure, RawCall
+from tests.nodes.call_model.asked_models import (
+    CALL,
+    MESSAGES,
+    TOOL,
+    ask,
+    called,
+    event,
+    replied,
+    streamed,
+    through,
+)
+
+FULL = Call(
+    prompt=Prompt(messages=MESSAGES, tools=(TOOL,), stop=("\ntool_result(",), temperature=0.5),
+    max_output_tokens=50,
+    timeout_s=20.0,
+    seed=7,
+)
+
+
+def whole(learned: Learned) -> Learned:
+    """What is known of an endpoint that does not stream."""
+    learned.streams = False
+    return learned
+
+
+def heard(*deltas: JsonMap, finish: str = "stop", **more: Any) -> ModelReply:
+    """The reply that a stream of these deltas comes to."""
+    return replied(through(streamed(*map(event, deltas), event({}, finish, **more), b"data: [DONE]\n\n")))
+
+
+def said_at_once(message: JsonMap, finish: str = "stop", **more: Any) -> ModelReply:
+    """The same of an answer in one piece."""
+    choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish}
+    document = {"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice], **more}
+
+    def answer(_: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(200, json=document)
+
+    return replied(through(answer, learned=whole(Learned())))
+
+
+# --- What is sent
+
+
+@pytest.mark.parametrize(
+    ("base_url", "limit"), [("http://llm.test/v1", "max_tokens"), ("http://llm.test/v1", "max_completion_tokens")]
+)
+@pytest.mark.parametrize("call", [CALL, FULL], ids=["least", "most"])
+def test_each_field_is_sent_exactly_once(base_url: str, limit: str, call: Call) -> None:
+    """Nothing is sent that nobody asked for: some endpoints refuse any temperature, stop word or seed."""
+    bodies: list[bytes] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        bodies.append(request.content)
+        return streamed(event({"content": "Hello"}, "stop"))(request)
+
+    replied(through(answer, base_url, Learned(limit)), call)
+    expected: JsonMap = {
+        "messages": list(MESSAGES),
+        "model": "m",
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        limit: 50,
+    }
+    if call is FULL:
+        expected |= {"tools": [TOOL], "stop": ["\ntool_result("], "seed": 7, "temperature": 0.5}
+    [body] = bodies
+    names = [name for name, _ in json.loads(body, object_pairs_hook=list)]
+    assert (json.loads(body), sorted(names)) == (expected, sorted(expected))
+
+
+# --- What comes back: text and thoughts
+
+
+@pytest.mark.parametrize(
+    ("deltas", "expected"),
+    [
+        ([{"role": "assistant", "content": ""}, {"content": "Hel"}, {"content": "lo"}], {"text": "Hello"}),
+        ([{"content": "a\ud83d"}, {"content": "\ude00"}], {"text": "a😀"}),
+        (
+            [{"content": [{"type": "text", "text": "Yes"}, {"type": "image"}]}, {"content": None}],
+            {"text": "Yes"},
+        ),
+        (
+            [{"refusal": "I "}, {"refusal": "can't."}],
+            {"refusal": "I can't.", "finish_reason": FinishReason.REFUSAL},
+        ),
+        ([{"content": "No"}, {}], {"text": "No"}),
+    ],
+    ids=["text", "half characters", "content in parts", "refusal", "empty delta"],
+)
+def test_what_is_said(deltas: list[JsonMap], expected: JsonMap) -> None:
+    assert heard(*deltas).model_copy(update={"seconds": 0.0}) == ModelReply(model="m", **expected)
+
+
+@pytest.mark.parametrize(
+    "thoughts",
+    [
+        [{"reasoning_content": "Let me "}, {"reasoning_content": "see."}],
+        [{"reasoning": "Let me "}, {"reasoning": "see."}],
+        [{"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "Let me see."}]}]}],
+        [{"content": [{"type": "thinking", "thinking": "Let me see."}]}],
+    ],
+    ids=["reasoning_content", "reasoning", "mistral", "thinking as text"],
+)
+def test_thoughts_are_told_apart_from_what_is_said(thoughts: list[JsonMap]) -> None:
+    reply, said = ask(through(streamed(*map(event, thoughts), event({"content": "Yes"}), event({}, "stop"))))
+    assert isinstance(reply, ModelReply)
+    assert (reply.text, reply.reasoning, said) == ("Yes", "Let me see.", ["Yes"])
+
+
+def test_pieces_of_a_reasoning_block_are_joined_by_their_index_and_type() -> None:
+    """As OpenRouter sends them: they go back with the reply's calls, as they were."""
+    words: JsonMap = {"type": "reasoning.text", "index": 0, "text": "Let me "}
+    sealed: JsonMap = {"type": "reasoning.encrypted", "index": 0, "data": "abc", "id": "r"}
+    summary: JsonMap = {"type": "reasoning.summary", "index": 1, "summary": "s"}
+    reply = heard(
+        {"reasoning": "Let me ", "reasoning_details": [words]},
+        {"reasoning_details": [{"type": "reasoning.text", "index": 0, "text": "see.", "signature": "sig"}, sealed]},
+        {"reasoning_details": [summary, {**sealed, "data": "def"}]},
+        {"content": "Yes"},
+    )
+    assert reply.provider["additional_kwargs"]["reasoning_details"] == [
+        {**words, "text": "Let me see.", "signature": "sig"},
+        {**sealed, "data": "abcdef"},
+        summary,
+    ]
+    assert (reply.text, reply.reasoning) == ("Yes", "Let me ")
+
+
+# --- Calls
+
+
+def part(index: int | None, call_id: str | None, name: str | None, arguments: Any, **more: Any) -> JsonMap:
+    """A delta with a part of one call; what is None is not in it."""
+    known = {"index": index, "id": call_id, "function": {"name": name, "arguments": arguments}, **more}
+    return {"tool_calls": [{name: value for name, value in known.items() if value is not None}]}
+
+
+F, G = called("x", "f", '{"a": 1}'), called("y", "g", "{}")
+
+
+@pytest.mark.parametrize(
+    ("deltas", "calls"),
+    [
+        ([part(0, "x", "f", ""), part(0, None, None, '{"a"'), part(0, None, None, ": 1}")], (F,)),
+        ([part(0, "x", "f", '{"a": 1}'), part(1, "y", "g", "{}")], (F, G)),
+        ([part(0, "x", "f", '{"a": 1}'), part(0, "y", "g", "{}")], (F, G)),
+        ([part(None, "x", "f", '{"a"'), part(None, None, None, ": 1}"), part(None, "y", "g", "{}")], (F, G)),
+        (
+            [part(0, None, "f", "{}"), part(1, None, "g", "{}")],
+            (called("", "f", "{}"), called("", "g", "{}")),
+        ),
+        ([part(0, "x", "f", {"a": 1})], (F,)),
+        ([part(0, "x", "f", None), {"tool_calls": [{"index": 0, "function": None}]}], (called("x", "f", ""),)),
+        ([part(0, 7, "f", '{"a": "x')], (called("7", "f", '{"a": "x'),)),  # type: ignore[arg-type]  # the point of it
+    ],
+    ids=["pieces", "indices", "one index", "no index", "no ids", "an object", "no function", "a number, cut off"],
+)
+def test_servers_number_calls_in_their_own_way(deltas: list[JsonMap], calls: tuple[RawCall, ...]) -> None:
+    assert heard(*deltas, finish="tool_calls").calls == calls
+
+
+SIGNED: JsonMap = {"google": {"thought_signature": "abc"}}
+
+
+def test_what_an_endpoint_adds_to_a_call_is_kept_with_it() -> None:
+    """As Gemini's does, which refuses the next request without it."""
+    reply = heard(
+        part(0, "x", "f", "", extra_content=SIGNED),
+        part(0, None, None, '{"a": 1}', more=2),
+        part(1, "y", "g", "{}"),
+        finish="tool_calls",
+    )
+    assert reply.calls == (F, G)
+    assert reply.provider["additional_kwargs"]["tool_call_extras"] == {"x": {"extra_content": SIGNED, "more": 2}}
+
+
+# --- What it has cost
+
+COUNTS: list[tuple[JsonMap | None, JsonMap | None, tuple[int, int, int, int, int]]] = [
+    (
+        {
+            "prompt_tokens": 7,
+            "completion_tokens": 3,
+            "prompt_tokens_details": {"cached_tokens": 5},
+            "completion_tokens_details": {"reasoning_tokens": 2},
+        },
+        None,
+        (7, 3, 5, 0, 2),
+    ),
+    (
+        {"input_tokens": 7, "output_tokens": 3, "cache_read_input_tokens": 4, "cache_creation_input_tokens": 2},
+        None,
+        (7, 3, 4, 2, 0),
+    ),
+    ({"prompt_tokens": 7, "completion_tokens": 3, "prompt_cache_hit_tokens": 5}, None, (7, 3, 5, 0, 0)),
+    (
+        {"prompt_tokens": 7, "prompt_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 6}},
+        None,
+        (7, 0, 0, 6, 0),
+    ),
+    ({"prompt_tokens": 7, "completion_tokens": 3}, {"cache_n": 5, "prompt_n": 2}, (7, 3, 5, 0, 0)),
+    ({"prompt_tokens": None, "prompt_tokens_details": None}, None, (0, 0, 0, 0, 0)),
+    ({"prompt_tokens": "many", "completion_tokens": [3], "prompt_tokens_details": "x"}, None, (0, 0, 0, 0, 0)),
+    ({"prompt_tokens": 12.5, "completion_tokens": -3}, None, (12, 0, 0, 0, 0)),
+]
+
+
+def counts(reply: ModelReply) -> tuple[int, ...]:
+    names = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens", "reasoning_tokens")
+    return tuple(getattr(reply, name) for name in names)
+
+
+@pytest.mark.parametrize(("usage", "timings", "expected"), COUNTS)
+def test_each_kind_of_endpoint_counts_in_its_own_words(
+    usage: JsonMap | None, timings: JsonMap | None, expected: tuple[int, ...]
+) -> None:
+    told: dict[str, Any] = {
+        name: value for name, value in (("usage", usage), ("timings", timings)) if value is not None
+    }
+    assert counts(heard({"content": "Hi"}, **told)) == expected
+    assert counts(said_at_once({"content": "Hi"}, **told)) == expected
+
+
+def test_a_count_that_grows_with_the_stream_is_not_added_up() -> None:
+    events = [event({"content": "Hi"}, usage={"prompt_tokens": 7, "completion_tokens": taken}) for taken in (1, 2)]
+    last = event(usage={"prompt_tokens": 7, "completion_tokens": 3})
+    assert counts(replied(through(streamed(*events, event({}, "stop"), last)))) == (7, 3, 0, 0, 0)
+
+
+def test_an_endpoint_that_counts_nothing_says_nothing() -> None:
+    assert usage_of(None, None) is None
+    assert counts(heard({"content": "Hi"})) == (0, 0, 0, 0, 0)
+
+
+# --- In one piece
+
+
+def test_an_answer_in_one_piece_comes_to_the_same() -> None:
+    function = {"name": "f", "arguments": '{"a": 1}'}
+    details = [{"type": "reasoning.encrypted", "data": "abc", "id": "r"}]
+    thinking = [{"type": "thinking", "thinking": "Hm."}, {"type": "text", "text": "Look:"}]
+    reply = said_at_once(
+        {
+            "content": thinking,
+            "reasoning_details": details,
+            "tool_calls": [{"id": "x", "type": "function", "function": function, "extra_content": SIGNED}],
+        },
+        "tool_calls",
+        usage={"prompt_tokens": 7, "completion_tokens": 3},
+    )
+    assert (reply.text, reply.reasoning, reply.calls) == ("Look:", "Hm.", (F,))
+    assert (reply.finish_reason, counts(reply)) == (FinishReason.TOOL_CALLS, (7, 3, 0, 0, 0))
+    kept = reply.provider["additional_kwargs"]
+    assert (kept["reasoning_details"], kept["tool_call_extras"]) == (details, {"x": {"extra_content": SIGNED}})
+    assert said_at_once({"content": None, "refusal": "No."}).finish_reason is FinishReason.REFUSAL
+
+
+def test_arguments_that_are_no_json_are_kept_in_one_piece_too() -> None:
+    function = {"name": "f", "arguments": '{"a": "x'}
+    reply = said_at_once({"content": None, "tool_calls": [{"id": "x", "type": "function", "function": function}]})
+    assert reply.calls == (called("x", "f", '{"a": "x'),)
+
+
+# --- What is no chat completion
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        b"data: {bad\n\n",
+        b"data: [1]\n\n",
+        b"data: null\n\n",
+        b'data: {"choices": [null]}\n\n',
+        b'data: {"choices": [{"index": 0, "delta": {"content": 7}}]}\n\n',
+        b'data: {"choices": [{"index": 0, "delta": {"tool_calls": [7]}}]}\n\n',
+        b'data: {"error": {"message": "overloaded"}}\n\n',
+        b"data: \xff\n\n",
+        b"data: " + b"[" * 100_000 + b"\n\n",
+    ],
+)
+@pytest.mark.parametrize("begun", [False, True])
+def test_what_is_no_chat_completion_is_a_failure(document: bytes, begun: bool) -> None:
+    first = [event({"content": "Hello"})] if begun else []
+    result, _ = ask(through(streamed(*first, document)))
+    assert isinstance(result, ProviderFailure)
+    assert result.kind is (ProviderErrorKind.INCOMPLETE_STREAM if begun else ProviderErrorKind.SERVER_ERROR)
+
+
+@pytest.mark.parametrize("body", [b'{"choices": [{"message": {"content": "Hi"}}]}', b"<html>\n\nHi\n\n</html>", b""])
+def test_an_answer_that_is_no_stream_is_a_failure(body: bytes) -> None:
+    result, said = ask(through(streamed(body)))
+    message = "http://llm.test/v1 failed (it sent no chat completion: No generation chunks were returned)."
+    assert (result, said) == (ProviderFailure(kind=ProviderErrorKind.SERVER_ERROR, message=message), [])
+
+
+def test_an_event_without_a_delta_ends_no_reply() -> None:
+    frames = (b'data: {"type": "content.delta"}\n\n', event(), b'data: {"choices": [{"index": 0, "delta": null}]}\n\n')
+    assert replied(through(streamed(*frames, event({"content": "Hello"}, "stop")))).text == "Hello"

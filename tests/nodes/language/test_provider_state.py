@@ -1,0 +1,150 @@
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage, ToolCall
+
+from nodes.language.provider_state import state_of, thoughts_of, with_state, without_secrets
+from nodes.records import JsonMap
+
+THOUGHT: JsonMap = {"type": "thinking", "thinking": "Hm, tool: read_file({})", "signature": "c2ln+/=="}
+SEALED: JsonMap = {"type": "redacted_thinking", "data": "ZGF0YQ=="}
+TEXT: JsonMap = {"type": "text", "text": "Look:"}
+USE: JsonMap = {"type": "tool_use", "id": "x", "name": "f", "input": {"a": 1}}
+ITEM: JsonMap = {"type": "function_call", "id": "fc_1", "call_id": "y", "name": "g", "arguments": '{"b": 2}'}
+CALLS: list[ToolCall] = [
+    {"name": "f", "args": {"a": 1}, "id": "x", "type": "tool_call"},
+    {"name": "g", "args": {"b": 2}, "id": "y", "type": "tool_call"},
+]
+ANTHROPIC: JsonMap = {"model_provider": "anthropic", "stop_reason": "tool_use", "id": "msg_1"}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        AIMessage("Hello", response_metadata=ANTHROPIC),
+        AIMessage([TEXT, {"type": "text", "text": " more"}]),
+        AIMessage("Hello", additional_kwargs={"refusal": "no", "tool_calls": [1], "reasoning_content": ""}),
+        AIMessage([{"type": "thinking", "thinking": object()}]),
+    ],
+    ids=["text", "texts", "known elsewhere", "no json"],
+)
+def test_what_is_nothing_but_text_and_calls_has_no_state(message: AIMessage) -> None:
+    assert state_of(message) == {}
+
+
+def test_the_state_is_what_the_provider_sent_as_json_of_its_own() -> None:
+    sent = AIMessage(
+        [THOUGHT, SEALED, "Look:", USE],
+        additional_kwargs={"reasoning_details": [{"data": "x"}], "refusal": "no"},
+        response_metadata=ANTHROPIC,
+    )
+    state = state_of(sent)
+    assert state == {
+        "content": [THOUGHT, SEALED, TEXT, USE],
+        "additional_kwargs": {"reasoning_details": [{"data": "x"}]},
+        "response_metadata": {"model_provider": "anthropic"},
+    }
+    assert state["content"][0] is not THOUGHT
+
+
+@pytest.mark.parametrize(
+    ("message", "thoughts"),
+    [
+        (AIMessage([THOUGHT, TEXT]), THOUGHT["thinking"]),
+        (AIMessage([{"type": "reasoning", "reasoning": "Hm."}, "Look:"]), "Hm."),
+        (AIMessage("Look:", additional_kwargs={"reasoning_content": "Hm."}), "Hm."),
+        (AIMessage("Look:", additional_kwargs={"reasoning": "Hm."}), "Hm."),
+        (AIMessage("Look:", additional_kwargs={"reasoning": {"summary": []}}), ""),
+        (AIMessage([SEALED, TEXT]), ""),
+    ],
+)
+def test_the_words_of_a_message_that_are_thoughts(message: AIMessage, thoughts: str) -> None:
+    assert thoughts_of(message) == thoughts
+
+
+STATE: JsonMap = {
+    "content": [THOUGHT, TEXT, USE, ITEM],
+    "additional_kwargs": {"k": 1},
+    "response_metadata": {"model_provider": "anthropic"},
+}
+
+
+def test_a_reply_goes_back_byte_for_byte() -> None:
+    message = with_state("Look:", CALLS, STATE, ())
+    assert (message.content, message.tool_calls) == ([THOUGHT, TEXT, USE, ITEM], CALLS)
+    assert (message.additional_kwargs, message.response_metadata) == ({"k": 1}, {"model_provider": "anthropic"})
+    assert message.text == "Look:"
+
+
+@pytest.mark.parametrize(
+    ("text", "calls", "malformed", "content"),
+    [
+        ("Other", CALLS, [], [THOUGHT, {"type": "text", "text": "Other"}, USE, ITEM]),
+        ("", CALLS, [], [THOUGHT, USE, ITEM]),
+        ("Other", [], [], [THOUGHT, {"type": "text", "text": "Other"}]),
+        ("Look:", CALLS[:1], [], [THOUGHT, TEXT, USE]),
+        (
+            "Look:",
+            CALLS,
+            ["x", "y"],
+            [THOUGHT, TEXT, {**USE, "input": {}}, {**ITEM, "arguments": "{}"}],
+        ),
+    ],
+    ids=["another text", "no text", "no calls", "one call", "malformed calls"],
+)
+def test_what_is_shown_of_a_reply_is_what_goes_back_of_its_text_and_calls(
+    text: str, calls: list[ToolCall], malformed: list[str], content: list[JsonMap]
+) -> None:
+    """Thoughts go before the calls that they led to, and arguments that are no JSON would be refused for ever."""
+    message = with_state(text, calls, STATE, malformed)
+    assert (message.content, message.text) == (content, text)
+
+
+def test_a_reply_without_a_state_is_its_text_and_calls() -> None:
+    assert with_state("Hello", CALLS, {}, ()) == AIMessage("Hello", tool_calls=CALLS)
+    kept = with_state("Hello", [], {"additional_kwargs": {"k": 1}}, ())
+    assert (kept.content, kept.additional_kwargs) == ("Hello", {"k": 1})
+
+
+def clean(text: str) -> str:
+    return text.replace("word", "***")
+
+
+@pytest.mark.parametrize(
+    ("state", "cleaned"),
+    [
+        ({}, {}),
+        (STATE, STATE),
+        (
+            {
+                "content": [
+                    {"type": "text", "text": "a word"},
+                    {"type": "tool_use", "id": "word", "input": {"p": "word"}},
+                ]
+            },
+            {
+                "content": [
+                    {"type": "text", "text": "a ***"},
+                    {"type": "tool_use", "id": "word", "input": {"p": "***"}},
+                ]
+            },
+        ),
+        ({"content": [{**THOUGHT, "thinking": "word"}, TEXT]}, {"content": [TEXT]}),
+        ({"content": [{**THOUGHT, "signature": "word"}]}, {"content": [{**THOUGHT, "signature": "word"}]}),
+        (
+            {"additional_kwargs": {"reasoning_content": "word"}},
+            {"additional_kwargs": {"reasoning_content": "***"}},
+        ),
+        (
+            {"additional_kwargs": {"reasoning_details": [{"text": "word", "signature": "s"}, {"text": "word"}]}},
+            {"additional_kwargs": {"reasoning_details": [{"text": "***"}]}},
+        ),
+        (
+            {"additional_kwargs": {"__gemini_function_call_thought_signatures__": {"x": "word"}}},
+            {"additional_kwargs": {"__gemini_function_call_thought_signatures__": {"x": "word"}}},
+        ),
+    ],
+)
+def test_words_are_freed_of_secrets_and_what_was_sealed_over_them_is_dropped(state: JsonMap, cleaned: Any) -> None:
+    """Signatures stay as they are, though they may look like secrets: they are refused otherwise."""
+    assert without_secrets(state, clean) == cleaned

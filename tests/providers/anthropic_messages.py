@@ -1,0 +1,189 @@
+"""Anthropic's Messages API, with extended thinking and a cache that bills what was marked.
+
+The documentation of today merges messages of one role in a row; so does `strict_roles=False`. The default is what older
+endpoints want. `no_temperature` is Opus 4.7 and 4.8.
+"""
+
+from typing import Any
+
+from nodes.records import JsonMap
+from tests.providers.anthropic_cache import PromptCache
+from tests.providers.anthropic_rules import (
+    anthropic_error,
+    blocks_of,
+    check_messages,
+    check_parameters,
+    check_thinking,
+    refuse,
+    refuse_changed,
+    refuse_first_block,
+    refuse_signature,
+)
+from tests.providers.provider_server import ProviderServer
+from tests.providers.script import Asked, Reply, State, Turn
+from tests.providers.wire import arguments_of, pieces, sse, tokens
+
+BEARER_SINCE = "2026-10-21"
+
+
+class Anthropic(ProviderServer):
+    family = "anthropic"
+    key = "sk-ant-loopback-key"
+    model = "claude-sonnet-4-6"
+    root = ""
+    keep_alive = sse({"type": "ping"}, "ping")
+
+    def __init__(
+        self,
+        *args: Any,
+        no_temperature: bool = False,
+        strict_roles: bool = True,
+        minimum_cached: int = 1024,
+        **options: Any,
+    ) -> None:
+        super().__init__(*args, **options)
+        self.no_temperature = no_temperature
+        self.strict_roles = strict_roles
+        self._cache = PromptCache(minimum_cached)
+        self._handed: dict[str, tuple[Reply, State, bool]] = {}
+
+    def overload_next(self) -> None:
+        """The next request gets a 529."""
+        self.fail_next(529, anthropic_error("Overloaded", "overloaded_error"))
+
+    def check(self, asked: Asked) -> None:
+        body = asked.body
+        if asked.path != "/v1/messages":
+            refuse("Not found", "path", 404, "not_found_error")
+        self._check_headers(asked.headers)
+        if body.get("model") != self.model:
+            refuse(f"model: {body.get('model')}", "model", 404, "not_found_error")
+        check_parameters(body, no_temperature=self.no_temperature)
+        thinks = check_thinking(body)
+        check_messages(body["messages"], strict_roles=self.strict_roles)
+        self._check_thoughts(body["messages"], thinks=thinks)
+
+    def _check_headers(self, headers: dict[str, str]) -> None:
+        """The key is in `x-api-key`, or a bearer token as of the version that anthropic 2.11 speaks."""
+        if "anthropic-version" not in headers:
+            refuse("anthropic-version: header is required", "anthropic-version")
+        bearer = headers.get("authorization") if headers["anthropic-version"] >= BEARER_SINCE else None
+        if self.key not in (headers.get("x-api-key"), (bearer or "").removeprefix("Bearer ")):
+            text = "invalid x-api-key" if bearer or "x-api-key" in headers else "x-api-key header is required"
+            refuse(text, "key", 401, "authentication_error")
+
+    def _check_thoughts(self, messages: list[JsonMap], *, thinks: bool) -> None:
+        """In a running tool loop the last assistant message starts with its thinking; what is there is unchanged."""
+        if not blocks_of(messages[-1], "tool_result"):
+            return
+        start = max((place for place, one in enumerate(messages) if _is_word(one)), default=-1)
+        loop = [(place, one) for place, one in enumerate(messages) if place > start and one["role"] == "assistant"]
+        for place, message in loop:
+            self._check_blocks(message, place)
+        if loop and thinks:
+            place, message = loop[-1]
+            handed = self._handed_of(message)
+            kind = message["content"][0]["type"]
+            if (handed is None or handed[2]) and kind not in ("thinking", "redacted_thinking"):
+                refuse_first_block(place, kind)
+
+    def _check_blocks(self, message: JsonMap, place: int) -> None:
+        handed = self._handed_of(message)
+        for position, block in enumerate(message["content"]):
+            if block["type"] == "thinking":
+                if block.get("signature") not in self.secrets_of_state:
+                    refuse_signature(place, position)
+                if handed is None or block != self._thinking(handed[1]):
+                    refuse_changed(place, position)
+
+    def _handed_of(self, message: JsonMap) -> tuple[Reply, State, bool] | None:
+        uses = blocks_of(message, "tool_use")
+        return self._handed.get(uses[0]["id"]) if uses else None
+
+    def _thinking(self, state: State) -> JsonMap:
+        return {"type": "thinking", "thinking": state.thinking, "signature": state.signature}
+
+    def answered(self, body: JsonMap) -> int:
+        return sum(message["role"] == "assistant" for message in body["messages"])
+
+    def usage(self, asked: Asked, reply: Reply, state: State) -> JsonMap:
+        plain, written, read = self._cache.usage(asked.body)
+        said = tokens(reply.text + "".join(call.arguments for call in reply.calls))
+        thought = tokens(state.thinking) if reply.thinks and self._does_think(asked) else 0
+        return {
+            "input_tokens": plain,
+            "cache_creation_input_tokens": written,
+            "cache_read_input_tokens": read,
+            "cache_creation": {"ephemeral_5m_input_tokens": written, "ephemeral_1h_input_tokens": 0},
+            "output_tokens": said + thought,
+            "service_tier": "standard",
+        }
+
+    def _does_think(self, asked: Asked) -> bool:
+        return (asked.body.get("thinking") or {}).get("type") in ("enabled", "adaptive")
+
+    def content(self, turn: Turn) -> list[JsonMap]:
+        """The blocks of a reply; a tool's input is still text."""
+        thinks = turn.reply.thinks and self._does_think(turn.asked)
+        content: list[JsonMap] = []
+        if thinks:
+            self.hand_out(turn.state.thinking, turn.state.signature)
+            content.append(self._thinking(turn.state))
+        if turn.reply.text:
+            content.append({"type": "text", "text": turn.reply.text})
+        for position, call in enumerate(turn.reply.calls):
+            name = f"toolu_01{turn.state.letters(f'call {position}', 22)}"
+            self._handed[name] = (turn.reply, turn.state, thinks)
+            content.append({"type": "tool_use", "id": name, "name": call.name, "input": call.arguments})
+        return content
+
+    def document(self, turn: Turn) -> JsonMap:
+        content = self.content(turn)
+        for block in content:
+            if block["type"] == "tool_use":
+                block["input"] = arguments_of(block["input"]) or {}
+        return self._frame(turn) | {"content": content, "stop_reason": _stop_reason(turn.reply), "usage": turn.usage}
+
+    def _frame(self, turn: Turn) -> JsonMap:
+        frame = {"id": f"msg_01{turn.state.letters('reply', 22)}", "type": "message", "role": "assistant"}
+        return frame | {"model": self.model, "content": [], "stop_reason": None, "stop_sequence": None}
+
+    def events(self, turn: Turn) -> list[bytes]:
+        start = self._frame(turn) | {"usage": turn.usage | {"output_tokens": 1}}
+        documents: list[JsonMap] = [{"type": "message_start", "message": start}]
+        for index, block in enumerate(self.content(turn)):
+            documents.append({"type": "content_block_start", "index": index, "content_block": _emptied(block)})
+            documents += [{"type": "ping"}] if index == 0 else []
+            documents += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in _deltas(block)]
+            documents.append({"type": "content_block_stop", "index": index})
+        names = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
+        usage = {name: turn.usage[name] for name in names}
+        end = {"stop_reason": _stop_reason(turn.reply), "stop_sequence": None}
+        documents += [{"type": "message_delta", "delta": end, "usage": usage}, {"type": "message_stop"}]
+        return [sse(document, document["type"]) for document in documents]
+
+    def error(self, status: int, message: str) -> JsonMap:  # noqa: ARG002 - the body does not repeat the status
+        return anthropic_error(message)
+
+
+def _is_word(message: JsonMap) -> bool:
+    """Whether the user speaks for himself: no result of a tool among it."""
+    return message["role"] == "user" and not blocks_of(message, "tool_result")
+
+
+def _stop_reason(reply: Reply) -> str:
+    return "max_tokens" if reply.finish == "length" else "tool_use" if reply.calls else "end_turn"
+
+
+def _emptied(block: JsonMap) -> JsonMap:
+    empty = {"thinking": "", "signature": "", "text": "", "input": {}}
+    return {name: empty.get(name, value) for name, value in block.items()}
+
+
+def _deltas(block: JsonMap) -> list[JsonMap]:
+    if block["type"] == "thinking":
+        deltas: list[JsonMap] = [{"type": "thinking_delta", "thinking": part} for part in pieces(block["thinking"], 17)]
+        return [*deltas, {"type": "signature_delta", "signature": block["signature"]}]
+    if block["type"] == "text":
+        return [{"type": "text_delta", "text": part} for part in pieces(block["text"])]
+    return [{"type": "input_json_delta", "partial_json": part} for part in ["", *pieces(block["input"])]]

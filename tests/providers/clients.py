@@ -1,0 +1,75 @@
+"""The real LangChain class of each family, pointed at its server."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from langchain_anthropic import ChatAnthropic
+from langchain_core.language_models import BaseChatModel
+from langchain_deepseek import ChatDeepSeek
+from langchain_google_genai import ChatGoogleGenerativeAI
+from langchain_mistralai import ChatMistralAI
+from langchain_ollama import ChatOllama
+from langchain_openai import AzureChatOpenAI, ChatOpenAI
+from langchain_openrouter import ChatOpenRouter
+
+from tests.providers.provider_server import ProviderServer
+
+Client = Callable[..., BaseChatModel]
+
+
+def client(server: ProviderServer, **options: Any) -> BaseChatModel:
+    """The model of a server; `options` are its class's own."""
+    return _CLIENTS[server.family](server, **options)
+
+
+def _openai(server: ProviderServer, **options: Any) -> BaseChatModel:
+    settings = {"base_url": server.url, "api_key": server.key, "model": server.model, "max_retries": 0}
+    return ChatOpenAI(**settings | options)
+
+
+def _responses(server: ProviderServer, **options: Any) -> BaseChatModel:
+    kept = {"store": False, "include": ["reasoning.encrypted_content"]}
+    return _openai(server, **{"use_responses_api": True} | kept | options)
+
+
+def _azure(server: ProviderServer, **options: Any) -> BaseChatModel:
+    place = {"azure_endpoint": server.url, "azure_deployment": server.model, "api_version": "2025-04-01-preview"}
+    return AzureChatOpenAI(**place | {"api_key": server.key, "model": "gpt-5-mini", "max_retries": 0} | options)
+
+
+def _anthropic(server: ProviderServer, **options: Any) -> BaseChatModel:
+    settings = {"base_url": server.url, "api_key": server.key, "model": server.model, "max_retries": 0}
+    thinking = {"max_tokens": 4096, "thinking": {"type": "enabled", "budget_tokens": 1024}}
+    return ChatAnthropic(**settings | thinking | options)
+
+
+def _gemini(server: ProviderServer, **options: Any) -> BaseChatModel:
+    settings = {"base_url": server.url, "api_key": server.key, "model": server.model, "max_retries": 1}
+    return ChatGoogleGenerativeAI(**settings | {"include_thoughts": True} | options)
+
+
+def _ollama(server: ProviderServer, **options: Any) -> BaseChatModel:
+    return ChatOllama(**{"base_url": server.url, "model": server.model, "reasoning": True} | options)
+
+
+def _of(kind: Callable[..., BaseChatModel]) -> Client:
+    def make(server: ProviderServer, **options: Any) -> BaseChatModel:
+        settings = {"base_url": server.url, "api_key": server.key, "model": server.model, "max_retries": 0}
+        return kind(**settings | options)
+
+    return make
+
+
+_CLIENTS: Final[dict[str, Client]] = {
+    "openai_gpt5": _openai,
+    "openai_responses": _responses,
+    "azure": _azure,
+    "anthropic": _anthropic,
+    "gemini": _gemini,
+    "ollama": _ollama,
+    "deepseek": _of(ChatDeepSeek),
+    "openrouter": _of(ChatOpenRouter),
+    "mistral": _of(ChatMistralAI),
+    "no_tools": _openai,
+    "no_streaming": _openai,
+}

@@ -1,0 +1,98 @@
+"""DeepSeek in thinking mode, and a server of one's own that was started without a parser for tool calls.
+
+Bodies: Newelle#404 (reasoning_content), langchain4j#3475 and vllm#30613 (tool choice).
+"""
+
+from typing import Any
+
+from nodes.records import JsonMap
+from tests.providers.chat import ChatServer, current_turn
+from tests.providers.openai_gpt5 import check_tool_messages, openai_error
+from tests.providers.script import Asked, Reply, State, Turn
+from tests.providers.wire import RefusedError
+
+
+class DeepSeek(ChatServer):
+    """`every_turn` wants the thoughts of earlier turns as well, as V4 is said to."""
+
+    family = "deepseek"
+    key = "sk-loopback-deepseek"
+    model = "deepseek-reasoner"
+    models = ("deepseek-v4-pro", "deepseek-chat")
+    paths = ("/v1/chat/completions", "/chat/completions")
+    cache = (64, 64)
+
+    def __init__(self, *args: Any, every_turn: bool = False, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.every_turn = every_turn
+
+    def check_request(self, asked: Asked) -> None:
+        messages = asked.body["messages"]
+        check_tool_messages(messages)
+        for place, message in enumerate(messages) if self.every_turn else current_turn(messages):
+            if self._thinks(asked) and message["role"] == "assistant" and message.get("tool_calls"):
+                self._check_thoughts(message, place)
+
+    def _check_thoughts(self, message: JsonMap, place: int) -> None:
+        handed = self.handed(message)
+        if handed is not None and not handed[0].thinks:
+            return
+        given = message.get("reasoning_content")
+        if not given or (handed is not None and given != handed[1].thinking):
+            text = "The `reasoning_content` in the thinking mode must be passed back to the API."
+            body = openai_error(text, code="invalid_request_error")
+            raise RefusedError(400, body, f"reasoning_content of message {place}")
+
+    def _thinks(self, asked: Asked) -> bool:
+        wanted = (asked.body.get("thinking") or {}).get("type")
+        return wanted == "enabled" or (wanted is None and asked.body["model"] != "deepseek-chat")
+
+    def thoughts(self, turn: Turn) -> JsonMap:
+        if not turn.reply.thinks or not self._thinks(turn.asked):
+            return {}
+        self.hand_out(turn.state.thinking)
+        return {"reasoning_content": turn.state.thinking}
+
+    def usage(self, asked: Asked, reply: Reply, state: State) -> JsonMap:
+        usage = super().usage(asked, reply, state)
+        hit = usage["prompt_tokens_details"]["cached_tokens"]
+        return usage | {"prompt_cache_hit_tokens": hit, "prompt_cache_miss_tokens": usage["prompt_tokens"] - hit}
+
+    def wrong_key(self, asked: Asked) -> JsonMap:
+        key = asked.headers.get("authorization", "").removeprefix("Bearer ")
+        text = f"Authentication Fails, Your api key: ****{key[-4:]} is invalid"
+        return openai_error(text, code="invalid_request_error", kind="authentication_error")
+
+    def wrong_model(self, name: str) -> tuple[int, JsonMap]:  # noqa: ARG002 - DeepSeek does not repeat the name
+        return 400, openai_error("Model Not Exist", code="invalid_request_error")
+
+    def error(self, status: int, message: str) -> JsonMap:  # noqa: ARG002 - the body does not repeat the status
+        return openai_error(message, code="invalid_request_error")
+
+
+class NoTools(ChatServer):
+    """vLLM without --enable-auto-tool-choice; it ignores parameters that it does not know."""
+
+    family = "no_tools"
+    key = "loopback-vllm"
+    model = "Qwen/Qwen2.5-14B-Instruct"
+
+    def check_request(self, asked: Asked) -> None:
+        if asked.body.get("tools") and asked.body.get("tool_choice", "auto") == "auto":
+            text = '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
+            raise RefusedError(400, self.error(400, text), "tools")
+
+    def thoughts(self, turn: Turn) -> JsonMap:
+        if turn.reply.thinks:
+            self.hand_out(turn.state.thinking)
+        return {"reasoning_content": turn.state.thinking} if turn.reply.thinks else {}
+
+    def wrong_key(self, asked: Asked) -> JsonMap:  # noqa: ARG002 - vLLM says no more
+        return {"error": "Unauthorized"}
+
+    def wrong_model(self, name: str) -> tuple[int, JsonMap]:
+        text = f"The model `{name}` does not exist."
+        return 404, {"error": {"message": text, "type": "NotFoundError", "param": "model", "code": 404}}
+
+    def error(self, status: int, message: str) -> JsonMap:
+        return {"error": {"message": message, "type": "BadRequestError", "param": None, "code": status}}

@@ -1,0 +1,212 @@
+"""OpenAI's Responses API: a reply is a list of items, and what belongs together has to come back together.
+
+Bodies: agency-swarm#367 and continue#11994 (reasoning is missing), vercel/ai#7099 (nothing follows), codex#8145
+(encrypted content), GhidrAssist#78 and cline#9288 (tool outputs). OpenAI looks for a call's reasoning only where the
+call brings its `id`; this server knows it by its `call_id` as well, unless it is `lenient`.
+"""
+
+from typing import Any, ClassVar, Final, NoReturn
+
+from nodes.records import JsonMap
+from tests.providers.openai_gpt5 import openai_error, wrong_openai_key
+from tests.providers.provider_server import ProviderServer
+from tests.providers.response_events import response_events
+from tests.providers.script import Asked, Reply, State, Turn
+from tests.providers.wire import CREATED, PrefixCache, RefusedError, dumps, names, tokens
+
+KNOWN: Final = names("""
+    background context_management conversation include input instructions max_output_tokens max_tool_calls
+    metadata model parallel_tool_calls previous_response_id prompt prompt_cache_key prompt_cache_retention
+    reasoning safety_identifier service_tier store stream stream_options temperature text tool_choice tools
+    top_logprobs top_p truncation user
+""")
+OWN: Final = ("reasoning", "function_call", "message")
+
+
+class OpenAIResponses(ProviderServer):
+    family = "openai_responses"
+    key = "sk-proj-loopback-responses"
+    model = "gpt-5-mini"
+    path: ClassVar[str] = "/v1/responses"
+
+    def __init__(self, *args: Any, lenient: bool = False, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.lenient = lenient
+        self._cache = PrefixCache()
+        self._stored: dict[str, list[JsonMap]] = {}
+        self._reasons: dict[str, str] = {}
+        """The reasoning item before each item, by the ids of items and calls."""
+        self._unstored: set[str] = set()
+
+    def check(self, asked: Asked) -> None:
+        body = asked.body
+        if asked.path != self.path:
+            raise RefusedError(404, openai_error(f"Invalid URL (POST {asked.path})"), "path")
+        if asked.headers.get("authorization") != f"Bearer {self.key}":
+            raise RefusedError(401, wrong_openai_key(asked), "key")
+        if body.get("model") != self.model:
+            text = f"The requested model '{body.get('model')}' does not exist."
+            _refuse(text, "model", "model_not_found")
+        for name in sorted(body.keys() - KNOWN):
+            _refuse(f"Unknown parameter: '{name}'.", name, "unknown_parameter")
+        for name in ("temperature", "top_p"):
+            if body.get(name) not in (None, 1):
+                _refuse(f"Unsupported parameter: '{name}' is not supported with this model.", name, None)
+        items = self.items(body)
+        self._check_pairs(items)
+        self._check_outputs(items)
+
+    def items(self, body: JsonMap) -> list[JsonMap]:
+        """What the request is about, with what it refers to."""
+        given = body["input"]
+        items = [{"role": "user", "content": given}] if isinstance(given, str) else list(given)
+        before = body.get("previous_response_id")
+        if before is None:
+            return items
+        if before not in self._stored:
+            text = f"Previous response with id '{before}' not found."
+            _refuse(text, "previous_response_id", "previous_response_not_found")
+        return self._stored[before] + items
+
+    def _check_pairs(self, items: list[JsonMap]) -> None:
+        """Reasoning stands right before what it led to, and is what it was."""
+        here: list[str] = []
+        for place, item in enumerate(items):
+            if item.get("type") == "reasoning":
+                self._check_reasoning(item)
+                here.append(item.get("id", ""))
+                after = items[place + 1] if place + 1 < len(items) else {}
+                if after.get("type") != "function_call" and after.get("role") != "assistant":
+                    text = (
+                        f"Item '{item.get('id')}' of type 'reasoning' was provided without its required following item."
+                    )
+                    _refuse(text, "input", None)
+            elif item.get("type") == "function_call" or item.get("role") == "assistant":
+                name = item.get("id") or ("" if self.lenient else item.get("call_id", ""))
+                reason = self._reasons.get(name)
+                if reason is not None and reason not in here:
+                    kind = item.get("type", "message")
+                    shown = item.get("id") or f"fc_{name.removeprefix('call_')}"
+                    text = f"Item '{shown}' of type '{kind}' was provided without its required 'reasoning' item:"
+                    _refuse(f"{text} '{reason}'.", "input", None)
+            else:
+                here = []
+
+    def _check_reasoning(self, item: JsonMap) -> None:
+        name = item.get("id", "")
+        given = item.get("encrypted_content")
+        if given is None:
+            if name not in self._reasons.values() or name in self._unstored:
+                text = (
+                    f"Item with id '{name}' not found. Items are not persisted when `store` is set to false. Try again "
+                )
+                text += "with `store` set to true, or remove this item from your input."
+                _refuse(text, "input", None, 404)
+        elif given not in self.secrets_of_state or name not in self._reasons.values():
+            text = (
+                f"The encrypted content for item {name} could not be verified. Reason: Encrypted content could not be "
+            )
+            _refuse(f"{text}decrypted or parsed.", None, "invalid_encrypted_content")
+
+    def _check_outputs(self, items: list[JsonMap]) -> None:
+        calls = [item["call_id"] for item in items if item.get("type") == "function_call"]
+        outputs = [item["call_id"] for item in items if item.get("type") == "function_call_output"]
+        for name in outputs:
+            if name not in calls:
+                _refuse(f"No tool call found for function call output with call_id {name}.", "input", None)
+        for name in calls:
+            if name not in outputs:
+                _refuse(f"No tool output found for function call {name}.", "input", None)
+
+    def answered(self, body: JsonMap) -> int:
+        """Items of the model's own that stand together are one turn."""
+        own = [item.get("type") in OWN[:2] or item.get("role") == "assistant" for item in self.items(body)]
+        return sum(mine and not before for before, mine in zip([False, *own], own, strict=False))
+
+    def usage(self, asked: Asked, reply: Reply, state: State) -> JsonMap:
+        prompt = dumps([asked.body.get("instructions"), asked.body.get("tools"), self.items(asked.body)])
+        thought = tokens(state.thinking) if reply.thinks else 0
+        said = tokens(reply.text + "".join(call.arguments for call in reply.calls)) + thought
+        return {
+            "input_tokens": tokens(prompt),
+            "input_tokens_details": {"cached_tokens": self._cache.read(prompt)},
+            "output_tokens": said,
+            "output_tokens_details": {"reasoning_tokens": thought},
+            "total_tokens": tokens(prompt) + said,
+        }
+
+    def output(self, turn: Turn) -> list[JsonMap]:
+        """The items of a reply."""
+        state, body = turn.state, turn.asked.body
+        items: list[JsonMap] = []
+        reason = f"rs_{state.letters('reasoning', 48)}"
+        if turn.reply.thinks:
+            wants_summary = (body.get("reasoning") or {}).get("summary")
+            summary = [{"type": "summary_text", "text": state.thinking}] if wants_summary else []
+            items.append({"id": reason, "type": "reasoning", "summary": summary})
+            if "reasoning.encrypted_content" in (body.get("include") or []):
+                items[0]["encrypted_content"] = state.signature
+                self.hand_out(state.signature)
+            if body.get("store") is False:
+                self._unstored.add(reason)
+        if turn.reply.text:
+            content = [{"type": "output_text", "text": turn.reply.text, "annotations": [], "logprobs": []}]
+            name = f"msg_{state.letters('message', 48)}"
+            items.append(
+                {"id": name, "type": "message", "role": "assistant", "status": "completed", "content": content}
+            )
+        for position, call in enumerate(turn.reply.calls):
+            letters = state.letters(f"call {position}", 24)
+            item = {"id": f"fc_{letters}", "type": "function_call", "status": "completed", "call_id": f"call_{letters}"}
+            items.append(item | {"name": call.name, "arguments": call.arguments})
+        if turn.reply.thinks:
+            names = [item[field] for item in items[1:] for field in ("id", "call_id") if field in item]
+            self._reasons |= dict.fromkeys(names, reason)
+        return items
+
+    def document(self, turn: Turn) -> JsonMap:
+        return self._response(turn, self.output(turn))
+
+    def events(self, turn: Turn) -> list[bytes]:
+        items = self.output(turn)
+        empty: JsonMap = {"status": "in_progress", "output": [], "usage": None, "incomplete_details": None}
+        whole = self._response(turn, items)
+        return response_events(whole | empty, items, whole)
+
+    def _response(self, turn: Turn, items: list[JsonMap]) -> JsonMap:
+        body = turn.asked.body
+        name = f"resp_{turn.state.letters('reply', 48)}"
+        if body.get("store") is not False:
+            self._stored[name] = self.items(body) + items
+        cut = turn.reply.finish == "length"
+        return {
+            "id": name,
+            "object": "response",
+            "created_at": CREATED,
+            "status": "incomplete" if cut else "completed",
+            "error": None,
+            "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
+            "instructions": body.get("instructions"),
+            "max_output_tokens": body.get("max_output_tokens"),
+            "metadata": {},
+            "model": self.model,
+            "output": items,
+            "parallel_tool_calls": True,
+            "previous_response_id": body.get("previous_response_id"),
+            "reasoning": body.get("reasoning") or {"effort": "medium", "summary": None},
+            "store": body.get("store", True),
+            "temperature": 1.0,
+            "text": {"format": {"type": "text"}},
+            "tool_choice": body.get("tool_choice", "auto"),
+            "tools": body.get("tools") or [],
+            "top_p": 1.0,
+            "truncation": "disabled",
+            "usage": turn.usage,
+        }
+
+    def error(self, status: int, message: str) -> JsonMap:  # noqa: ARG002 - the body does not repeat the status
+        return openai_error(message)
+
+
+def _refuse(message: str, param: str | None, code: str | None, status: int = 400) -> NoReturn:
+    raise RefusedError(status, openai_error(message, param, code), param or code or message)

@@ -1,0 +1,213 @@
+"""One repair in three steps on each provider: read, edit, answer; whoever serves it, it is the same run."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from langchain_core.messages import HumanMessage
+from langgraph.checkpoint.memory import InMemorySaver
+
+from graph.build import Machine, build_graph
+from graph.context import AgentContext
+from graph.run import run_task
+from graph.state import serializer
+from nodes.call_model.learned import LESSONS
+from nodes.records import JsonMap, Outcome
+from tests.providers.clients import client
+from tests.providers.script import State
+from tests.providers.servers import FAMILIES, ProviderServer, Reply, say, use
+
+BUG = "def add(a, b):\n    return a - b\n"
+MENDED = BUG.replace("-", "+")
+TASK = "Make add in calc.py add its numbers."
+READ = ("read_file", '{"path": "calc.py"}')
+EDIT = ("edit_file", '{"path": "calc.py", "old_str": "a - b", "new_str": "a + b"}')
+ANSWER = "add sums its numbers now."
+STEP = ("call_model", "parse", "guard", "execute_tools", "loop_check")
+PATH = ["begin_turn", *STEP, *STEP, "call_model", "parse", "FINISHED"]
+SCRIPTS: dict[str, list[Reply]] = {
+    "native": [use(READ), use(EDIT), say(ANSWER, thinks=True)],
+    "text": [*(say(f"tool: {tool}({arguments})", thinks=True) for tool, arguments in (READ, EDIT)), say(ANSWER)],
+}
+REFUSED_ONCE = {"no_tools": 1, "no_streaming": 1}
+"""What is learned by one refusal, which is no call of its own in the ledger."""
+AT_AN_ENDPOINT = ("openai_gpt5", "deepseek", "openrouter", "mistral", "no_tools", "no_streaming")
+"""Families that an address and a name are enough for."""
+CHECKS_STATE = ("openai_responses", "anthropic", "gemini", "deepseek", "openrouter")
+"""Families that refuse a tool loop whose reasoning does not come back to the letter."""
+THREAD: Any = {"configurable": {"thread_id": "t"}}
+
+
+@pytest.fixture(autouse=True)
+def nothing_learned() -> None:
+    """A port may come again, with another provider behind it."""
+    LESSONS.forget()
+
+
+class Played(NamedTuple):
+    """What a run came to."""
+
+    path: list[str]
+    outcome: Outcome
+    calls: int
+
+
+Parts = Iterator[Any]
+Way = Callable[[Machine, AgentContext], list[Any]]
+
+
+def given(protocol: str) -> JsonMap:
+    return {"protocol": protocol, "read_ahead": False, "evidence": False}
+
+
+def context(folder: Path, protocol: str, **more: Any) -> AgentContext:
+    return AgentContext(workspace=str(folder), **{**given(protocol), **more})
+
+
+def project(folder: Path) -> Path:
+    (folder / "calc.py").write_text(BUG)
+    return folder
+
+
+def machine(server: ProviderServer, saver: InMemorySaver, **options: Any) -> Machine:
+    return build_graph(saver, model=client(server), **options)
+
+
+def asked() -> Any:
+    return {"messages": [HumanMessage(TASK)]}
+
+
+def in_a_thread(graph: Machine, settings: AgentContext) -> list[Any]:
+    return list(graph.stream(asked(), THREAD, context=settings, stream_mode=["updates", "custom"]))
+
+
+def in_a_loop(graph: Machine, settings: AgentContext) -> list[Any]:
+    async def parts() -> AsyncIterator[Any]:
+        async for part in graph.astream(asked(), THREAD, context=settings, stream_mode=["updates", "custom"]):
+            yield part
+
+    async def all_of_them() -> list[Any]:
+        return [part async for part in parts()]
+
+    return asyncio.run(all_of_them())
+
+
+def with_listeners(graph: Machine, settings: AgentContext) -> list[Any]:
+    modes: Any = ["updates", "custom", "messages"]
+    return list(graph.stream(asked(), THREAD, context=settings, stream_mode=modes))
+
+
+WAYS: dict[str, Way] = {"sync": in_a_thread, "async": in_a_loop, "streamed": with_listeners}
+
+
+def played(parts: list[Any], graph: Machine) -> Played:
+    path = [node for mode, part in parts if mode == "updates" for node in part]
+    used = [part for mode, part in parts if mode == "custom" and part.get("name") == "model.usage"]
+    return Played(path, graph.get_state(THREAD).values["outcome"], len(used))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("protocol", SCRIPTS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_repair_is_the_same_run_on_every_provider(family: str, protocol: str, way: str, tmp_path: Path) -> None:
+    script = SCRIPTS["text" if family == "no_tools" else protocol]
+    with FAMILIES[family](script) as server:
+        graph = machine(server, InMemorySaver(serde=serializer()))
+        run = played(WAYS[way](graph, context(project(tmp_path), protocol)), graph)
+        refused = [refusal.why for refusal in server.refusals]
+    assert (run.path, run.outcome.kind, run.outcome.answer) == (PATH, "FINISHED", ANSWER), run.outcome.message
+    assert (tmp_path / "calc.py").read_text() == MENDED
+    assert (run.calls, run.outcome.usage["total_calls"]) == (3, 3)
+    learned = 0 if family == "no_tools" and protocol == "text" else REFUSED_ONCE.get(family, 0)
+    assert len(refused) == learned, refused
+
+
+@pytest.mark.parametrize("family", AT_AN_ENDPOINT)
+def test_an_address_and_a_name_are_enough(family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with FAMILIES[family](SCRIPTS["text" if family == "no_tools" else "native"]) as server:
+        monkeypatch.setenv("OPENAI_API_KEY", server.key)
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        outcome = run_task(TASK, context(project(tmp_path), "native"), model=server.model).outcome
+        first = server.requests[0]
+    assert (outcome.kind, outcome.usage["total_calls"]) == ("FINISHED", 3), outcome.message
+    assert (tmp_path / "calc.py").read_text() == MENDED
+    assert not {"temperature", "stop"} & first.body.keys()
+    assert first.headers["user-agent"].startswith("mendgraph/")
+
+
+@pytest.mark.parametrize("family", [name for name in FAMILIES if name != "no_tools"])
+def test_what_the_machine_reads_ahead_is_taken_by_models_that_think(family: str, tmp_path: Path) -> None:
+    with FAMILIES[family]([use(EDIT), say(ANSWER)], play="position") as server:
+        settings = context(project(tmp_path), "native", read_ahead=True)
+        outcome = run_task(TASK, settings, model=client(server)).outcome
+    assert outcome.kind == "FINISHED", outcome.message
+    assert (tmp_path / "calc.py").read_text() == MENDED
+
+
+@pytest.mark.parametrize("family", CHECKS_STATE)
+def test_a_run_that_is_taken_up_after_each_step_sends_all_state_back(family: str, tmp_path: Path) -> None:
+    saver = InMemorySaver(serde=serializer())
+    settings = context(project(tmp_path), "native")
+    with FAMILIES[family](SCRIPTS["native"]) as server:
+        path: list[str] = []
+        request = asked()
+        while True:  # each step in a machine and on a chat model of its own, as after a kill
+            graph = machine(server, saver)
+            options: Any = {"stream_mode": "updates", "interrupt_after": "*"}
+            path += [node for part in graph.stream(request, THREAD, context=settings, **options) for node in part]
+            if not graph.get_state(THREAD).next:
+                break
+            request = None
+        outcome = graph.get_state(THREAD).values["outcome"]
+        handed_out, returned = server.secrets_of_state, server.returned(server.requests[-1])
+        assert server.refusals == []
+    assert ([node for node in path if node != "__interrupt__"], outcome.kind) == (PATH, "FINISHED"), outcome.message
+    assert 0 < len(returned) <= len(handed_out)
+
+
+@pytest.mark.parametrize("family", CHECKS_STATE)
+def test_nobody_is_shown_what_a_model_thinks(family: str, tmp_path: Path) -> None:
+    """A provider's state is in the history, and nowhere else: no stream, no result, no answer, no log."""
+    saver = InMemorySaver(serde=serializer())
+    with FAMILIES[family](SCRIPTS["native"]) as server:
+        graph = machine(server, saver)
+        parts = with_listeners(graph, context(project(tmp_path), "native"))
+        secrets = [json.dumps(each)[1:-1] for each in server.secrets_of_state]
+    streamed = [part for mode, part in parts if mode == "custom" or (mode == "messages" and part[0].type != "ai")]
+    spoken = [part[0] for mode, part in parts if mode == "messages" and part[0].type == "AIMessageChunk"]
+    shown = json.dumps([*streamed, *(chunk.model_dump() for chunk in spoken)], default=str)
+    shown += graph.get_state(THREAD).values["outcome"].model_dump_json()
+    shown += "".join(file.read_text(errors="replace") for file in tmp_path.rglob("*") if file.is_file())
+    assert secrets
+    assert [secret for secret in secrets if secret in shown] == []
+
+
+@pytest.mark.parametrize("family", CHECKS_STATE)
+def test_a_secret_in_a_models_thoughts_is_stored_nowhere(family: str, tmp_path: Path) -> None:
+    """A block whose words hold one is worth nothing without them: it is dropped, and the run ends typed."""
+    canary = State(family, 0).letters("thinking", 40)
+    assert canary in State(family, 0).thinking
+    saver = InMemorySaver(serde=serializer((canary,)))
+    with FAMILIES[family](SCRIPTS["native"]) as server:
+        graph = machine(server, saver, secrets=(canary,))
+        parts = with_listeners(graph, context(project(tmp_path), "native"))
+    outcome = graph.get_state(THREAD).values["outcome"]
+    assert outcome.kind in ("FINISHED", "SYSTEM_ERROR")
+    assert canary not in repr(parts)
+    assert canary.encode() not in repr(list(saver.storage.items())).encode() + repr(saver.blobs).encode()
+    assert canary.encode() not in repr(saver.writes).encode()
+
+
+def test_what_anthropic_keeps_of_a_prompt_is_billed_so(tmp_path: Path) -> None:
+    """Tools, system prompt and last message are marked: the second request reads what the first one wrote."""
+    with FAMILIES["anthropic"](SCRIPTS["native"]) as server:
+        usage = run_task(TASK, context(project(tmp_path), "native"), model=client(server)).outcome.usage
+        marked = [json.dumps(request.body).count("cache_control") for request in server.requests]
+        tools = server.requests[0].body["tools"]
+    assert marked == [3, 3, 3]
+    assert ["cache_control" in tool for tool in tools] == [False] * (len(tools) - 1) + [True]
+    assert usage["cached_tokens"] > 0
+    assert usage["cache_write_tokens"] > 0

@@ -1,0 +1,85 @@
+"""Small things that the wire formats share."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from nodes.records import JsonMap
+
+CREATED = 1_700_000_000
+
+
+class RefusedError(Exception):
+    """A request breaks a rule: the provider's status and body, and the rule in a word or two."""
+
+    def __init__(self, status: int, body: JsonMap | str, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+        self.body = body
+        self.why = why
+
+
+def dumps(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def sse(data: Any, event: str = "") -> bytes:
+    """A server-sent event."""
+    name = f"event: {event}\n" if event else ""
+    return f"{name}data: {data if isinstance(data, str) else dumps(data)}\n\n".encode()
+
+
+def pieces(text: str, size: int = 9) -> Iterator[str]:
+    """A text as a stream brings it."""
+    return (text[start : start + size] for start in range(0, len(text), size))
+
+
+def strings(value: Any) -> Iterator[str]:
+    """All strings inside of a document."""
+    if isinstance(value, str):
+        yield value
+    inner = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+    for one in inner:
+        yield from strings(one)
+
+
+def names(text: str) -> frozenset[str]:
+    """The words of a text."""
+    return frozenset(text.split())
+
+
+def tokens(value: Any) -> int:
+    """A count of tokens that is the same each time: a fourth of the characters."""
+    text = value if isinstance(value, str) else dumps(value)
+    return (len(text) + 3) // 4
+
+
+def arguments_of(text: str) -> JsonMap | None:
+    """The object that arguments are, where a wire format has no place for their text."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+class PrefixCache:
+    """A cache that nobody has to ask for: what a prompt shares with an earlier one, in whole steps above a minimum."""
+
+    def __init__(self, minimum: int = 1024, step: int = 128) -> None:
+        self.minimum = minimum
+        self.step = step
+        self._seen: set[bytes] = set()
+
+    def read(self, prompt: str) -> int:
+        """The tokens that are read from the cache; the prompt is in it from now on."""
+        digest = hashlib.sha256()
+        shared = 0
+        size = self.step * 4
+        for end in range(size, len(prompt) + 1, size):
+            digest.update(prompt[end - size : end].encode())
+            if digest.digest() in self._seen:
+                shared = end // 4
+            self._seen.add(digest.digest())
+        return shared if shared >= self.minimum else 0
