@@ -40,8 +40,8 @@ from nodes.execute_tools.secrets.redacted_stream import RedactedStream
 from nodes.records import JsonMap, Profile, ProviderFailure, ToolError, ToolSpec
 
 if TYPE_CHECKING:
-    from nodes.call_model.chat_model import ChatModel
-    from nodes.call_model.chat_models import ChatModels
+    from graph.langchain.chat_model import ChatModel
+    from graph.langchain.chat_models import ChatModels
 
 MOST_TURNS: Final = 1_000
 """How many turns' preparations are kept, so that their calls need no new ones."""
@@ -73,7 +73,7 @@ class Calling:
     @cached_property
     def _models(self) -> "ChatModels":
         """Made when the first turn begins: langchain-openai takes half a second to import."""
-        from nodes.call_model.chat_models import ChatModels
+        from graph.langchain.chat_models import ChatModels
 
         return ChatModels(lambda: os.environ, self._given)
 

@@ -165,7 +165,7 @@ def only_loopback() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def nothing_learned() -> None:
     """What an endpoint refused in one test is tried anew in the next, as it may listen at the same port."""
-    from nodes.call_model.learned import LESSONS
+    from graph.langchain.learned import LESSONS
 
     LESSONS.forget()
 

@@ -20,8 +20,8 @@ from benchmarks.real_model.measured_run import Limits
 from benchmarks.real_model.record import RunEnd
 from graph.context import AgentContext
 from graph.events import Alerted, Asked, Ended, Event, Text, Traced
+from graph.langchain import chat_models
 from graph.run import Session
-from nodes.call_model import chat_models
 from nodes.records import JsonMap, Record
 
 NAME = "mendgraph"

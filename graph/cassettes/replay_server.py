@@ -18,7 +18,7 @@ from typing import Any, Final, Self, cast
 from graph.cassettes.cassette_file import CassetteFile
 from graph.cassettes.player import Player
 from graph.cassettes.tape import ROOT
-from nodes.call_model.failures import NOT_RECORDED
+from graph.langchain.failures import NOT_RECORDED
 
 MISSED: Final = 422
 """The status of a request that was not recorded: no client takes it for a failure that passes, as 409 or 5xx."""

@@ -20,7 +20,7 @@ from graph.cassettes.run_course import RunCourse, TurnSaid, read_course
 from graph.context import AgentContext
 from graph.run import Session
 from graph.state import serializer
-from nodes.call_model.chat_models import endpoint_chat
+from graph.langchain.chat_models import endpoint_chat
 from nodes.call_model.endpoint import Endpoint
 from nodes.call_model.fallbacks import PLAIN
 from nodes.call_model.summary import SUMMARY_SYSTEM

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr, ValidationError
 
 from graph.context import AgentContext
-from nodes.call_model.chat_models import endpoint_model, served_models
+from graph.langchain.chat_models import endpoint_model, served_models
 from nodes.call_model.endpoint import NO_KEY, USUAL_URL, Endpoint, choose_served_model, find_endpoint
 from nodes.call_model.fallbacks import PLAIN
 from nodes.call_model.local_model import CONTEXT_TOKENS, shared_local_server

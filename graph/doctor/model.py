@@ -101,7 +101,7 @@ def _why(settings: Mapping[str, Any], environment: Mapping[str, str]) -> str:
 
 def _of_a_provider(found: Endpoint, why: str) -> Finding:
     """Whether the provider's package is there and can be set up, its key included."""
-    from nodes.call_model.chat_models import provider_model
+    from graph.langchain.chat_models import provider_model
     from nodes.call_model.fallbacks import PLAIN
 
     made = provider_model(found, PLAIN)
@@ -115,7 +115,7 @@ def _of_a_provider(found: Endpoint, why: str) -> Finding:
 
 
 def _served(endpoint: Endpoint) -> list[str] | ProviderFailure:
-    from nodes.call_model.chat_models import endpoint_model, served_models
+    from graph.langchain.chat_models import endpoint_model, served_models
     from nodes.call_model.fallbacks import PLAIN
 
     model = endpoint_model(endpoint, PLAIN)

@@ -1,1 +1,1 @@
-"""One reply from the model: prompt, window, budget, client, and the embedded local model."""
+"""One reply from the model: prompt, window, budget, retries, and the embedded local model."""

@@ -10,7 +10,7 @@ import langchain_core.tracers.context
 import langchain_core.tracers.run_collector
 import langchain_core.tracers.stdout  # noqa: F401
 
-import nodes.call_model.chat_models  # noqa: F401
+import graph.langchain.chat_models  # noqa: F401
 from graph.batch.run_batch import run_batch
 from graph.batch.tasks import BatchTask
 from graph.context import AgentContext

@@ -14,7 +14,7 @@ from langchain_core.messages.tool import tool_call_chunk
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from pydantic import PrivateAttr
 
-from nodes.call_model.failures import CallFailedError
+from graph.langchain.failures import CallFailedError
 from nodes.call_model.model import Call
 from nodes.call_model.prompt import Prompt
 from nodes.call_model.shown_messages import as_map

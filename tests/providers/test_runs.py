@@ -12,9 +12,9 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from graph.build import Machine, build_graph
 from graph.context import AgentContext
+from graph.langchain.learned import LESSONS
 from graph.run import run_task
 from graph.state import serializer
-from nodes.call_model.learned import LESSONS
 from nodes.records import JsonMap, Outcome
 from tests.providers.clients import client
 from tests.providers.script import State

@@ -11,20 +11,19 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import takewhile
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 import httpx2
 import yaml
 from openai import AsyncOpenAI, AsyncStream
 from openai._streaming import SSEDecoder
 
-from nodes.call_model.assembly import ReplyAssembly
-from nodes.call_model.chat_model import _Clock, _Reading
-from nodes.call_model.chat_models import EndpointModel, endpoint_model
+from graph.langchain.assembly import ReplyAssembly
+from graph.langchain.chat_model import _Clock, _Reading
+from graph.langchain.chat_models import EndpointModel, endpoint_model
 from nodes.call_model.endpoint import Endpoint
 from nodes.call_model.fallbacks import PLAIN
 from nodes.call_model.model import Call
-from nodes.call_model.openai_chat import EndpointChat
 from nodes.call_model.prompt import Prompt
 from nodes.parse.node import parse
 from nodes.parse.reading import Reader
@@ -132,7 +131,7 @@ def _model() -> EndpointModel:
 
 def _heard(parts: Iterable[bytes], *, dropped: bool = False, taken: Callable[[], None] = lambda: None) -> None:
     """Let the model hear this body at its next request in this event loop."""
-    chat = cast("EndpointChat", _model().chat())
+    chat = _model().chat()
     chat.async_client = _Completions(chat.root_async_client, _Line(parts, dropped=dropped, taken=taken))
 
 

@@ -9,7 +9,7 @@ from time import sleep
 
 import pytest
 
-from nodes.call_model.chat_models import EndpointModel, endpoint_model
+from graph.langchain.chat_models import EndpointModel, endpoint_model
 from nodes.call_model.endpoint import Endpoint
 from nodes.call_model.fallbacks import PLAIN
 from nodes.call_model.model import Call

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from pydantic import SecretStr
 
-from nodes.call_model.chat_models import EndpointModel, endpoint_model
+from graph.langchain.chat_models import EndpointModel, endpoint_model
 from nodes.call_model.endpoint import Endpoint
 from nodes.call_model.fallbacks import PLAIN
 from nodes.call_model.model import Call

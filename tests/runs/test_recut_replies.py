@@ -11,7 +11,7 @@ import httpx2
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.call_model.chat_models import EndpointModel, endpoint_chat, endpoint_model
+from graph.langchain.chat_models import EndpointModel, endpoint_chat, endpoint_model
 from nodes.call_model.endpoint import Endpoint
 from nodes.call_model.fallbacks import PLAIN
 from nodes.records import CallError, FinishReason, JsonMap, ModelReply, ProviderErrorKind as Kind, ProviderFailure

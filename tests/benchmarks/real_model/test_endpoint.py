@@ -14,7 +14,7 @@ from benchmarks.real_model.endpoint import EmbeddedServer, MeasuredEndpoint
 from benchmarks.real_model.measured_run import Limits, MeasuredRun
 from benchmarks.real_model.record import CallRecord
 from benchmarks.real_model.reply_cache import ReplyCache
-from nodes.call_model.chat_models import endpoint_model
+from graph.langchain.chat_models import endpoint_model
 from nodes.call_model.endpoint import Endpoint
 from nodes.call_model.fallbacks import PLAIN
 from nodes.call_model.model import Call

@@ -8,7 +8,7 @@ from httpx2 import MockTransport, Response
 from hypothesis import given, strategies as st
 
 from graph.cassettes.reply_wire import NEVER_S, Failed, failed, failure_said, reply_said
-from nodes.call_model.chat_models import endpoint_chat, given_model
+from graph.langchain.chat_models import endpoint_chat, given_model
 from nodes.call_model.endpoint import Endpoint
 from nodes.call_model.fallbacks import PLAIN
 from nodes.call_model.model import Call

@@ -131,7 +131,7 @@ def without_redaction(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Redactor, "spans", lambda *_, **__: [])
     patch.setattr(Redactor, "pending", lambda _, text: len(text))
     patch.setattr(Redactor, "forms", ())
-    patch.setattr("nodes.call_model.failures._without_secrets", lambda text, _: text)
+    patch.setattr("graph.langchain.failures._without_secrets", lambda text, _: text)
 
 
 def over_a_database(scene: Scene, protocol: Protocol, base_url: str) -> tuple[list[Event], RunResult]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from threading import Lock
 from typing import Final
 
-from nodes.call_model.failures import NOT_RECORDED, Refusal
+from graph.langchain.failures import NOT_RECORDED, Refusal
 
 TOOLS, STREAM, LIMIT, SCHEMA = "tools", "stream", "max_tokens", "response_format"
 """Names of what a request carries that is more than a parameter: see `Learned`."""

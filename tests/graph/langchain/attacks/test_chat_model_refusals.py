@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 from langchain_core.language_models import BaseChatModel
 
-from nodes.call_model.chat_model import MOST_ADAPTATIONS, ChatModel
-from nodes.call_model.chat_models import given_model
+from graph.langchain.chat_model import MOST_ADAPTATIONS, ChatModel
+from graph.langchain.chat_models import given_model
 from nodes.call_model.fallbacks import ModelOptions
 from nodes.call_model.model import Call
 from nodes.call_model.prompt import Prompt
 from nodes.records import JsonMap, ModelReply, ProviderErrorKind, ProviderFailure
 from tests.doubles.scripted_server import Reply, Say, ScriptedServer, Status
-from tests.nodes.call_model.asked_models import MESSAGES, TOOL, ask, at, replied
+from tests.graph.langchain.asked_models import MESSAGES, TOOL, ask, at, replied
 from tests.providers.clients import client
 from tests.providers.servers import FAMILIES, say
 

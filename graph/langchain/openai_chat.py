@@ -18,8 +18,8 @@ from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_openai.chat_models.base import BaseChatOpenAI, ChatOpenAI
 from openai._types import RequestOptions
 
-from nodes.call_model.assembly import count_of
-from nodes.call_model.learned import NEW_LIMIT, OLD_LIMIT
+from graph.langchain.assembly import count_of
+from graph.langchain.learned import NEW_LIMIT, OLD_LIMIT
 from nodes.call_model.prompt import Prompt
 from nodes.call_model.shown_messages import json_bytes
 from nodes.language.provider_state import EXTRA_FIELDS, TOOL_CALL_EXTRAS

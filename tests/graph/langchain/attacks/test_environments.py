@@ -2,11 +2,11 @@
 
 import pytest
 
-from nodes.call_model.chat_models import ChatModels
+from graph.langchain.chat_models import ChatModels
 from nodes.call_model.effects import Connect
 from nodes.records import ProviderErrorKind, ProviderFailure
 from tests.doubles.scripted_server import Say, ScriptedServer
-from tests.nodes.call_model.asked_models import ask, at
+from tests.graph.langchain.asked_models import ask, at
 
 
 @pytest.mark.parametrize(

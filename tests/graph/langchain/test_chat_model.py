@@ -11,11 +11,11 @@ from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from pydantic import PrivateAttr
 
-from nodes.call_model import chat_model
-from nodes.call_model.chat_model import MOST_STALE, ChatModel
-from nodes.call_model.chat_models import EndpointModel, given_model
-from nodes.call_model.failures import Provider
-from nodes.call_model.learned import Learned
+from graph.langchain import chat_model
+from graph.langchain.chat_model import MOST_STALE, ChatModel
+from graph.langchain.chat_models import EndpointModel, given_model
+from graph.langchain.failures import Provider
+from graph.langchain.learned import Learned
 from nodes.call_model.model import Call
 from nodes.records import ModelReply, ProviderErrorKind, ProviderFailure
 from tests.doubles.scripted_server import (
@@ -32,7 +32,7 @@ from tests.doubles.scripted_server import (
     Stall,
     Status,
 )
-from tests.nodes.call_model.asked_models import CALL, MESSAGES, ask, at, event, replied, streamed, through
+from tests.graph.langchain.asked_models import CALL, MESSAGES, ask, at, event, replied, streamed, through
 
 FOR_EVER_S = 30.0
 ENDS_S = 15.0

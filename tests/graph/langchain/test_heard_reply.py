@@ -12,11 +12,11 @@ from langchain_core.runnables import RunnableLambda
 from langgraph.graph import END, START, StateGraph
 from langsmith import Client, tracing_context
 
-from nodes.call_model.chat_models import given_model
+from graph.langchain.chat_models import given_model
 from nodes.call_model.model import Call
 from nodes.records import ModelReply
 from tests.doubles.scripted_server import Calls, Chunked, Disconnect, Refuse, Reply, Say, ScriptedServer, Status
-from tests.nodes.call_model.asked_models import CALL, Result, asked, at
+from tests.graph.langchain.asked_models import CALL, Result, asked, at
 
 HIDDEN = "swordfish"
 

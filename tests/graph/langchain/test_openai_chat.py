@@ -4,12 +4,12 @@ from typing import Any
 import httpx2
 import pytest
 
-from nodes.call_model.learned import Learned
+from graph.langchain.learned import Learned
+from graph.langchain.openai_chat import usage_of
 from nodes.call_model.model import Call
-from nodes.call_model.openai_chat import usage_of
 from nodes.call_model.prompt import Prompt
 from nodes.records import FinishReason, JsonMap, ModelReply, ProviderErrorKind, ProviderFailure, RawCall
-from tests.nodes.call_model.asked_models import (
+from tests.graph.langchain.asked_models import (
     CALL,
     MESSAGES,
     TOOL,

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from langchain_core import exceptions as langchain
 
-from nodes.call_model.connection_faults import cause_in_words, chain_of, is_bad_certificate
+from graph.langchain.connection_faults import cause_in_words, chain_of, is_bad_certificate
 from nodes.call_model.retry import retry_after_s
 from nodes.records import ProviderErrorKind, ProviderFailure
 

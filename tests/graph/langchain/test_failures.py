@@ -14,7 +14,7 @@ from google.genai import errors as genai
 from hypothesis import given, strategies as st
 from langchain_core import exceptions as langchain
 
-from nodes.call_model.failures import (
+from graph.langchain.failures import (
     CallFailedError,
     Provider,
     ReplyTimeoutError,

@@ -8,12 +8,12 @@ from typing import Any
 import httpx2
 from langchain_core.language_models import BaseChatModel
 
-from nodes.call_model.chat_model import ChatModel
-from nodes.call_model.chat_models import EndpointModel, endpoint_chat, endpoint_model
+from graph.langchain.chat_model import ChatModel
+from graph.langchain.chat_models import EndpointModel, endpoint_chat, endpoint_model
+from graph.langchain.failures import Provider
+from graph.langchain.learned import Learned
 from nodes.call_model.endpoint import Endpoint
-from nodes.call_model.failures import Provider
 from nodes.call_model.fallbacks import PLAIN, ModelOptions
-from nodes.call_model.learned import Learned
 from nodes.call_model.model import Call
 from nodes.call_model.prompt import Prompt
 from nodes.records import JsonMap, ModelReply, ProviderFailure, RawCall

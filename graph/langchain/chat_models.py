@@ -8,6 +8,7 @@ import json
 import os
 import re
 import ssl
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -23,8 +24,11 @@ from langchain_openai import ChatOpenAI
 from langchain_openai.chat_models.base import BaseChatOpenAI
 from pydantic import SecretStr
 
-from nodes.call_model.chat_model import ChatModel, plain_copy
-from nodes.call_model.connection_faults import SETUP_ERRORS, header_fault, setup_fault, unsendable_variable
+from graph.langchain.chat_model import ChatModel, plain_copy
+from graph.langchain.connection_faults import SETUP_ERRORS, header_fault, setup_fault, unsendable_variable
+from graph.langchain.failures import Provider, describe_failure
+from graph.langchain.learned import LESSONS, NEW_LIMIT, OLD_LIMIT, Learned
+from graph.langchain.openai_chat import EndpointChat, PlainCompletions, keeping_extras
 from nodes.call_model.effects import Connect
 from nodes.call_model.endpoint import (
     LOOPBACK_HOSTS,
@@ -35,17 +39,14 @@ from nodes.call_model.endpoint import (
     choose_served_model,
     find_endpoint,
 )
-from nodes.call_model.failures import Provider, describe_failure
 from nodes.call_model.fallbacks import ModelOptions
-from nodes.call_model.learned import LESSONS, NEW_LIMIT, OLD_LIMIT, Learned
 from nodes.call_model.local_model import shared_local_server
 from nodes.call_model.model_loop import MODEL_LOOP
-from nodes.call_model.openai_chat import EndpointChat, PlainCompletions, keeping_extras
 from nodes.call_model.prompt import Prompt
-from nodes.call_model.token_count import count_tokens
 from nodes.records import JsonMap, ProviderErrorKind, ProviderFailure
 
 CONNECT_TIMEOUT_S: Final = 10.0
+COUNT_TIMEOUT_S: Final = 5.0
 POOL: Final = httpx2.Limits(max_connections=None, max_keepalive_connections=100)
 """Nobody waits for a connection: how many runs there are is decided elsewhere."""
 
@@ -64,27 +65,14 @@ _RAW_RESPONSE: Final = "x-stainless-raw-response"
 class EndpointModel(ChatModel):
     """The chat model of an endpoint that is named by its address: one for each event loop."""
 
+    chat: Callable[[], EndpointChat]
     endpoint: Endpoint = field(default_factory=lambda: Endpoint(model=""))
     clients: "WeakKeyDictionary[asyncio.AbstractEventLoop, EndpointChat]" = field(default_factory=WeakKeyDictionary)
 
     async def acount_tokens(self, prompt: Prompt) -> int | None:
         """The prompt's tokens as the embedded model reads them; None at other endpoints and where it cannot tell."""
-        if not self.endpoint.embedded:
-            return None
-        chat = self.chat()
-        client = chat.http_async_client if isinstance(chat, EndpointChat) else None
+        client = self.chat().http_async_client if self.endpoint.embedded else None
         return None if client is None else await count_tokens(client, self.endpoint.base_url, prompt)
-
-    async def served_models(self) -> list[str] | ProviderFailure:
-        """Ask the endpoint which models it serves."""
-        try:
-            chat = self.chat()
-            assert isinstance(chat, EndpointChat)  # noqa: S101 - which it makes itself
-            async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                document = await chat.root_async_client.get("/models", cast_to=object)
-            return [str(served["id"]) for served in document["data"]]
-        except Exception as error:  # noqa: BLE001 - whatever an endpoint sends instead of a list
-            return describe_failure(error, self.provider, 0.0)
 
     async def aclose(self) -> None:
         """Close the connections of this event loop."""
@@ -326,12 +314,32 @@ def _named(model: EndpointModel, options: ModelOptions) -> EndpointModel | Provi
     return endpoint_model(model.endpoint.model_copy(update={"model": chosen}), options)
 
 
+async def count_tokens(client: httpx2.AsyncClient, base_url: str, prompt: Prompt) -> int | None:
+    """The tokens of a prompt as llama.cpp's server renders and splits it; None where it does not tell.
+
+    Source: llama.cpp's server, POST /apply-template and POST /tokenize.
+    """
+    root = base_url.removesuffix("/v1")
+    asked: JsonMap = {"messages": list(prompt.messages), **({"tools": list(prompt.tools)} if prompt.tools else {})}
+    try:
+        rendered = await client.post(f"{root}/apply-template", json=asked, timeout=COUNT_TIMEOUT_S)
+        text = {"content": rendered.raise_for_status().json()["prompt"], "add_special": False, "parse_special": True}
+        split = await client.post(f"{root}/tokenize", json=text, timeout=COUNT_TIMEOUT_S)
+        return len(split.raise_for_status().json()["tokens"])
+    except (httpx2.HTTPError, ValueError, TypeError, LookupError, RecursionError):
+        return None
+
+
 def served_models(model: EndpointModel) -> list[str] | ProviderFailure:
     """Ask an endpoint which models it serves, and close the connection again."""
 
     async def asked() -> list[str] | ProviderFailure:
         try:
-            return await model.served_models()
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                document = await model.chat().root_async_client.get("/models", cast_to=object)
+            return [str(served["id"]) for served in document["data"]]
+        except Exception as error:  # noqa: BLE001 - whatever an endpoint sends instead of a list
+            return describe_failure(error, model.provider, time.time())
         finally:
             await model.aclose()
 

@@ -20,19 +20,19 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AnyMessage, SystemMessage
 from langchain_openai.chat_models.base import BaseChatOpenAI
 
-from nodes.call_model.assembly import ReplyAssembly
-from nodes.call_model.connection_faults import chain_of
-from nodes.call_model.failures import (
+from graph.langchain.assembly import ReplyAssembly
+from graph.langchain.connection_faults import chain_of
+from graph.langchain.failures import (
     CallFailedError,
     Provider,
     ReplyTimeoutError,
     describe_failure,
     read_refusal,
 )
-from nodes.call_model.heard_reply import HeardReply, is_listened_to
-from nodes.call_model.learned import LIMIT, SCHEMA, STREAM, TOOLS, Learned
+from graph.langchain.heard_reply import HeardReply, is_listened_to
+from graph.langchain.learned import LIMIT, SCHEMA, STREAM, TOOLS, Learned
+from graph.langchain.openai_chat import KeepsExtras
 from nodes.call_model.model import Call
-from nodes.call_model.openai_chat import KeepsExtras
 from nodes.call_model.prompt import Prompt
 from nodes.call_model.shown_messages import has_media
 from nodes.language.storable_text import storable

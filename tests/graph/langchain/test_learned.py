@@ -1,7 +1,7 @@
 import pytest
 
-from nodes.call_model.failures import Refusal
-from nodes.call_model.learned import LIMIT, STREAM, TOOLS, Learned, Lessons
+from graph.langchain.failures import Refusal
+from graph.langchain.learned import LIMIT, STREAM, TOOLS, Learned, Lessons
 
 SENT = frozenset({"temperature", "stop", "seed", "stream_options", "response_format", TOOLS, STREAM, LIMIT})
 WANTED = 2_048
@@ -108,7 +108,7 @@ def test_lessons_are_kept_for_each_model_at_each_endpoint_until_they_are_forgott
 
 
 def test_a_process_that_meets_many_models_forgets_rather_than_grows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nodes.call_model.learned.MOST_ENTRIES", 3)
+    monkeypatch.setattr("graph.langchain.learned.MOST_ENTRIES", 3)
     lessons = Lessons()
     first = lessons.of("", "", "0")
     for number in range(1, 4):

@@ -17,7 +17,7 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import ensure_config
 from pydantic import PrivateAttr
 
-from nodes.call_model.assembly import ReplyAssembly
+from graph.langchain.assembly import ReplyAssembly
 from nodes.call_model.model import Stream
 
 UNSTREAMED: Final = "nostream"

@@ -1,0 +1,1 @@
+"""Any chat model of LangChain as the model of a run."""
