@@ -13,6 +13,8 @@ from typing import Any, Final
 from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.messages.ai import UsageMetadata, add_ai_message_chunks, add_usage
 
+from nodes.call_model.estimates import countable
+from nodes.call_model.prices import cache_parts
 from nodes.language.provider_state import EXTRA_FIELDS, joined_details, state_of, thoughts_of
 from nodes.language.storable_text import storable
 from nodes.records import FinishReason, JsonMap, ModelReply, RawCall
@@ -33,9 +35,6 @@ _FINISH_FIELDS: Final = ("finish_reason", "stop_reason", "done_reason", "stopRea
 """Where the providers' packages tell it: OpenAI, Google and Mistral; Anthropic; Ollama; Bedrock; the Responses API."""
 
 REASONING_DETAILS: Final = EXTRA_FIELDS[1]
-
-MOST_TOKENS: Final = 2**40
-"""What an endpoint may claim; more would not fit into a checkpoint."""
 
 
 @dataclass
@@ -185,23 +184,14 @@ def _counts(usage: UsageMetadata | None) -> dict[str, int]:
     """The provider's own counts. A negative one would give budget back, and what is no number says nothing: 0."""
     if usage is None:
         return {}
-    given, taken = count_of(usage.get("input_tokens")), count_of(usage.get("output_tokens"))
+    given, taken = countable(usage.get("input_tokens")), countable(usage.get("output_tokens"))
     read, details = usage.get("input_token_details") or {}, usage.get("output_token_details") or {}
-    cached = min(count_of(read.get("cache_read")), given)
-    written = sum(
-        count_of(count) for name, count in read.items() if name == "cache_creation" or name.startswith("ephemeral")
-    )
+    parts = [countable(each) for name, each in read.items() if name.startswith(("cache_creation", "ephemeral"))]
+    cached, written = cache_parts(given, countable(read.get("cache_read")), sum(parts))
     return {
         "input_tokens": given,
         "output_tokens": taken,
         "cached_tokens": cached,
-        "cache_write_tokens": min(written, given - cached),
-        "reasoning_tokens": min(count_of(details.get("reasoning")), taken),
+        "cache_write_tokens": written,
+        "reasoning_tokens": min(countable(details.get("reasoning")), taken),
     }
-
-
-def count_of(tokens: Any) -> int:
-    """A count as it can be kept; comparisons with what is no number are false."""
-    if not isinstance(tokens, int | float) or not tokens > 0:
-        return 0
-    return int(min(tokens, MOST_TOKENS))

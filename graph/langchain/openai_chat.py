@@ -18,8 +18,8 @@ from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_openai.chat_models.base import BaseChatOpenAI, ChatOpenAI
 from openai._types import RequestOptions
 
-from graph.langchain.assembly import count_of
 from graph.langchain.learned import NEW_LIMIT, OLD_LIMIT
+from nodes.call_model.estimates import countable
 from nodes.call_model.prompt import Prompt
 from nodes.call_model.shown_messages import json_bytes
 from nodes.language.provider_state import EXTRA_FIELDS, TOOL_CALL_EXTRAS
@@ -148,8 +148,8 @@ def usage_of(usage: Any, timings: Any) -> UsageMetadata | None:
     usage, timings = (each if isinstance(each, Mapping) else {} for each in (usage, timings))
     if not usage and not timings:
         return None
-    given = count_of(usage.get("prompt_tokens") or usage.get("input_tokens"))
-    taken = count_of(usage.get("completion_tokens") or usage.get("output_tokens"))
+    given = countable(usage.get("prompt_tokens") or usage.get("input_tokens"))
+    taken = countable(usage.get("completion_tokens") or usage.get("output_tokens"))
     read = usage.get("prompt_tokens_details")
     details = usage.get("completion_tokens_details")
     read, details = (each if isinstance(each, Mapping) else {} for each in (read, details))
@@ -165,12 +165,12 @@ def usage_of(usage: Any, timings: Any) -> UsageMetadata | None:
         output_tokens=taken,
         total_tokens=given + taken,
         input_token_details=InputTokenDetails(cache_read=_first(cached), cache_creation=_first(written)),
-        output_token_details=OutputTokenDetails(reasoning=count_of(details.get("reasoning_tokens"))),
+        output_token_details=OutputTokenDetails(reasoning=countable(details.get("reasoning_tokens"))),
     )
 
 
 def _first(counts: tuple[Any, ...]) -> int:
-    return next((count for count in map(count_of, counts) if count), 0)
+    return next((count for count in map(countable, counts) if count), 0)
 
 
 def _read(delta: JsonMap) -> tuple[JsonMap, JsonMap]:

@@ -66,9 +66,11 @@ def estimate_input(size: int, messages: int, gauge: Gauge, counted: int | None =
     return known + new + TOKENS_PER_MESSAGE * max(0, messages - gauge.messages)
 
 
-def countable(tokens: int) -> int:
-    """A number of tokens as an endpoint reports it, made into one that can be charged: not negative, not absurd."""
-    return min(max(tokens, 0), MOST_TOKENS)
+def countable(tokens: object) -> int:
+    """What an endpoint reports as a number of tokens, as one that can be charged and stored; 0 where it is none."""
+    if not isinstance(tokens, int | float) or not tokens > 0:  # neither a negative one nor NaN
+        return 0
+    return int(min(tokens, MOST_TOKENS))
 
 
 def _possible(tokens: int, size: int, messages: int) -> int:

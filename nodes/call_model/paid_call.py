@@ -28,7 +28,7 @@ from nodes.call_model.estimates import countable, estimate_input
 from nodes.call_model.fallbacks import ModelChoice, Tried, in_words, next_model
 from nodes.call_model.ledger import Reservation, RunLimits, Spending, charge_lost, measured, reserve, settle
 from nodes.call_model.model import Call
-from nodes.call_model.prices import Price, cache_parts
+from nodes.call_model.prices import Price
 from nodes.call_model.prompt import Prompt
 from nodes.call_model.retry import wait_before_retry
 from nodes.call_model.spending_book import Entry, Used
@@ -186,8 +186,6 @@ def _one_try(
     )
     sent = yield Send(call=call)
     assert isinstance(sent, Sent | Stopped)  # noqa: S101 - the driver's side of the protocol
-    if isinstance(sent, Sent) and isinstance(sent.result, ModelReply):
-        sent = sent.model_copy(update={"result": _countable(sent.result)})
     before = tries.spending
     tries.spending = _charged(before, sent, request.prompt, leave, purse, price)
     if number:
@@ -284,29 +282,13 @@ def _charged(
         spending = measured(spending, prompt.size, len(prompt.messages), result.input_tokens)
     return settle(
         spending,
-        result.input_tokens or leave.input_tokens,
-        result.output_tokens or _tokens(characters),
+        countable(result.input_tokens) or leave.input_tokens,
+        countable(result.output_tokens) or _tokens(characters),
         sent.seconds,
         cached_tokens=result.cached_tokens,
         reasoning_tokens=result.reasoning_tokens,
         cache_write_tokens=result.cache_write_tokens,
         price=price or purse.price_of(result.model),
-    )
-
-
-def _countable(reply: ModelReply) -> ModelReply:
-    """The reply with numbers that can be charged and stored, whatever its endpoint says; 0 is not told."""
-    given, output = countable(reply.input_tokens), countable(reply.output_tokens)
-    cached, written = cache_parts(given, reply.cached_tokens, reply.cache_write_tokens)
-    told = {
-        "input_tokens": given,
-        "output_tokens": output,
-        "cached_tokens": cached,
-        "reasoning_tokens": min(countable(reply.reasoning_tokens), output),
-        "cache_write_tokens": written,
-    }
-    return (
-        reply if all(getattr(reply, name) == count for name, count in told.items()) else reply.model_copy(update=told)
     )
 
 

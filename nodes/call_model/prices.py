@@ -137,13 +137,12 @@ def cache_parts(input_tokens: int, cached_tokens: int, cache_write_tokens: int) 
 def cost_of(
     price: Price, input_tokens: int, output_tokens: int, cached_tokens: int = 0, cache_write_tokens: int = 0
 ) -> float:
-    """USD for these tokens; of the input, some were read from the provider's cache and some written into it."""
-    total, output = countable(input_tokens), countable(output_tokens)
-    cached, written = cache_parts(total, cached_tokens, cache_write_tokens)
+    """USD for countable tokens; of the input, some were read from the provider's cache and some written into it."""
     cached_price = price.input if price.cached_input is None else price.cached_input
     write_price = price.input if price.cache_write is None else price.cache_write
-    paid_in_full = (total - cached - written) * price.input
-    return (paid_in_full + cached * cached_price + written * write_price + output * price.output) / _MILLION
+    paid_in_full = (input_tokens - cached_tokens - cache_write_tokens) * price.input
+    cached, written = cached_tokens * cached_price, cache_write_tokens * write_price
+    return (paid_in_full + cached + written + output_tokens * price.output) / _MILLION
 
 
 def most_cost(price: Price, input_tokens: int, output_tokens: int) -> float:

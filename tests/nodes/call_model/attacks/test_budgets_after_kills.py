@@ -12,7 +12,7 @@ from graph.spending_store import SpendingStore
 from nodes.call_model.budget import APILimits
 from nodes.call_model.estimates import estimate_input
 from nodes.call_model.ledger import Reservation, RunLimits, Spending, charge_lost, measured, reserve, settle
-from nodes.call_model.prices import Price, cost_of
+from nodes.call_model.prices import Price, cache_parts, cost_of
 from nodes.call_model.spending_book import Entry, Used
 from nodes.records import StopCause, StopReason
 
@@ -121,7 +121,8 @@ class Thread:
         taken = used.input_tokens + used.output_tokens
         more = (used.cost_usd or 0.0) > (leave.cost_usd or 0.0)
         self.unsettled = 0 if more else max(0, leave.input_tokens + leave.max_output_tokens - taken)
-        self._used(1, max(told, 0), max(output, 0), cost_of(PRICE, told, output, cached))
+        inputs, outputs = max(told, 0), max(output, 0)
+        self._used(1, inputs, outputs, cost_of(PRICE, inputs, outputs, *cache_parts(told, cached, 0)))
         if fate == "killed after it":
             self.go_back(0)
 
