@@ -42,7 +42,8 @@ class ModelReply(Record):
     `preloaded` marks one that the machine wrote itself. `reasoning` is what is known of the model's thoughts, which
     nobody is shown; `provider` is what the endpoint wants to see again of the message, as it came: content blocks,
     signatures, encrypted items. `adapted` names what the endpoint refused of the request before it took it, and
-    `without_tools` says that native tools were among that.
+    `without_tools` says that native tools were among that. `allowed_tokens` is told of a reply that was cut at its
+    token limit: the limit that its request had, 0 where it had none.
     """
 
     text: str = ""
@@ -61,6 +62,7 @@ class ModelReply(Record):
     provider: JsonMap = Field(default_factory=dict)
     adapted: tuple[str, ...] = ()
     without_tools: bool = False
+    allowed_tokens: int = 0
 
 
 class ProviderErrorKind(StrEnum):

@@ -15,7 +15,7 @@ from langchain_core.messages.ai import UsageMetadata, add_ai_message_chunks, add
 
 from nodes.call_model.estimates import countable
 from nodes.call_model.prices import cache_parts
-from nodes.language.provider_state import EXTRA_FIELDS, joined_details, state_of, thoughts_of
+from nodes.language.provider_state import REASONING_DETAILS, joined_details, state_of, thoughts_of
 from nodes.language.storable_text import storable
 from nodes.records import FinishReason, JsonMap, ModelReply, RawCall
 
@@ -33,8 +33,6 @@ _FINISH: Final = {
 
 _FINISH_FIELDS: Final = ("finish_reason", "stop_reason", "done_reason", "stopReason", "status")
 """Where the providers' packages tell it: OpenAI, Google and Mistral; Anthropic; Ollama; Bedrock; the Responses API."""
-
-REASONING_DETAILS: Final = EXTRA_FIELDS[1]
 
 
 @dataclass

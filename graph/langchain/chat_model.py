@@ -36,7 +36,7 @@ from nodes.call_model.model import Call
 from nodes.call_model.prompt import Prompt
 from nodes.call_model.shown_messages import has_media
 from nodes.language.storable_text import storable
-from nodes.records import JsonMap, ModelReply, ProviderErrorKind, ProviderFailure
+from nodes.records import FinishReason, JsonMap, ModelReply, ProviderErrorKind, ProviderFailure
 
 LAST_WORDS_S: Final = 0.5
 """How long a call that is dropped may take to close its connection; after that it is left to the event loop."""
@@ -72,6 +72,7 @@ class Request(NamedTuple):
     sent: frozenset[str]
     streamed: bool
     without_tools: bool
+    limit: int
     callbacks: Any
 
 
@@ -129,7 +130,9 @@ class ChatModel:
     def _finished(self, reply: ModelReply, request: Request, adapted: list[str], clock: "_Clock") -> ModelReply:
         if SCHEMA in adapted:  # the reply shows that the schema was what was refused
             self.learned.dropped |= {SCHEMA}
-        told = {"adapted": tuple(adapted), "without_tools": request.without_tools, "seconds": clock.seconds}
+        told: JsonMap = {"adapted": tuple(adapted), "without_tools": request.without_tools, "seconds": clock.seconds}
+        if reply.finish_reason is FinishReason.LENGTH:
+            told["allowed_tokens"] = request.limit
         return reply.model_copy(update=told)
 
     def _failure(self, error: Exception, clock: "_Clock", call: Call) -> ProviderFailure:
@@ -164,12 +167,12 @@ class ChatModel:
             prompt = prompt.without_tools()
         fields, sent = type(chat).model_fields, {STREAM}
         update: JsonMap = {"callbacks": None}
-        if limit := next((name for name in LIMIT_FIELDS if name in fields), ""):
-            own = getattr(chat, limit)
-            wanted = min(call.max_output_tokens, own) if isinstance(own, int) and own > 0 else call.max_output_tokens
-            most = self.profile.get("max_output_tokens")
-            update[limit] = learned.limited(min(wanted, most) if isinstance(most, int) and most > 0 else wanted)
-            update |= _less_thought(chat, update[limit])
+        limit, allowed = next((name for name in LIMIT_FIELDS if name in fields), ""), 0
+        if limit:
+            own = (getattr(chat, limit), self.profile.get("max_output_tokens"))
+            known = [tokens for tokens in own if isinstance(tokens, int) and tokens > 0]
+            allowed = learned.limited(min([call.max_output_tokens, *known]))
+            update |= {limit: allowed, **_less_thought(chat, allowed)}
         for name, value in (("temperature", prompt.temperature), ("seed", call.seed)):
             if value is not None and name in fields and self.profile.get(name) is not False:
                 update[name] = value
@@ -188,10 +191,9 @@ class ChatModel:
             messages = self._handed_over(chat, prompt, update, options, sent, without_schema=without_schema)
         else:
             messages = self._in_langchains_words(chat, prompt, options)
-        streamed = learned.streams
         copied = chat.model_copy(update=update)
         names = frozenset(sent - learned.dropped)
-        return Request(copied, messages, options, names, streamed, without_tools, chat.callbacks)
+        return Request(copied, messages, options, names, learned.streams, without_tools, allowed, chat.callbacks)
 
     def _handed_over(
         self,

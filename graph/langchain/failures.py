@@ -244,7 +244,7 @@ def _kind(error: Exception, refusal: Refusal, provider: Provider) -> ProviderErr
     if refusal.status in _STATUSES:
         return _STATUSES[refusal.status]
     if refusal.status is not None or refusal.codes:
-        if is_overflow(refusal.message):
+        if _is_overflow(refusal.message):
             return ProviderErrorKind.CONTEXT_OVERFLOW
         if refusal.status is None:
             known = (_STREAMED_CODES[code] for code in refusal.codes if code in _STREAMED_CODES)
@@ -263,7 +263,7 @@ def _kind_without_status(error: Exception, provider: Provider) -> ProviderErrorK
                 return kind
         if isinstance(each, OSError) or _is_of_transport(each):
             return ProviderErrorKind.CONNECTION
-    if is_overflow(str(error)):
+    if _is_overflow(str(error)):
         return ProviderErrorKind.CONTEXT_OVERFLOW
     if provider.endpoint and isinstance(error, _BAD_DOCUMENT):
         return ProviderErrorKind.SERVER_ERROR
@@ -276,7 +276,7 @@ def _is_of_transport(error: BaseException) -> bool:
     return any(kind.__name__ in {"TransportError", "APIConnectionError"} for kind in type(error).__mro__)
 
 
-def is_overflow(message: str) -> bool:
+def _is_overflow(message: str) -> bool:
     """Whether a provider's words say that the prompt is longer than the model's window."""
     return bool(_OVERFLOW.search(message)) and not _NO_OVERFLOW.search(message)
 

@@ -73,7 +73,7 @@ class Learned:
             self.tools = False
         elif name == STREAM:
             self.streams = False
-        elif name and name not in {LIMIT, "limit"}:
+        elif name and name != LIMIT:
             self.dropped |= {name}
         return name
 
@@ -106,7 +106,7 @@ class Learned:
         if allowed is None:
             return ""
         self.most_output = allowed
-        return "limit"
+        return LIMIT
 
 
 def _mentions(text: str, name: str) -> bool:

@@ -22,10 +22,9 @@ from graph.langchain.learned import NEW_LIMIT, OLD_LIMIT
 from nodes.call_model.estimates import countable
 from nodes.call_model.prompt import Prompt
 from nodes.call_model.shown_messages import json_bytes
-from nodes.language.provider_state import EXTRA_FIELDS, TOOL_CALL_EXTRAS
+from nodes.language.provider_state import REASONING, REASONING_DETAILS, TOOL_CALL_EXTRAS
 from nodes.records import JsonMap
 
-_REASONING, _DETAILS = EXTRA_FIELDS
 _CALL_FIELDS: Final = frozenset({"id", "type", "function", "index"})
 """Fields of a tool call that LangChain knows; all others go back as they came."""
 
@@ -177,14 +176,14 @@ def _read(delta: JsonMap) -> tuple[JsonMap, JsonMap]:
     """A part of a reply, or a whole message: as LangChain takes it, and what is kept of it beside that."""
     said, thought = _texts(delta.get("content"))
     kept: JsonMap = {}
-    for name in (_REASONING, "reasoning"):
-        if text := _text(delta.get(name)) + (thought if name == _REASONING else ""):
+    for name in (REASONING, "reasoning"):
+        if text := _text(delta.get(name)) + (thought if name == REASONING else ""):
             kept[name] = text
             break
     if delta.get("refusal"):
         kept["refusal"] = str(delta["refusal"])
-    if isinstance(delta.get(_DETAILS), list):
-        kept[_DETAILS] = delta[_DETAILS]
+    if isinstance(delta.get(REASONING_DETAILS), list):
+        kept[REASONING_DETAILS] = delta[REASONING_DETAILS]
     parts = delta.get("tool_calls") or ()
     if added := [(part, {k: v for k, v in part.items() if k not in _CALL_FIELDS and v is not None}) for part in parts]:
         kept[TOOL_CALL_EXTRAS] = [{"at": _at(part), "fields": fields} for part, fields in added if fields]

@@ -128,6 +128,8 @@ def _reply(
         paid = yield from paid_call(Request(fitted.prompt, seed, most_output=fitted.most_output), spending, purse)
         if paid.reply is not None and is_only_thought(paid.reply):
             spending, room = paid.spending, paid.room
+            if 0 < paid.reply.allowed_tokens < room:
+                return window, Paid(spending, stop=thought_too_long(paid.reply.allowed_tokens, of_chat_model=True))
             if cramped or purse.limits.max_output_tokens_per_call is None:
                 return window, Paid(spending, stop=thought_too_long(room))
             purse = replace(purse, limits=purse.limits.model_copy(update={"max_output_tokens_per_call": None}))
@@ -148,11 +150,13 @@ def is_only_thought(reply: ModelReply) -> bool:
     return not said.text.strip() and bool(said.reasoning or reply.reasoning_tokens)
 
 
-def thought_too_long(room: int) -> StopCause:
-    """Why a run ends whose model thinks longer than the budget lets it."""
-    message = (
-        f"The model's thoughts took all {room:,} output tokens of its reply, and the budget has no more room. Raise "
-        "max_output_tokens_per_session (and max_output_tokens_per_call where it is set), or lower reasoning_effort."
+def thought_too_long(room: int, *, of_chat_model: bool = False) -> StopCause:
+    """Why a run ends whose model thinks longer than the budget lets it, or than its chat model was set up for."""
+    message = f"The model's thoughts took all {room:,} output tokens of its reply, " + (
+        "which is the limit of the chat model itself. Raise its max_tokens where it is set, or lower reasoning_effort."
+        if of_chat_model
+        else "and the budget has no more room. Raise max_output_tokens_per_session (and max_output_tokens_per_call "
+        "where it is set), or lower reasoning_effort."
     )
     return StopCause(reason=StopReason.MAX_OUTPUT_TOKENS, message=message)
 

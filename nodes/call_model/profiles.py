@@ -18,11 +18,9 @@ Source: a 1.5B model solved 1 of 12 repairs with old and new string and 7 of 11 
 family also writes its calls as JSON in the text (vllm-project/vllm#32926).
 """
 
-TOOL_RESULT_STOP: Final = ("\ntool_result(",)
-"""In text form a model may go on and write its tool's result."""
-
-SMALL_STOP: Final = (*TOOL_RESULT_STOP, "\ntool_result:", "\nuser: tool_result")
-"""A small model also invents the whole next turn. Longer runs of empty lines are no stop: code has them.
+SMALL_STOP: Final = ("\ntool_result(", "\ntool_result:", "\nuser: tool_result")
+"""In text form a small model may invent its tool's result and the whole next turn. Runs of empty lines are no stop:
+code has them.
 
 Source: 63 of 551 logged replies of a 1.5B model.
 """

@@ -13,7 +13,9 @@ from langchain_core.messages import AIMessage, ToolCall as NativeToolCall
 
 from nodes.records import JsonMap
 
-EXTRA_FIELDS: Final = ("reasoning_content", "reasoning_details")
+REASONING, REASONING_DETAILS = "reasoning_content", "reasoning_details"
+
+EXTRA_FIELDS: Final = (REASONING, REASONING_DETAILS)
 """Fields beside `content` that OpenAI-compatible endpoints add to a message and want back with its tool calls."""
 
 TOOL_CALL_EXTRAS: Final = "tool_call_extras"
@@ -82,7 +84,7 @@ def thoughts_of(message: AIMessage) -> str:
     said = [
         str(each.get("thinking") or each.get("reasoning") or "") for each in blocks if each.get("type") in _THOUGHTS
     ]
-    field = message.additional_kwargs.get(EXTRA_FIELDS[0]) or message.additional_kwargs.get("reasoning")
+    field = message.additional_kwargs.get(REASONING) or message.additional_kwargs.get("reasoning")
     return "".join([*said, field if isinstance(field, str) else ""])
 
 

@@ -24,6 +24,7 @@ from nodes.call_model.fallbacks import PLAIN, ModelOptions
 from nodes.call_model.model_loop import MODEL_LOOP
 from nodes.call_model.prompt import Prompt
 from nodes.records import JsonMap, ModelReply, ProviderErrorKind, ProviderFailure
+from tests.doubles.replies import Message
 from tests.doubles.scripted_server import Say, ScriptedServer, Status
 from tests.graph.langchain.asked_models import CALL, MESSAGES, TOOL, ask, asked, at, event, replied, streamed
 from tests.providers.servers import FAMILIES, say
@@ -89,11 +90,12 @@ def test_what_a_given_chat_model_says_of_itself_is_known() -> None:
 
 
 def test_a_limit_that_the_user_set_is_kept_where_it_is_lower() -> None:
-    with ScriptedServer(then=lambda _: Say("Hello")) as server:
+    allowed = []
+    with ScriptedServer(then=lambda _: Message(text="Hello", finish_reason="length")) as server:
         for most in (30, 5_000):
             own = ChatOpenAI(model="own", base_url=server.base_url, api_key=SecretStr("k"), max_tokens=most)
-            replied(given_model(own))
-    assert [request["max_completion_tokens"] for request in server.requests] == [30, 50]
+            allowed.append(replied(given_model(own)).allowed_tokens)
+    assert [request["max_completion_tokens"] for request in server.requests] == allowed == [30, 50]
 
 
 def test_anthropic_keeps_the_prefixes_that_end_at_the_tools_the_front_and_the_last_message() -> None:

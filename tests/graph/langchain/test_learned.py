@@ -92,7 +92,7 @@ def test_the_limit_has_two_names_and_each_is_tried_once(first: str, other: str, 
 )
 def test_a_limit_that_is_too_large_is_lowered_to_what_the_refusal_allows(message: str, most: int | None) -> None:
     known = Learned()
-    assert known.learn(refusal(message), SENT, WANTED) == ("" if most is None else "limit")
+    assert known.learn(refusal(message), SENT, WANTED) == ("" if most is None else "max_tokens")
     assert (known.limited(WANTED), known.limited(100)) == (most or WANTED, 100)
 
 

@@ -57,7 +57,7 @@ REFUSALS = [
     (refused("This response_format type is unavailable now"), "response_format", {"response_format": None}),
     (Status(400), "response_format", {"response_format": None}),
     (refused(NEW_LIMIT, param="max_tokens"), "max_tokens", {"max_tokens": None, "max_completion_tokens": 2048}),
-    (refused(TOO_LARGE), "limit", {"max_tokens": 1024}),
+    (refused(TOO_LARGE), "max_tokens", {"max_tokens": 1024}),
     (
         refused(UNVERIFIED, param="stream", code="unsupported"),
         "stream",

@@ -46,6 +46,13 @@ def test_a_model_that_thinks_longer_than_the_budget_lets_it_ends_the_run(
     assert update["stop"].message.startswith("The model's thoughts took all ")
 
 
+def test_a_limit_of_the_chat_model_itself_is_named_and_no_second_call_is_paid() -> None:
+    thought = THOUGHT.model_copy(update={"allowed_tokens": 1_024})
+    effects, update = play([thought], roomy(20_000), state())
+    assert asked_for(effects) == [2_048]
+    assert "all 1,024 output tokens of its reply, which is the limit of the chat model" in update["stop"].message
+
+
 @pytest.mark.parametrize(
     "reply",
     [
