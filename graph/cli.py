@@ -132,7 +132,7 @@ def options(  # noqa: PLR0913, PLR0917 - typer reads the options from the signat
 
 @app.command()
 def run(context: typer.Context, task: opt.Task = None) -> int:
-    """Work on one task. The word `run` may be left away."""
+    """Work on one task. The word `run` may be omitted."""
     request = _task_of(context, task or [])
     config_commands.configure(context)
     _check_folder(context)

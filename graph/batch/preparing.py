@@ -143,7 +143,7 @@ def terms_problem(terms: Terms, crew: Crew) -> str | None:
     if whole.account and terms.is_capped:
         return (
             f"account: a limit for the whole batch is counted on an account of the batch's own, and {whole.account!r}"
-            " is set: leave one of the two away"
+            " is set: omit one of the two"
         )
     return None
 

@@ -32,7 +32,7 @@ from graph.langchain.failures import (
 from graph.langchain.heard_reply import HeardReply, is_listened_to
 from graph.langchain.learned import LIMIT, SCHEMA, STREAM, TOOLS, Learned
 from graph.langchain.openai_chat import KeepsExtras
-from nodes.call_model.model import Call
+from nodes.call_model.model import Call, Model
 from nodes.call_model.prompt import Prompt
 from nodes.call_model.shown_messages import has_media
 from nodes.language.storable_text import storable
@@ -77,7 +77,7 @@ class Request(NamedTuple):
 
 
 @dataclass
-class ChatModel:
+class ChatModel(Model):
     """A chat model as the decisions want it. `chat` gives the one for the running event loop.
 
     `profile` is what its package says of the model `name`, `thinks` that it was set up to reason. `options` are handed

@@ -35,8 +35,7 @@ class TracedModel:
 
     async def acount_tokens(self, prompt: Prompt) -> int | None:
         """The prompt's tokens, where the model can tell."""
-        count = getattr(self.model, "acount_tokens", None)
-        return await count(prompt) if count else None
+        return await self.model.acount_tokens(prompt)
 
     def _chat(self, call: Call) -> Child:
         said = asked(call.prompt.messages) if self.with_messages else {}

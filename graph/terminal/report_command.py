@@ -43,7 +43,7 @@ def report(context: typer.Context, run: RunToReport = "", output: Output = "", f
 
     chosen = options_without_a_task(context)
     if output == STANDARD_OUTPUT and chosen.as_json:
-        context.fail("with --json the page goes into a file: leave -o - away, or --json")
+        context.fail("with --json the page goes into a file: omit -o - or --json")
     made = make_report(run, str(chosen.root))
     if isinstance(made, ToolError):
         return refused(chosen, made)

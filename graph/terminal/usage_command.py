@@ -39,7 +39,7 @@ def usage(
     All folders count together, as they do for the limits of days and accounts.
     """
     if accounts and _is_given(context, "days"):
-        context.fail("--accounts shows all that was ever used: leave --days away")
+        context.fail("--accounts shows all that was ever used: omit --days")
     account = _account_asked_for(context, account)
     chosen, today = options_without_a_task(context), datetime.now(UTC).date()
     if accounts:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from nodes.records import Effect, JsonMap, ToolSpec
 
 MOST_REPETITIONS: Final = 50
-"""A bound on lengths beyond this is left away: a grammar spells each repetition out, and servers refuse large ones."""
+"""A bound on lengths beyond this is omitted: a grammar spells each repetition out, and servers refuse large ones."""
 
 DEEPEST: Final = 16
 """Levels of a tool's schema that are kept; below, any value will do."""
@@ -79,7 +79,7 @@ def _call_schema(spec: ToolSpec) -> JsonMap:
 
 
 def _loosened(schema: Any, depth: int) -> JsonMap:
-    """A schema in known keywords that allows at least the same; any value where a keyword cannot be left away."""
+    """A schema in known keywords that allows at least the same; any value where a keyword cannot be omitted."""
     if not isinstance(schema, dict) or depth > DEEPEST:
         return _ANY_VALUE
     loose: JsonMap = {}

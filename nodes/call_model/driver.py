@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Generator
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, TypeVar, runtime_checkable
+from typing import Any, Final, Protocol, TypeVar
 
 from nodes.call_model.effects import (
     Answer,
@@ -81,15 +81,6 @@ class Never:
 
 
 NEVER: Final = Never()
-
-
-@runtime_checkable
-class Counting(Protocol):
-    """A model whose endpoint has a tokenizer to ask."""
-
-    async def acount_tokens(self, prompt: Prompt) -> int | None:
-        """The tokens of a prompt, None where they cannot be counted."""
-        ...
 
 
 def unnoticed(*_: object) -> None:
@@ -203,15 +194,15 @@ async def _abook(hands: Hands, effect: Reserve | Settle | Tell) -> Answer:
 
 
 async def _acount(model: Model | ProviderFailure | None, prompt: Prompt) -> int | None:
-    return await model.acount_tokens(prompt) if isinstance(model, Counting) else None
+    return None if model is None or isinstance(model, ProviderFailure) else await model.acount_tokens(prompt)
 
 
 async def _asend(model: Model, call: Call, on_text: OnText, stop: Stop) -> Sent | Stopped:
     heard, started = _Listener(on_text, stop), time.monotonic()
     result: ModelReply | ProviderFailure | None = None
     try:
-        result = _checked(await _unless(stop, model.acomplete(call, heard.pass_on)))
-    except Exception as error:  # noqa: BLE001 - a model of the user's own may fail in any way
+        result = await _unless(stop, model.acomplete(call, heard.pass_on))
+    except Exception as error:  # noqa: BLE001 - such as one of whoever hears its text
         result = _broken(error)
     return heard.answer(result, time.monotonic() - started)
 
@@ -256,13 +247,7 @@ class _Listener:
         return Stopped(reason=self._stop.reason, sent=True, seconds=seconds, received_characters=self._characters)
 
 
-def _checked(result: object) -> ModelReply | ProviderFailure:
-    if isinstance(result, ModelReply | ProviderFailure):
-        return result
-    raise TypeError(f"it gave back a {type(result).__name__}")
-
-
 def _broken(error: Exception) -> ProviderFailure:
-    """What is told of a model that breaks its contract; asking it again would break it again."""
+    """What is told of a call that raised; made again it would raise again."""
     message = f"The model failed: {type(error).__name__}: {str(error)[:300]}"
     return ProviderFailure(kind=ProviderErrorKind.BAD_REQUEST, message=message)

@@ -84,7 +84,7 @@ def find_endpoint(
     if not key and not url:
         message = (
             f"Model {model!r} needs an endpoint: set OPENAI_API_KEY, or OPENAI_BASE_URL for a server of your own, "
-            "or leave the model away to use the embedded one."
+            "or omit the model to use the embedded one."
         )
         return ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message=message)
     if not model and not url:

@@ -115,9 +115,9 @@ def _read_fallback(text: str, base_url: str | None) -> ModelChoice | str:
         provider, _ = split_provider(name)  # whose key is for its own address, and not for the run's endpoint
         return ModelChoice(model=name, base_url=base_url if provider in {"", "openai"} else None)
     if name == EMBEDDED_MODEL:
-        return f"is the embedded model `{EMBEDDED_MODEL}`, which has no address: leave the address away."
+        return f"is the embedded model `{EMBEDDED_MODEL}`, which has no address: omit the address."
     if split_provider(name)[0]:
-        return "names a provider, whose package knows where it is: leave the address away."
+        return "names a provider, whose package knows where it is: omit the address."
     if not is_address(url):
         return "has no address after the @: write `model @ https://host/v1`."
     if "@" in urlsplit(url).netloc:

@@ -69,8 +69,7 @@ class GuardedModel:
 
     async def acount_tokens(self, prompt: Prompt) -> int | None:
         """The prompt's tokens, where the model can tell."""
-        count = getattr(self.model, "acount_tokens", None)
-        return await count(prompt) if count else None
+        return await self.model.acount_tokens(prompt)
 
     def _heard_by_others(self, call: Call) -> Call:
         """The call, with what frees its reply of secrets on every other way out: LangChain's callbacks."""
@@ -79,7 +78,7 @@ class GuardedModel:
     def _report(self, result: ModelReply | ProviderFailure) -> bool:
         if isinstance(result, ModelReply):
             self.breaker.succeeded()
-        elif isinstance(result, ProviderFailure) and result.kind in TRANSIENT:
+        elif result.kind in TRANSIENT:
             self.breaker.failed()
         else:
             return False
@@ -88,8 +87,6 @@ class GuardedModel:
     def _scrubbed(self, result: ModelReply | ProviderFailure) -> ModelReply | ProviderFailure:
         if isinstance(result, ProviderFailure):
             return result.model_copy(update={"message": self._text(result.message)})
-        if not isinstance(result, ModelReply):
-            return result  # a model of the user's own that breaks its contract; the driver says so
         calls = tuple(self._scrubbed_call(call, number) for number, call in enumerate(result.calls, start=1))
         words = {name: self._text(getattr(result, name)) for name in ("text", "refusal", "reasoning", "model")}
         provider = without_secrets(result.provider, self._text)

@@ -31,7 +31,7 @@ _NOT_READY = {
     WeightsState.PARTIAL: "the embedded model's weights are only partly here: run `mendgraph model pull` to go on",
     WeightsState.DAMAGED: "the embedded model's weights are damaged: run `mendgraph model pull` to fetch them again",
 }
-_PORT_REMEDY = "choose another --port, or leave it away to take a free one"
+_PORT_REMEDY = "choose another --port, or omit it to take a free one"
 _START_REMEDY = "check with `mendgraph model status`, or set OPENAI_BASE_URL and OPENAI_API_KEY"
 # Its threads would spin in barriers while other work needs the cores.
 # Source: measured, 15 tokens/s against 2.5 on two busy cores.

@@ -37,8 +37,12 @@ class Call(Record):
 
 
 class Model(Protocol):
-    """A model that answers calls. Users give LangChain's chat models; `chat_model.ChatModel` makes one of each."""
+    """A model that answers calls. Users give LangChain's chat models; `graph.langchain` makes one of each."""
 
     async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
         """Make one try; text is passed on as it comes. Failures come back as values."""
         ...
+
+    async def acount_tokens(self, prompt: Prompt) -> int | None:  # noqa: ARG002 - one that counts overrides it
+        """The tokens of a prompt, None where the model cannot tell."""
+        return None

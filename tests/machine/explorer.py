@@ -21,7 +21,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from graph.build import build_machine
 from graph.context import AgentContext
 from graph.spending_store import SpendingStore
-from nodes.call_model.model import Call
+from nodes.call_model.model import Call, Model
 from nodes.call_model.spending_book import Used
 from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from nodes.heal.healing import is_unfounded
@@ -100,7 +100,7 @@ class Voice(CallModel):
         return reply_of(line, self.step, call)
 
 
-class Direct:
+class Direct(Model):
     """The voice without LangChain's side of it, which is a third of a step's time; whole runs have it."""
 
     def __init__(self, voice: Voice) -> None:

@@ -181,7 +181,7 @@ def test_the_command_shows_accounts_and_the_days_of_one(
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["--accounts", "--days", "3"], "--accounts shows all that was ever used: leave --days away"),
+        (["--accounts", "--days", "3"], "--accounts shows all that was ever used: omit --days"),
         (["--max-tokens-per-account", "5"], "--max-tokens-per-account is for new runs"),
         (["--account", "a\tb"], "an account's name is empty, or has 1 to 200 printable characters"),
     ],

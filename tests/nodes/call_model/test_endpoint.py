@@ -49,7 +49,7 @@ def test_the_context_comes_before_the_environment_and_the_embedded_model_last(
 
 NO_ENDPOINT = (
     "Model 'm' needs an endpoint: set OPENAI_API_KEY, or OPENAI_BASE_URL for a server of your own, "
-    "or leave the model away to use the embedded one."
+    "or omit the model to use the embedded one."
 )
 
 

@@ -81,12 +81,12 @@ HOW = "write `model`, `local` or `model @ https://host/v1`."
         (
             [f"local @ {URL}"],
             1,
-            "Fallback model 1 is the embedded model `local`, which has no address: leave the address away.",
+            "Fallback model 1 is the embedded model `local`, which has no address: omit the address.",
         ),
         (
             ["anthropic:claude @ https://llm.example/v1"],
             1,
-            "Fallback model 1 names a provider, whose package knows where it is: leave the address away.",
+            "Fallback model 1 names a provider, whose package knows where it is: omit the address.",
         ),
         (["n", "n"], 2, "Fallback model 2 (n) is in the list already: name each model once."),
         (["m"], 1, "Fallback model 1 (m) is in the list already: name each model once."),

@@ -93,7 +93,7 @@ def test_the_child_is_told_what_to_serve_in_a_calm_clean_environment(
     [
         (REFUSES, 0, f"(srv start: no good): {STATUS}"),
         (CANNOT_BIND, 0, f"(srv start: cannot bind): {STATUS}"),
-        (CANNOT_BIND, 7, "(srv start: cannot bind): choose another --port, or leave it away to take a free one"),
+        (CANNOT_BIND, 7, "(srv start: cannot bind): choose another --port, or omit it to take a free one"),
         ("raise SystemExit(3)", 0, f"(exit code 3): {STATUS}"),
         ("print('hello', flush=True)", 0, f"(instead of its address it said b'hello\\n'): {STATUS}"),
     ],

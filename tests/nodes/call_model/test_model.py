@@ -11,7 +11,7 @@ from nodes.records import ModelReply, ProviderFailure
 CALL = Call(prompt=Prompt(messages=({"role": "user", "content": "hi"},)), max_output_tokens=50, timeout_s=1.0)
 
 
-class Parrot:
+class Parrot(Model):
     """The least that a model has to be."""
 
     async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:

@@ -9,7 +9,7 @@ from graph.stop_request import StopRequest
 from nodes.call_model.driver import Hands
 from nodes.call_model.exchange import CallModelState, CallSettings
 from nodes.call_model.ledger import RunLimits, Spending
-from nodes.call_model.model import Call
+from nodes.call_model.model import Call, Model
 from nodes.call_model.node import acall_model, call_model
 from nodes.call_model.paid_call import Purse
 from nodes.records import (
@@ -35,7 +35,7 @@ PROFILES = [
 ]
 
 
-class Scripted:
+class Scripted(Model):
     """Answers with `results` in order and keeps the calls."""
 
     def __init__(self, *results: ModelReply | ProviderFailure) -> None:
