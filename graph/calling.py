@@ -5,12 +5,13 @@ It gives the node its settings and its hands; the node decides with the one and 
 
 import os
 import random
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from functools import cached_property, partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AnyMessage
 from langgraph.config import get_stream_writer
 
 from graph.context import AgentContext
@@ -37,7 +38,8 @@ from nodes.call_model.window import StandIns
 from nodes.execute_tools.environment.deadline import monotonic_s
 from nodes.execute_tools.policy.circuit_breaker import BreakerConfig, Breakers
 from nodes.execute_tools.secrets.redacted_stream import RedactedStream
-from nodes.records import JsonMap, Profile, ProviderFailure, ToolError, ToolSpec
+from nodes.language.media import in_openai_form, media_of
+from nodes.records import EditForm, JsonMap, Profile, ProviderFailure, ToolError, ToolSpec
 
 if TYPE_CHECKING:
     from graph.langchain.chat_model import ChatModel
@@ -103,12 +105,25 @@ class Calling:
             thinks=known is not None and known.thinks,
         )
 
-    def refused_media(self, context: AgentContext, kinds: Collection[str]) -> list[str]:
-        """Those of these kinds of content, such as "image", that the turn's model says it does not take."""
-        if self._is_embedded(context):
+    def refused_media(self, context: AgentContext, message: AnyMessage) -> list[str]:
+        """What a message holds beside text, such as "image", that the turn's model is known not to take.
+
+        The block form shows a model nothing but text.
+        """
+        kinds = media_of(message)
+        if not kinds or self.profile(context).edit_form is EditForm.BLOCKS:
             return sorted(kinds)
         known = self._known(context)
-        return sorted(kind for kind in kinds if known is not None and known.takes(kind) is False)
+        if known is None:
+            return []
+        if known.in_openai_form and in_openai_form(message) is None:
+            return sorted(kinds)
+        return sorted(kind for kind in kinds if known.takes(kind) is False)
+
+    def model_name(self, context: AgentContext) -> str:
+        """The turn's model, as a person knows it."""
+        known = None if self._given is None else self._known(context)
+        return known.provider.name if known else self._model_name(context)
 
     def begin(self, context: AgentContext, run_id: str, *, first: bool) -> None:
         """Mark in the spending book that a turn begins, whatever becomes of this process before its first step."""

@@ -4,7 +4,7 @@ Each method is one node: it takes the node's slice of the state with the turn's 
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from uuid import uuid4
@@ -41,7 +41,6 @@ from nodes.begin_turn.cut_off_step import close_step, cut_off_items
 from nodes.begin_turn.named_files import Ahead
 from nodes.begin_turn.node import begin_turn
 from nodes.begin_turn.noted_files import MOST_READ, find_notes, most_bytes, note_text
-from nodes.begin_turn.request_media import media_of, media_problem
 from nodes.begin_turn.scrubbed_messages import scrubbed
 from nodes.call_model import ledger
 from nodes.call_model.driver import Hands
@@ -57,6 +56,7 @@ from nodes.execute_tools.policy.alerts import Alert, Vitals, observe_cost, obser
 from nodes.guard.file_rules import FileGuardrailRule
 from nodes.guard.verdicts import told_of_edit
 from nodes.heal.node import heal
+from nodes.language.media import media_problem, without_media
 from nodes.loop_check.node import check
 from nodes.loop_check.signature import signature_of
 from nodes.parse.answer_schema import schema_problem
@@ -65,7 +65,6 @@ from nodes.parse.node import parse
 from nodes.parse.reading import foreign_calls
 from nodes.records import (
     CHANGING,
-    EditForm,
     JsonMap,
     ModelReply,
     OutcomeKind,
@@ -134,7 +133,9 @@ class Rooms:
         root = check_workspace(context.workspace)
         problem = root.message if isinstance(root, ToolError) else self._context_problem(context)
         problem = problem if isinstance(given, AgentContext) else given
-        problem = problem or self._media_problem(state, context)
+        told, shown = ("", None) if problem else self._refused_media(state.get("messages") or [], context)
+        problem = problem or told or None
+        state = state if shown is None else BeginTurnSlice({**state, "messages": shown})
         context = context if isinstance(root, ToolError) else context.model_copy(update={"workspace": root})
         workspace = None if problem else self._gateway.workspace(context)
         exists = workspace.exists if workspace else lambda _: False
@@ -142,6 +143,7 @@ class Rooms:
         run_id = run_id_of(runtime) or state.get("run_id") or uuid4().hex
         spent = self._spent_before(state, context, run_id)
         messages, files_read = self._closed_history(state, None if problem else context, run_id)
+        messages = shown if messages is None else messages
         seen = state if messages is None else BeginTurnSlice({**state, "messages": messages})
         window = state.get("window") or WHOLE
         profile = self._calling.profile(context)
@@ -266,15 +268,18 @@ class Rooms:
         files_read = {path: sha256 for run in made.values() for path, sha256 in run.output.files_read.items()}
         return close_step(messages if clean is None else clean, state, results), files_read
 
-    def _media_problem(self, state: BeginTurnSlice, context: AgentContext) -> str | None:
-        """What of the request the turn's model cannot be shown; the block form shows it nothing but text."""
-        messages = state.get("messages") or []
-        kinds = media_of(messages[-1]) if messages else ()
-        if not kinds:
-            return None
-        blocks = self._calling.profile(context).edit_form is EditForm.BLOCKS
-        refused = kinds if blocks else self._calling.refused_media(context, kinds)
-        return media_problem(refused, context.model or "") or None
+    def _refused_media(
+        self, messages: Sequence[AnyMessage], context: AgentContext
+    ) -> tuple[str, list[AnyMessage] | None]:
+        """Why the request cannot be shown to its model, "" where it can; and the messages without such content.
+
+        Else one image would keep a thread from ever going on. The second value is None where nothing is omitted.
+        """
+        refused = [self._calling.refused_media(context, each) for each in messages]
+        if not any(refused):
+            return "", None
+        told = media_problem(refused[-1], self._calling.model_name(context))
+        return told, [without_media(each, kinds) for each, kinds in zip(messages, refused, strict=True)]
 
     def _notes(
         self, state: BeginTurnSlice, context: AgentContext, workspace: Workspace, profile: Profile, run_id: str

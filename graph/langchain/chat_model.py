@@ -34,7 +34,7 @@ from graph.langchain.learned import LIMIT, SCHEMA, STREAM, TOOLS, Learned
 from graph.langchain.openai_chat import KeepsExtras
 from nodes.call_model.model import Call, Model
 from nodes.call_model.prompt import Prompt
-from nodes.call_model.shown_messages import has_media
+from nodes.language.media import media_of
 from nodes.language.storable_text import storable
 from nodes.records import FinishReason, JsonMap, ModelReply, ProviderErrorKind, ProviderFailure
 
@@ -80,8 +80,9 @@ class Request(NamedTuple):
 class ChatModel(Model):
     """A chat model as the decisions want it. `chat` gives the one for the running event loop.
 
-    `profile` is what its package says of the model `name`, `thinks` that it was set up to reason. `options` are handed
-    to it with each request: a run's `model_kwargs`.
+    `profile` is what its package says of the model `name`, `thinks` that it was set up to reason, and
+    `in_openai_form` that it is sent messages in OpenAI's form. `options` are handed to it with each request: a run's
+    `model_kwargs`.
     """
 
     chat: Callable[[], BaseChatModel]
@@ -90,6 +91,7 @@ class ChatModel(Model):
     name: str = ""
     profile: Mapping[str, Any] = field(default_factory=dict)
     thinks: bool = False
+    in_openai_form: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
     _tools: tuple[object, JsonMap] = field(default=((), {}), init=False)
 
@@ -138,7 +140,7 @@ class ChatModel(Model):
     def _failure(self, error: Exception, clock: "_Clock", call: Call) -> ProviderFailure:
         failure = describe_failure(error, self.provider, time.time(), begun=clock.begun)
         said = failure.message
-        if failure.kind is ProviderErrorKind.BAD_REQUEST and any(map(has_media, call.prompt.chat_messages)):
+        if failure.kind is ProviderErrorKind.BAD_REQUEST and any(map(media_of, call.prompt.chat_messages)):
             said = f"{said} The request holds images or files, which this model may not take."
         return failure.model_copy(update={"received_characters": clock.characters, "message": said})
 

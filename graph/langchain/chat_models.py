@@ -28,7 +28,7 @@ from graph.langchain.chat_model import ChatModel, plain_copy
 from graph.langchain.connection_faults import SETUP_ERRORS, header_fault, setup_fault, unsendable_variable
 from graph.langchain.failures import Provider, describe_failure
 from graph.langchain.learned import LESSONS, NEW_LIMIT, OLD_LIMIT, Learned
-from graph.langchain.openai_chat import EndpointChat, PlainCompletions, keeping_extras
+from graph.langchain.openai_chat import EndpointChat, KeepsExtras, PlainCompletions, keeping_extras
 from nodes.call_model.effects import Connect
 from nodes.call_model.endpoint import (
     LOOPBACK_HOSTS,
@@ -92,11 +92,17 @@ class ChatModels:
         self._lock = Lock()
 
     def known(self, model: str | None, base_url: str | None, options: ModelOptions) -> ChatModel | None:
-        """The chat model of these settings, where it has been made already or is the user's own."""
+        """The chat model of these settings, where nobody has to be asked for it, or has been asked before."""
         if self._given is not None:
             return self._given
         endpoint = find_endpoint(model, base_url, self._environment())
-        return None if isinstance(endpoint, ProviderFailure) else self._models.get(_key(endpoint, options))
+        if isinstance(endpoint, ProviderFailure) or endpoint.embedded:
+            return None
+        if not endpoint.model:
+            return self._models.get(_key(endpoint, options))
+        with self._lock:
+            made = self._made(endpoint, options)
+        return made if isinstance(made, ChatModel) else None
 
     def connect(self, wanted: Connect) -> ChatModel | ProviderFailure:
         """Find the endpoint, start the embedded model where it is that, and return a chat model that answers calls."""
@@ -106,24 +112,27 @@ class ChatModels:
         if isinstance(endpoint, ProviderFailure):
             return endpoint
         with self._lock:
-            if endpoint.embedded:
-                server = shared_local_server()
-                if isinstance(server, ProviderFailure):
-                    return server
-                endpoint = Endpoint(model=server.model, base_url=server.base_url, embedded=True)
-            options = ModelOptions() if endpoint.embedded else wanted.options
-            key = _key(endpoint, options)
-            known = self._models.get(key)
-            if known is not None:
-                return known
-            if endpoint.provider:
-                made = provider_model(endpoint, options)
-            else:
-                opened = endpoint_model(endpoint, options)
-                made = opened if isinstance(opened, ProviderFailure) else _named(opened, options)
-            if isinstance(made, ChatModel):
-                self._models[key] = made
-            return made
+            if not endpoint.embedded:
+                return self._made(endpoint, wanted.options)
+            server = shared_local_server()
+            if isinstance(server, ProviderFailure):
+                return server
+            return self._made(Endpoint(model=server.model, base_url=server.base_url, embedded=True), ModelOptions())
+
+    def _made(self, endpoint: Endpoint, options: ModelOptions) -> ChatModel | ProviderFailure:
+        """The chat model of this endpoint, made where there is none yet."""
+        key = _key(endpoint, options)
+        if key in self._models:
+            return self._models[key]
+        made: ChatModel | ProviderFailure
+        if endpoint.provider:
+            made = provider_model(endpoint, options)
+        else:
+            opened = endpoint_model(endpoint, options)
+            made = opened if isinstance(opened, ProviderFailure) else _named(opened, options)
+        if isinstance(made, ChatModel):
+            self._models[key] = made
+        return made
 
     def close(self) -> None:
         """Close the connections of sync calls, and forget the chat models."""
@@ -160,7 +169,8 @@ def given_model(chat: BaseChatModel) -> ChatModel:
     learned = LESSONS.of(
         type(chat).__name__, _address_of(chat), name, lambda: Learned(limit_name, tools=_has_tools(chat))
     )
-    return ChatModel(lambda: own, provider, learned, name, dict(chat.profile or {}), thinks=_thinks(chat))
+    said, by_maps = dict(chat.profile or {}), isinstance(own, KeepsExtras)
+    return ChatModel(lambda: own, provider, learned, name, said, thinks=_thinks(chat), in_openai_form=by_maps)
 
 
 def provider_model(endpoint: Endpoint, options: ModelOptions) -> ChatModel | ProviderFailure:
@@ -214,7 +224,9 @@ def endpoint_model(endpoint: Endpoint, options: ModelOptions) -> EndpointModel |
         return known
 
     said = _profile_of(endpoint.model) if _is_openai(endpoint) else {}
-    return EndpointModel(chat, provider, learned, endpoint.model, said, endpoint=endpoint, clients=clients)
+    return EndpointModel(
+        chat, provider, learned, endpoint.model, said, in_openai_form=True, endpoint=endpoint, clients=clients
+    )
 
 
 def endpoint_chat(

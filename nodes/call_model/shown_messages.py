@@ -17,9 +17,9 @@ from langchain_core.messages import (
     HumanMessage,
     SystemMessage,
     ToolMessage,
-    convert_to_openai_messages,
 )
 
+from nodes.language.media import in_openai_form, media_of
 from nodes.language.provider_state import EXTRA_FIELDS, TOOL_CALL_EXTRAS
 from nodes.records import JsonMap, ToolSpec
 
@@ -86,8 +86,10 @@ def as_map(message: AnyMessage, *, native: bool) -> JsonMap:
             return {**message_of("tool", message.text), "tool_call_id": message.tool_call_id}
         return message_of("user", f"tool_result({message.text})")
     role = "system" if message.type == "system" else "user"
-    if has_media(message):
-        return {"role": role, "content": convert_to_openai_messages([message], text_format="block")[0]["content"]}
+    if media_of(message):
+        said = [message.content] if isinstance(message.content, str) else message.content
+        blocks = [{"type": "text", "text": each} if isinstance(each, str) else each for each in said]
+        return {"role": role, "content": in_openai_form(message) or blocks}
     return message_of(role, message.text)
 
 
@@ -106,14 +108,6 @@ def _with_calls(message: AIMessage) -> JsonMap:
     ]
     fields = {name: added[name] for name in EXTRA_FIELDS if added.get(name)}
     return {**message_of("assistant", message.text), **fields, "tool_calls": calls}
-
-
-def has_media(message: AnyMessage) -> bool:
-    """Whether a person's message holds anything but text: an image, a file."""
-    content = message.content
-    if isinstance(content, str) or not isinstance(message, HumanMessage):
-        return False
-    return any(not isinstance(block, str) and block.get("type") != "text" for block in content)
 
 
 def size_of(message: JsonMap) -> int:

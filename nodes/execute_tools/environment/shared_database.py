@@ -137,23 +137,24 @@ def close_shared() -> None:
 
 
 def _prepare(connections: Connections, part: SharedPart) -> None:
-    with connections.lent("BEGIN") as connection:
+    with connections.lent("BEGIN ISOLATION LEVEL READ COMMITTED") as connection:
         found = format_of(connection, connections.url, part)
-        if found is None:
-            # Whoever else makes tables is waited for, whatever those are.
+        if found is None or part.missing(found):
+            # Whoever else makes tables is waited for, whatever those are, and what they made is seen.
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MAKING,))
             found = format_of(connection, connections.url, part)
         if found is None:
             _make(connections.url, connection, part)
-        elif part.grows and found < part.format:
-            _go_on_making(connection, part)
+        elif missing := part.missing(found):
+            _run(connection, missing)
+            connection.execute("UPDATE mendgraph.formats SET format = %s WHERE part = %s", (part.format, part.name))
 
 
 def format_of(connection: Connection[Any], url: SharedUrl, part: SharedPart) -> int | None:
     """The format of the part's tables, None where there are none. Nothing is written.
 
     Raises:
-        StoreError: it is none that this version can use, or the server is none that will do.
+        StoreError: it is none that this version can use or take over, or the server is none that will do.
     """
     version, encoding = connection.execute(
         "SELECT current_setting('server_version_num')::int, current_setting('server_encoding')"
@@ -169,7 +170,7 @@ def format_of(connection: Connection[Any], url: SharedUrl, part: SharedPart) -> 
             " `createdb --encoding UTF8 --template template0`."
         )
     found = _format(connection, part)
-    if found is not None and not part.grows and found != part.format:
+    if found is not None and not part.grows and found != part.format and not part.missing(found):
         raise _of_another_version(url, part, found)
     return found
 
@@ -200,15 +201,6 @@ def _make(url: SharedUrl, connection: Connection[Any], part: SharedPart) -> None
         _run(connection, BASE)
     _run(connection, part.statements)
     connection.execute("INSERT INTO mendgraph.formats VALUES (%s, %s)", (part.name, part.format))
-
-
-def _go_on_making(connection: Connection[Any], part: SharedPart) -> None:
-    """Run what was added since. What a later version has added is no obstacle."""
-    connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MAKING,))
-    found = _format(connection, part)
-    if found is not None and found < part.format:
-        _run(connection, part.statements[found:])
-        connection.execute("UPDATE mendgraph.formats SET format = %s WHERE part = %s", (part.format, part.name))
 
 
 def _run(connection: Connection[Any], statements: Iterable[str]) -> None:

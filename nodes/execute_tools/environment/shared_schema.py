@@ -4,6 +4,8 @@ The plain names that our SQL uses are views of the rows of one workspace: the on
 same transaction. So one text of SQL serves both databases, and no statement can reach another workspace's rows.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from nodes.execute_tools.environment.database import FORMAT
@@ -18,13 +20,19 @@ class SharedPart(NamedTuple):
     """Tables that belong together. `format` says what they and the stored values mean, and grows with every change.
 
     `statements` make them, in PostgreSQL's words, in the schema `mendgraph`, and are run once for each database. Where
-    the part `grows`, its format is how many there are: of those that are added later, what is missing is run.
+    the part `grows`, its format is how many there are: of those that are added later, what is missing is run. Else
+    `older` has what brings the tables of an older format to this one.
     """
 
     name: str
     format: int
     statements: tuple[str, ...]
     grows: bool = False
+    older: Mapping[int, tuple[str, ...]] = MappingProxyType({})
+
+    def missing(self, found: int) -> tuple[str, ...]:
+        """The statements that bring tables of the format `found` to this one; none where they are used as they are."""
+        return self.statements[found:] if self.grows else self.older.get(found, ())
 
 
 BASE: Final = (

@@ -13,7 +13,6 @@ from nodes.call_model.shown_messages import (
     as_map,
     describe_tool,
     from_map,
-    has_media,
     json_size,
     message_of,
     native_tool,
@@ -198,18 +197,17 @@ IMAGE: JsonMap = {"type": "image", "base64": "aGk=" * 30_000, "mime_type": "imag
 
 def test_a_persons_image_is_sent_and_counts_as_what_a_model_reads_of_it() -> None:
     message = HumanMessage([{"type": "text", "text": "What is this?"}, IMAGE])
-    assert has_media(message)
     shown = as_map(message, native=True)
     text, image = shown["content"]
     assert (text, image["type"]) == ({"type": "text", "text": "What is this?"}, "image_url")
     assert size_of(shown) == MEDIA_BYTES + len("What is this?")
 
 
-@pytest.mark.parametrize(
-    "message", [HumanMessage("x"), HumanMessage([{"type": "text", "text": "x"}]), AIMessage([{"type": "image"}])]
-)
-def test_what_holds_no_media(message: AnyMessage) -> None:
-    assert not has_media(message)
+def test_what_has_no_form_of_openais_is_shown_as_it_came() -> None:
+    video = {"type": "video", "base64": "AAAA", "mime_type": "video/mp4"}
+    shown = as_map(HumanMessage(["Look:", video]), native=True)
+    assert shown["content"] == [{"type": "text", "text": "Look:"}, video]
+    assert size_of(shown) == MEDIA_BYTES + len("Look:")
 
 
 def test_a_size_is_that_of_compact_json_whatever_the_value() -> None:

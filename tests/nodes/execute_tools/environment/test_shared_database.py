@@ -208,6 +208,26 @@ def test_a_part_that_grows_gets_what_is_missing_once() -> None:
     assert opened().execute("SELECT a FROM grown ORDER BY a").fetchall() == [(1,), (2,)]
 
 
+@pytest.mark.usefixtures("shared_store")
+def test_a_part_of_an_older_format_is_taken_over_or_stays_as_it_is() -> None:
+    first = SharedPart("taken", 1, ("CREATE TABLE taken (a int)", "INSERT INTO taken VALUES (1)"))
+    adding = "ALTER TABLE taken ADD COLUMN b int NOT NULL DEFAULT 7"
+    third = SharedPart("taken", 3, ("CREATE TABLE taken (a int, b int)",), older={1: (adding,)})
+    close_shared()
+    opened("w", first)
+    close_shared()
+    with pytest.raises(StoreError, match="division by zero"):
+        opened("w", third._replace(older={1: (adding, "SELECT 1 / 0")}))
+    for _ in range(2):
+        close_shared()
+        opened("w", third)
+    assert opened().execute("SELECT a, b FROM taken").fetchall() == [(1, 7)]
+    assert "an older mendgraph (format 3 of 'taken', this one knows 4)" in refusal(
+        third._replace(format=4, older={2: (adding,)})
+    )
+    assert "a newer mendgraph (format 3 of 'taken', this one knows 1)" in refusal(first)
+
+
 def test_a_user_without_rights_is_told(empty_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name = f"guest_{os.getpid()}"
     run(empty_store, f"CREATE ROLE {name} LOGIN")

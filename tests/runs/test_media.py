@@ -1,0 +1,76 @@
+"""Requests that hold more than text: what a model is not known to take is refused, and the thread goes on after it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.runnables import RunnableConfig
+from langchain_openai import ChatOpenAI
+from langgraph.checkpoint.memory import InMemorySaver
+from pydantic import PrivateAttr, SecretStr
+
+from graph.build import build_graph
+from graph.context import AgentContext
+from nodes.records import OutcomeKind, StopReason
+from tests.doubles.replies import Say
+from tests.doubles.scripted_server import ScriptedServer
+
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+VIDEO = {"type": "video", "base64": "AAAA", "mime_type": "video/mp4"}
+THREAD: RunnableConfig = {"configurable": {"thread_id": "1"}}
+
+
+class Seeing(BaseChatModel):
+    """A chat model that keeps what it is shown of the last request."""
+
+    _seen: list[Any] = PrivateAttr(default_factory=list)
+
+    @property
+    def _llm_type(self) -> str:
+        return "seeing"
+
+    def _generate(self, messages: list[BaseMessage], *_: Any, **__: Any) -> ChatResult:
+        self._seen.append([each.content for each in messages if isinstance(each, HumanMessage)])
+        return ChatResult(generations=[ChatGeneration(message=AIMessage("I see."))])
+
+
+def asked(graph: Any, context: AgentContext, *content: Any) -> Any:
+    return graph.invoke({"messages": [HumanMessage(list(content))]}, THREAD, context=context)["outcome"]
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> AgentContext:
+    return AgentContext(workspace=str(tmp_path))
+
+
+def test_a_thread_goes_on_after_an_image_that_its_model_does_not_take(context: AgentContext) -> None:
+    model = Seeing(profile={"image_inputs": False})
+    graph = build_graph(InMemorySaver(), model=model)
+    outcome = asked(graph, context, "What is it?", IMAGE)
+    assert (outcome.kind, outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.INVALID_REQUEST)
+    assert "'image', which Seeing does not take" in outcome.message
+    assert asked(graph, context, "Hello.").kind is OutcomeKind.FINISHED
+    note = {"type": "text", "text": "[image, not shown: the model does not take it]"}
+    assert model._seen == [[["What is it?", note], ["Hello."]]]
+
+
+def test_what_only_its_package_knows_is_handed_on(context: AgentContext) -> None:
+    model = Seeing()
+    assert asked(build_graph(model=model), context, "What is it?", VIDEO).kind is OutcomeKind.FINISHED
+    assert model._seen == [[["What is it?", VIDEO]]]
+
+
+@pytest.mark.parametrize("by_name", [True, False])
+def test_what_no_openai_compatible_endpoint_takes_is_refused(context: AgentContext, *, by_name: bool) -> None:
+    with ScriptedServer(then=lambda _: Say("I see.")) as server:
+        own = ChatOpenAI(model="m", base_url=server.base_url, api_key=SecretStr("k"))
+        named = context.model_copy(update={"model": "m", "base_url": server.base_url})
+        graph = build_graph(InMemorySaver(), model=None if by_name else own)
+        outcome = asked(graph, named, "What is it?", VIDEO)
+        assert outcome.reason is StopReason.INVALID_REQUEST
+        assert "'video'" in outcome.message
+        assert asked(graph, named, "Hello.").kind is OutcomeKind.FINISHED
+    assert len(server.requests) == 1
