@@ -33,6 +33,9 @@ _SEALED: Final = frozenset({"signature", "thought_signature", "encrypted_content
 _WHOLE: Final = _SEALED | {"id", "call_id", "type", "format", "index", "__gemini_function_call_thought_signatures__"}
 """Fields in which nothing is looked for that merely looks like a secret."""
 
+_ARGUMENTS: Final = frozenset({"input", "args", "arguments"})
+"""What a model gives a tool, under names of the tool's own."""
+
 _THOUGHTS: Final = frozenset({"thinking", "reasoning", "redacted_thinking"})
 
 
@@ -150,7 +153,7 @@ def without_secrets(state: JsonMap, clean: Callable[[str], str]) -> JsonMap:
         cleaned["content"] = _clean_list(state["content"], clean)
     if "additional_kwargs" in state:
         cleaned["additional_kwargs"] = {
-            name: _clean_list(value, clean) if isinstance(value, list) else _cleaned(value, clean, name)
+            name: _clean_list(value, clean) if isinstance(value, list) else _cleaned({name: value}, clean)[name]
             for name, value in state["additional_kwargs"].items()
         }
     return cleaned
@@ -165,13 +168,15 @@ def _is_sealed(value: Any) -> bool:
     return isinstance(value, dict) and not _SEALED.isdisjoint(value)
 
 
-def _cleaned(value: Any, clean: Callable[[str], str], name: str = "") -> Any:
-    if name in _WHOLE:
-        return value
+def _cleaned(value: Any, clean: Callable[[str], str], whole: Collection[str] = _WHOLE) -> Any:
+    """The value with `clean` applied to all texts but those under the names of `whole`."""
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, list):
-        return [_cleaned(each, clean) for each in value]
+        return [_cleaned(each, clean, whole) for each in value]
     if isinstance(value, dict):
-        return {key: _cleaned(each, clean, key) for key, each in value.items()}
+        return {
+            key: each if key in whole else _cleaned(each, clean, () if key in _ARGUMENTS else whole)
+            for key, each in value.items()
+        }
     return value

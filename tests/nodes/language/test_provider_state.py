@@ -119,13 +119,13 @@ def clean(text: str) -> str:
             {
                 "content": [
                     {"type": "text", "text": "a word"},
-                    {"type": "tool_use", "id": "word", "input": {"p": "word"}},
+                    {"type": "tool_use", "id": "word", "input": {"data": "word", "of": {"id": ["word"]}}},
                 ]
             },
             {
                 "content": [
                     {"type": "text", "text": "a ***"},
-                    {"type": "tool_use", "id": "word", "input": {"p": "***"}},
+                    {"type": "tool_use", "id": "word", "input": {"data": "***", "of": {"id": ["***"]}}},
                 ]
             },
         ),
