@@ -88,8 +88,9 @@ def build_graph(
     """
     given = BuildArguments(checkpointer, model, tools, rules, roles, secrets, store, context)
     check_arguments(given)
+    secrets = with_keys(secrets, model)
     if isinstance(checkpointer, BaseCheckpointSaver):
-        checkpointer = own_saver(checkpointer, with_keys(secrets, model))
+        checkpointer = own_saver(checkpointer, secrets)
     return build_machine(
         checkpointer,
         model=model,
@@ -118,7 +119,7 @@ def build_machine(  # noqa: PLR0913 - the same
 
     `stop` is how somebody may let a run end early.
     """
-    rooms = TracedRooms(model, rules, Gateway(tools, rules, roles, with_keys(secrets, model)), stop, context)
+    rooms = TracedRooms(model, rules, Gateway(tools, rules, roles, secrets), stop, context)
     builder: StateGraph[AgentState, AgentContext, AgentInput, AgentOutput] = StateGraph(
         AgentState, context_schema=AgentContext, input_schema=AgentInput, output_schema=AgentOutput
     )

@@ -16,6 +16,7 @@ from pydantic import SecretStr
 from graph.context import AgentContext
 from graph.run_records import Durability
 from nodes.execute_tools.registry import Tool
+from nodes.execute_tools.secrets.known_secrets import is_findable_key
 from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
 
 
@@ -48,8 +49,9 @@ class SessionOptions(TypedDict, total=False):
 
 def with_keys(secrets: Sequence[str], model: BaseChatModel | str | None) -> tuple[str, ...]:
     """The secrets, and those that a chat model was given beside them, which nothing shows or stores either."""
-    keys = (value for _, value in model) if isinstance(model, BaseChatModel) else ()
-    return (*secrets, *(value.get_secret_value() for value in keys if isinstance(value, SecretStr)))
+    given = (value for _, value in model) if isinstance(model, BaseChatModel) else ()
+    keys = (value.get_secret_value() for value in given if isinstance(value, SecretStr))
+    return (*secrets, *filter(is_findable_key, keys))
 
 
 def check_arguments(given: BuildArguments) -> None:

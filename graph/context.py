@@ -4,7 +4,9 @@ The context of a turn is stored in the state when the turn begins (`graph.state`
 back to other limits. It holds no secrets: the endpoint's key comes from `OPENAI_API_KEY`.
 """
 
+import json
 import re
+from collections.abc import Iterator
 from typing import Any, Literal, Self
 
 from pydantic import (
@@ -29,6 +31,7 @@ from nodes.execute_tools.environment.url_rules import NetworkRules
 from nodes.execute_tools.policy.call_policy import CallRules
 from nodes.execute_tools.policy.rate_limits import RateLimit
 from nodes.execute_tools.policy.retries import RetryPolicy
+from nodes.execute_tools.redact import is_secret_key
 from nodes.heal.corrective_prompt import SelfHealingConfig
 from nodes.loop_check.repetition import LoopConfig
 from nodes.records import EditForm, Profile, Protocol
@@ -46,10 +49,13 @@ REPLY_TOKENS = 2_048
 
 _OWN_FIELDS = {
     **dict.fromkeys(("max_tokens", "max_completion_tokens", "max_output_tokens"), "max_output_tokens_per_call"),
-    **{name: name for name in ("model", "temperature", "seed", "reasoning_effort", "use_responses_api")},
+    **dict.fromkeys(("model", "model_name", "model_id", "azure_deployment", "deployment_name"), "model"),
+    **{name: name for name in ("temperature", "seed", "reasoning_effort", "use_responses_api")},
     **dict.fromkeys(("messages", "tools", "stream", "stream_options", "stop"), "protocol or mode"),
+    **dict.fromkeys(("extra_body", "model_kwargs"), "model_kwargs, each setting by its own name"),
+    "max_retries": "provider_retries",
 }
-"""Settings that the run decides itself."""
+"""Settings that the run decides itself, and what decides them."""
 
 _HARMLESS = frozenset({"prompt_cache_key", "prompt_cache_retention", "prompt_cache_options", "cache_control"})
 _DECIDED_LIMITS = frozenset({"api", "wrap_up", "max_output_tokens_per_call"})
@@ -58,6 +64,15 @@ _ENDPOINT_WORDS = re.compile(
     r"query|client|transport|http|callbacks|cache|region|project|organization|profile_name)(?:_|$)"
 )
 """Parts of the names of settings that choose where calls go, or who pays them."""
+
+
+def _names_in(value: object) -> Iterator[str]:
+    """The names in a JSON value, at any depth."""
+    if isinstance(value, dict):
+        yield from map(str, value)
+    if isinstance(value, dict | list | tuple):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _names_in(each)
 
 
 class AgentContext(BaseModel):
@@ -88,7 +103,9 @@ class AgentContext(BaseModel):
         "for the embedded one. Empty: found from the environment.",
     )
     base_url: str | None = Field(
-        None, description="OpenAI-compatible endpoint. Empty: OPENAI_BASE_URL, or the default."
+        None,
+        description="Address of the OpenAI-compatible endpoint, or of the provider before the model's name. Empty: "
+        "OPENAI_BASE_URL, or the provider's own.",
     )
     protocol: Literal["text", "native", "auto"] = Field(
         "auto", description="How calls travel. auto: text with the embedded model, native elsewhere."
@@ -253,12 +270,18 @@ class AgentContext(BaseModel):
     def _no_endpoint_in_the_settings(cls, settings: dict[str, Any]) -> dict[str, Any]:
         for name in settings:
             if name in _OWN_FIELDS:
-                raise ValueError(f"{name!r} is set by the field {_OWN_FIELDS[name]} of the context")
+                raise ValueError(f"{name!r} is set in another way: by {_OWN_FIELDS[name]}")
             if name not in _HARMLESS and _ENDPOINT_WORDS.search(name.lower()):
                 raise ValueError(
                     f"{name!r} chooses where calls go or who pays them: use base_url and the environment's keys, or"
                     " give a chat model of your own with model=..."
                 )
+        try:
+            json.dumps(settings)
+        except (TypeError, ValueError, RecursionError):
+            raise ValueError("it holds something that JSON has no form for") from None
+        if key := next((name for name in _names_in(settings) if is_secret_key(name)), ""):
+            raise ValueError(f"{key!r} holds a key: set it in the environment, or give a chat model with model=...")
         return settings
 
     @field_validator("account")

@@ -22,7 +22,7 @@ import httpx2
 from langchain_core.language_models import BaseChatModel
 from langchain_openai import ChatOpenAI
 from langchain_openai.chat_models.base import BaseChatOpenAI
-from pydantic import SecretStr
+from pydantic import SecretStr, ValidationError
 
 from graph.langchain.chat_model import ChatModel, plain_copy
 from graph.langchain.connection_faults import SETUP_ERRORS, header_fault, setup_fault, unsendable_variable
@@ -182,7 +182,7 @@ def provider_model(endpoint: Endpoint, options: ModelOptions) -> ChatModel | Pro
         settings["base_url"] = endpoint.base_url
     if options.reasoning_effort is not None:
         settings["reasoning_effort"] = options.reasoning_effort
-    full = f"{endpoint.provider}:{endpoint.model}"
+    full = endpoint.full_name
     try:
         chat: BaseChatModel = init_chat_model(endpoint.model, model_provider=endpoint.provider, **settings)
     except ImportError as error:
@@ -190,8 +190,7 @@ def provider_model(endpoint: Endpoint, options: ModelOptions) -> ChatModel | Pro
         named = package[0].replace("_", "-") if package else str(error)
         return _unavailable(f"{full} needs a package that is not installed: pip install {named}")
     except Exception as error:  # noqa: BLE001 - each package refuses wrong settings in its own way
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        return _unavailable(f"{full} cannot be set up ({first[:300]}).")
+        return _not_set_up(full, error)
     if options.reasoning_effort is not None and "reasoning_effort" not in type(chat).model_fields:
         return _unavailable(f"{type(chat).__name__} has no reasoning_effort: leave it empty, or use model_kwargs.")
     return given_model(chat)
@@ -223,7 +222,11 @@ def endpoint_model(endpoint: Endpoint, options: ModelOptions) -> EndpointModel |
             known = clients[loop] = endpoint_chat(endpoint, options, verify=verify, trust_env=trusted)
         return known
 
-    said = _profile_of(endpoint.model) if _is_openai(endpoint) else {}
+    try:
+        known = _as_set_up(endpoint, options).profile
+    except Exception as error:  # noqa: BLE001 - as above
+        return _not_set_up(endpoint.model or "The model", error)
+    said = dict(known or {}) if _is_openai(endpoint) else {}
     return EndpointModel(
         chat, provider, learned, endpoint.model, said, in_openai_form=True, endpoint=endpoint, clients=clients
     )
@@ -289,10 +292,11 @@ def _uses_responses(endpoint: Endpoint, options: ModelOptions) -> bool | None:
     return None if _is_openai(endpoint) else False
 
 
-def _profile_of(model: str) -> JsonMap:
-    """What langchain-openai knows of a model of OpenAI's."""
-    known = ChatOpenAI(model=model, api_key=SecretStr(NO_KEY), client=_UNUSED, async_client=_UNUSED).profile
-    return dict(known or {})
+def _as_set_up(endpoint: Endpoint, options: ModelOptions) -> ChatOpenAI:
+    """The chat model of LangChain with a run's settings, which reaches nobody: it shows whether they can be used."""
+    given = {name: value for name, value in options.model_kwargs.items() if name in ChatOpenAI.model_fields}
+    none: JsonMap = {"api_key": SecretStr(NO_KEY), "client": _UNUSED, "async_client": _UNUSED}
+    return ChatOpenAI(model=endpoint.model or "unnamed", **none, **given)
 
 
 def _is_own(endpoint: Endpoint) -> bool:
@@ -395,6 +399,15 @@ def _key(endpoint: Endpoint, options: ModelOptions) -> tuple[str, ...]:
     key = endpoint.api_key.get_secret_value()
     named = (endpoint.provider, endpoint.model, endpoint.base_url, key, endpoint.key_variable)
     return (*named, json.dumps(options.model_dump(), sort_keys=True, default=str))
+
+
+def _not_set_up(model: str, error: Exception) -> ProviderFailure:
+    """A package refuses its settings; of what was given nothing is quoted, as pydantic would."""
+    if isinstance(error, ValidationError):
+        first = ": ".join(map(str, (*error.errors()[0]["loc"], error.errors()[0]["msg"]))).removeprefix("Value error, ")
+    else:
+        first = next(iter(str(error).strip().splitlines()), type(error).__name__)
+    return _unavailable(f"{model} cannot be set up ({first[:300].rstrip('.')}).")
 
 
 def _unavailable(message: str) -> ProviderFailure:

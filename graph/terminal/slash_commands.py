@@ -19,7 +19,7 @@ from graph.terminal.plain_text import one_line
 from graph.terminal.run_commands import NOTHING_TO_UNDO, restored_lines, restored_object, terminal_width
 from graph.terminal.turns import Turns
 from graph.time_travel import undo_run
-from nodes.call_model.endpoint import Endpoint, find_endpoint
+from nodes.call_model.endpoint import Endpoint, find_endpoint, split_provider
 from nodes.call_model.weights import WeightsState, embedded_weights, weights_status
 from nodes.execute_tools.environment.restoring import Restored
 from nodes.language.closest import closest_names
@@ -185,7 +185,8 @@ def _model(turns: Turns, words: Sequence[str]) -> Told | ToolError:
         return _invalid(f"/model takes one name, and there is '{_shown(words[1])}' as well.")
     context = turns.context
     if words:
-        context = context.model_copy(update={"model": words[0]})
+        same = _package_of(words[0]) == _package_of(context.model or "")  # an address is that of one provider
+        context = context.model_copy(update={"model": words[0], "base_url": context.base_url if same else None})
     endpoint = find_endpoint(context.model, context.base_url, turns.environment)
     problem = _problem(context, endpoint) if words else ""
     if problem or isinstance(endpoint, ProviderFailure):
@@ -195,8 +196,15 @@ def _model(turns: Turns, words: Sequence[str]) -> Told | ToolError:
         turns.use(context)
     named = _named(endpoint)
     told = f"{named}, from the next turn on" if words else named
-    value = {"model": endpoint.model or None, "base_url": _address(endpoint.base_url), "embedded": endpoint.embedded}
+    address = _address(endpoint.base_url)
+    value = {"model": endpoint.full_name or None, "base_url": address, "embedded": endpoint.embedded}
     return Told([Line(one_line(f"model: {told}", 500))], {"model": value})
+
+
+def _package_of(model: str) -> str:
+    """The provider whose package makes the calls to this model; "" at an OpenAI-compatible endpoint."""
+    provider, _ = split_provider(model)
+    return "" if provider == "openai" else provider
 
 
 def _problem(context: AgentContext, endpoint: Endpoint | ProviderFailure) -> str:
@@ -212,7 +220,7 @@ def _named(endpoint: Endpoint) -> str:
     if endpoint.embedded:
         return f"local ({embedded_weights().model}, on this machine)"
     where = f" at {_address(endpoint.base_url)}" if endpoint.base_url else ""
-    return (endpoint.model or "the one that the endpoint serves") + where
+    return (endpoint.full_name or "the one that the endpoint serves") + where
 
 
 def _address(url: str) -> str:

@@ -52,6 +52,11 @@ class Endpoint(Record):
     key_variable: str = USUAL_KEY
     provider: str = ""
 
+    @property
+    def full_name(self) -> str:
+        """The model as a person names it: after its provider, where it has one."""
+        return f"{self.provider}:{self.model}" if self.provider else self.model
+
 
 def find_endpoint(
     model: str | None, base_url: str | None, environment: Mapping[str, str], *, key_variable: str = ""

@@ -5,12 +5,14 @@ from typing import Any
 
 import pytest
 from langchain_core.language_models.fake_chat_models import FakeListChatModel
+from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.store.memory import InMemoryStore
+from pydantic import SecretStr
 
 from graph.build import build_graph
-from graph.build_arguments import BuildArguments, check_arguments
+from graph.build_arguments import BuildArguments, check_arguments, with_keys
 from graph.context import AgentContext
 from graph.session import Session
 from nodes.execute_tools.tools import default_tools
@@ -94,3 +96,11 @@ def test_a_session_keeps_its_thread_somewhere() -> None:
     wrong: Any = True
     with pytest.raises(TypeError, match="checkpointer: give a saver, or none to keep the thread"):
         Session(checkpointer=wrong)
+
+
+def test_the_key_of_a_chat_model_is_a_secret_and_the_word_that_a_local_server_takes_is_none() -> None:
+    def with_key(key: str) -> tuple[str, ...]:
+        return with_keys(("mine",), ChatOpenAI(model="m", api_key=SecretStr(key)))
+
+    assert with_key("sk-proj-4f9Qz81LmX2") == ("mine", "sk-proj-4f9Qz81LmX2")
+    assert with_key("not-needed") == with_key("lm-studio") == with_keys(("mine",), "gpt-5-mini") == ("mine",)

@@ -254,3 +254,25 @@ def test_what_is_no_extension_is_refused_and_opens_nothing(kind: str) -> None:
 @pytest.mark.parametrize("url", ["https://api.example.com/v1", "http://127.0.0.1:8080/v1?user=a@b"])
 def test_an_address_without_login_is_fine(url: str) -> None:
     assert AgentContext(base_url=url).base_url == url
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"model_name": "other"}, "'model_name' is set in another way: by model"),
+        ({"max_retries": 5}, "by provider_retries"),
+        ({"extra_body": {"model": "other"}}, "by model_kwargs, each setting by its own name"),
+        ({"anthropic_api_url": "http://there.test"}, "chooses where calls go"),
+        ({"azure_ad_token": "t"}, "'azure_ad_token' holds a key: set it in the environment"),
+        ({"a": [{"aws_access_key_id": "t"}]}, "'aws_access_key_id' holds a key"),
+        ({"a": object()}, "JSON has no form for"),
+    ],
+)
+def test_settings_of_a_model_hold_no_other_model_endpoint_or_key(settings: JsonMap, words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        AgentContext(model_kwargs=settings)
+
+
+def test_settings_of_a_model_that_are_its_own_are_taken() -> None:
+    settings = {"top_k": 5, "thinking": {"budget_tokens": 2_000}, "prompt_cache_key": "x", "max_tokens_to_sample": 3}
+    assert AgentContext(model_kwargs=settings).model_kwargs == settings

@@ -23,6 +23,9 @@ SHORTEST_LINE: Final = 16
 SHORTEST_BASE64: Final = 10
 """Characters of base64 that have to be the value's own wherever in a longer text it stands."""
 
+SHORTEST_KEY: Final = 12
+"""Characters of the shortest key of a model that is looked for: those of local servers are words, like `lm-studio`."""
+
 _WORD = re.compile(r"[a-z]+|[A-Z][a-z]*|[A-Z]+")
 _NUMBERED_WORD = re.compile(r"[A-Za-z]+[0-9]{0,4}")
 _PATH = re.compile(r"(?:~|\.{1,2})?(?:/[\w.@-]+)+/?")
@@ -42,6 +45,11 @@ def known_values(environment: Mapping[str, str]) -> tuple[str, ...]:
         elif _is_secret_variable(name):
             found[value] = None
     return tuple(value for value in found if is_findable(value))
+
+
+def is_findable_key(key: str) -> bool:
+    """Whether the key of a model is looked for, which need not be a secret at all."""
+    return len(key) >= SHORTEST_KEY and is_findable(key)
 
 
 def is_findable(value: str) -> bool:

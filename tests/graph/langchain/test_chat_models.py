@@ -138,7 +138,17 @@ def test_a_key_that_is_missing_is_one_line(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.delenv("DEEPSEEK_API_KEY", raising=False)
     message = refused(ChatModels(environment()), "deepseek:deepseek-chat")
     assert message.startswith("deepseek:deepseek-chat cannot be set up (")
+    assert "DEEPSEEK_API_KEY must be set" in message
     assert "\n" not in message
+
+
+def test_what_a_profile_says_of_a_name_is_known_before_the_first_call() -> None:
+    models = ChatModels(environment(OPENAI_API_KEY="k"))
+    model = models.known("o3-mini", None, PLAIN)
+    assert model is not None
+    assert model.takes("image") is False
+    assert models.connect(Connect("o3-mini", None)) is model
+    assert models.known("local", None, PLAIN) is None
 
 
 @pytest.mark.filterwarnings("ignore:WARNING! reasoning_effort is not default parameter:UserWarning")
@@ -205,6 +215,13 @@ def test_what_a_run_sets_of_a_model_is_sent() -> None:
     body: JsonMap = json.loads(sent_by(USUAL, options).content)
     names = ("reasoning_effort", "top_p", "top_k", "presence_penalty")
     assert [body[name] for name in names] == ["low", 0.5, 5, 1.0]
+
+
+def test_settings_that_cannot_be_used_are_refused_before_anything_is_sent() -> None:
+    models = ChatModels(environment(OPENAI_BASE_URL="http://127.0.0.1:9/v1"))
+    message = refused(models, "m", options=ModelOptions(model_kwargs={"top_p": "much"}))
+    assert message.startswith("m cannot be set up (top_p: Input should be a valid number")
+    assert "much" not in message
 
 
 def test_the_responses_api_is_spoken_where_the_user_says_so() -> None:

@@ -151,6 +151,15 @@ def test_the_model_is_shown_and_changed_from_the_next_turn_on(tmp_path: Path) ->
     assert "secret" not in terminal.out
 
 
+def test_an_address_does_not_go_to_another_provider_with_its_key(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, [], lines=["/model openai:b", "/model anthropic:c", "/model"])
+    context = terminal.setup.context.model_copy(update={"model": "a", "base_url": "http://llm.test/v1"})
+    assert chat(replace(terminal.setup, context=context)) is ExitCode.FINISHED
+    assert "model: b at http://llm.test/v1, from" in terminal.out
+    assert terminal.out.count("model: anthropic:c") == 2
+    assert "anthropic:c at" not in terminal.out
+
+
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
