@@ -1,21 +1,31 @@
-"""Whether this version would still send what a cassette has recorded: the head of its first request. Pure.
+"""Whether this version would still send what a cassette has recorded: the head of its first request.
 
 The head is what the prompt begins with, the tools and the stop words: all that does not depend on the task. Which tools
 a run is offered depends on its mode, role and permissions, which no cassette tells; so those that were recorded are
-compared with what they are now, and all of them together with what some mode and role would offer.
+compared with what they are now, and all of them together with what some mode and role would offer. Today's request is
+the one that the chat model of an endpoint makes; nothing is sent.
 """
 
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import product, takewhile
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from langchain_core.messages import HumanMessage
 
 from graph.cassettes.cassette_file import CassetteFile
 from graph.cassettes.difference import difference, parsed
+from graph.cassettes.tape import REPLAY_URL
 from graph.context import AgentContext
+from graph.langchain.chat_model import ChatModel
+from graph.langchain.chat_models import endpoint_chat
+from graph.langchain.failures import Provider
+from graph.langchain.learned import Learned
+from nodes.call_model.endpoint import Endpoint
+from nodes.call_model.fallbacks import PLAIN
+from nodes.call_model.model import Call
+from nodes.call_model.model_loop import MODEL_LOOP
 from nodes.call_model.offered_tools import offered_tools
 from nodes.call_model.prompt import Prompt, build_prompt
 from nodes.execute_tools.policy.roles import BUILT_IN_ROLES
@@ -46,7 +56,8 @@ def drift(cassette: CassetteFile, specs: Sequence[ToolSpec]) -> list[str]:
         for name in known
         if name in recorded and not _is_of_one_run(known[name], request)
     ]
-    ours, theirs = _recorded_head(request, profile, chosen), _head(request, profile, chosen)
+    theirs = _head(profile, chosen)
+    ours = _recorded_head(request, len(theirs["messages"]), chosen)
     lines = difference(_encoded(ours), _encoded(theirs))
     return [*gone, *lines, *_missing(set(recorded) & set(known), profile, specs)]
 
@@ -123,18 +134,38 @@ def _is_of_one_run(spec: ToolSpec, request: JsonMap) -> bool:
     return spec.terminal and any(line.startswith(f"- {spec.name}(") and '"value": ' in line for line in lines)
 
 
-def _head(request: JsonMap, profile: Profile, specs: Sequence[ToolSpec]) -> JsonMap:
+def _head(profile: Profile, specs: Sequence[ToolSpec]) -> JsonMap:
     """What this version would send of the same kind of run."""
     prompts = [_prompt(profile, specs, text) for text in ("One task.", "Another one, which is longer.")]
     pairs = zip(*(prompt.messages for prompt in prompts), strict=False)
-    same = [one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
-    said = {"stream": True, "stream_options": {"include_usage": True}, "stop": list(prompts[0].stop)}
-    return {**{name: value for name, value in said.items() if value}, **_tools(list(prompts[0].tools)), "messages": same}
+    same = [*takewhile(lambda pair: pair[0] == pair[1], pairs)]
+    sent = _sent(prompts[0])
+    return {**_only(sent), **_tools(sent.get("tools", [])), "messages": sent["messages"][: len(same)]}
 
 
-def _recorded_head(request: JsonMap, profile: Profile, specs: Sequence[ToolSpec]) -> JsonMap:
+def _sent(prompt: Prompt) -> JsonMap:
+    """The request that the chat model of an endpoint makes of a prompt; it goes nowhere."""
+    heard = _Heard()
+    chat = endpoint_chat(Endpoint(model="m", base_url=REPLAY_URL), PLAIN, verify=False)
+    chat.async_client = heard
+    model = ChatModel(lambda: chat, Provider("the cassette"), Learned())
+    MODEL_LOOP.run(model.acomplete(Call(prompt=prompt, max_output_tokens=1, timeout_s=60.0), lambda _: None))
+    return heard.request
+
+
+class _Heard:
+    """In place of the client that would send a request."""
+
+    def __init__(self) -> None:
+        self.request: JsonMap = {}
+
+    async def create(self, **request: Any) -> NoReturn:
+        self.request = request
+        raise ConnectionError
+
+
+def _recorded_head(request: JsonMap, length: int, specs: Sequence[ToolSpec]) -> JsonMap:
     """The same of what was recorded: as many messages as today's head has, and the tools that are still there."""
-    length = len(_head(request, profile, specs)["messages"])
     names = {spec.name for spec in specs}
     tools = [each for each in request.get("tools", ()) if each["function"].get("name") in names]
     messages = [dict(message) for message in request["messages"][:length]]

@@ -17,9 +17,10 @@ from graph.cassettes.pinned import context_on
 from graph.cassettes.player import Player
 from graph.cassettes.recording_server import RecordingServer
 from graph.cassettes.replay_server import LoopbackServer, ReplayServer
-from graph.cassettes.source import Source, version
+from graph.cassettes.source import Source, provider_problem, version
 from graph.cassettes.tape import REPLAY_URL, Tape, recorded, replayed
 from graph.context import AgentContext
+from graph.langchain.learned import LESSONS
 from nodes.call_model.endpoint import NO_KEY
 from nodes.records import JsonMap, ToolError, ToolErrorCode
 
@@ -42,7 +43,11 @@ class Cassette(ABC):
         self._in_process = self._served = False
 
     def listen(self) -> None:
-        """Catch what clients of this process say to any model from here on; `serve` ends it."""
+        """Catch what clients of this process say to any model from here on; `serve` ends it.
+
+        What earlier tests have learned of models is forgotten: each asks as it would by itself.
+        """
+        LESSONS.forget()
         self._tape = self._ears.enter_context(self._recorder())
 
     @property
@@ -77,7 +82,12 @@ class Cassette(ABC):
 
         Evidence is off unless it is asked for, since it needs bubblewrap. `settings` are those of `AgentContext`, and
         go before all of these.
+
+        Raises:
+            ValueError: the model names a provider, to which the cassette's endpoint would be the wrong host.
         """
+        if "base_url" not in settings and (problem := provider_problem(settings.get("model"))):
+            raise ValueError(problem)
         return context_on(self.settings, settings, os.fspath(workspace), self.base_url)
 
     @contextmanager

@@ -34,7 +34,7 @@ from graph.cassettes.written_test import TestedRun, render_test, settings_in_tes
 from graph.context import AgentContext
 from graph.open_store import with_store
 from graph.store import Store
-from nodes.call_model.endpoint import EMBEDDED_MODEL
+from nodes.call_model.endpoint import EMBEDDED_MODEL, split_provider
 from nodes.call_model.local_model import CONTEXT_TOKENS
 from nodes.call_model.weights import embedded_weights
 from nodes.execute_tools.environment.failures import quoted
@@ -179,7 +179,7 @@ def _played(kept: _Kept, files: Files) -> _Made | ToolError:
     with playground(files) as folder:
         if isinstance(folder, ToolError):
             return folder
-        replayer = Replayer(context.model or "", cassette)
+        replayer = Replayer(cassette)
         again = play(course, context_on(cassette.settings, given, folder, REPLAY_URL), replayer)
     player = replayer.player
     if player.misses:
@@ -205,13 +205,17 @@ def _unrepeated(difference: str) -> ToolError:
 
 
 def _context(course: RunCourse) -> AgentContext:
-    """The run's own settings, on the replayed endpoint. Other models and limits of many runs play no part in a replay."""
+    """The run's own settings, on the replayed endpoint, which speaks chat completions whatever the run's own spoke.
+
+    Other models and limits of many runs play no part in a replay.
+    """
     context, profile = course.context, course.profile
     said = next((reply.model for turn in course.turns for reply in turn.replies if reply.model), "unnamed")
-    named = context.model if context.model and context.model != EMBEDDED_MODEL else ""
+    named = context.model if context.model and context.model != EMBEDDED_MODEL else said
     changes = {
-        "model": embedded_weights().model if profile.embedded else named or said,
+        "model": embedded_weights().model if profile.embedded else split_provider(named)[1],
         "base_url": REPLAY_URL,
+        "use_responses_api": None,
         "fallback_models": (),
         "max_tokens_per_day": None,
         "max_cost_usd_per_day": None,

@@ -3,8 +3,9 @@
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache, partial
 from itertools import islice
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,17 +19,17 @@ from graph.cassettes.replay_server import MISSED, refusal
 from graph.cassettes.reply_wire import Failed, Said, failed, failure_said, reply_said
 from graph.cassettes.run_course import RunCourse, TurnSaid, read_course
 from graph.context import AgentContext
+from graph.langchain.chat_models import EndpointModel, endpoint_chat
+from graph.langchain.learned import LESSONS
 from graph.run import Session
 from graph.state import serializer
-from graph.langchain.chat_models import endpoint_chat
-from nodes.call_model.endpoint import Endpoint
-from nodes.call_model.fallbacks import PLAIN
+from nodes.call_model.effects import Connect
 from nodes.call_model.summary import SUMMARY_SYSTEM
 from nodes.call_model.wrap_up import WRAP_UP_SYSTEM
 from nodes.execute_tools.environment.change_places import MOST_CHANGES
 from nodes.execute_tools.environment.run_folder import DATA_DIR_VARIABLE
 from nodes.execute_tools.environment.workspace import Change, FileContent, Workspace, WriteFile
-from nodes.records import ModelReply, ProviderErrorKind, ProviderFailure, ToolError
+from nodes.records import ModelReply, ProviderErrorKind, ProviderFailure, ToolError, ToolErrorCode
 
 REPLAY_URL = "http://llm.test/v1"
 PATH = "/v1/chat/completions"
@@ -40,14 +41,23 @@ Files = Mapping[str, bytes]
 
 
 class Endpointless(ABC):
-    """The chat model of an endpoint as it is, whose requests are answered here: nothing is sent anywhere."""
+    """Answers the requests that a session makes to its endpoint: nothing is sent anywhere."""
 
-    def __init__(self, model: str) -> None:
-        """`model` is the name in the requests."""
-        self.model = model
-        self.chat = endpoint_chat(
-            Endpoint(model=model, base_url=REPLAY_URL), PLAIN, verify=False, transport=MockTransport(self._sent)
-        )
+    def stand_in(self, session: Session) -> ToolError | None:
+        """Answer in place of the endpoint from here on; why that cannot be, where the settings lead to none."""
+        LESSONS.forget()  # as a test does
+        context = session.context
+        wanted = Connect(context.model, context.base_url, options=context.model_options())
+        model = session._rooms._calling._models.connect(wanted)  # noqa: SLF001 - there is no seam for a transport
+        if isinstance(model, EndpointModel):
+            transport = MockTransport(self._sent)
+            model.chat = cache(
+                partial(endpoint_chat, model.endpoint, wanted.options, verify=False, transport=transport)
+            )
+            return None
+        named = f"{context.model!r} names a provider, for which nobody can stand in."
+        message = model.message if isinstance(model, ProviderFailure) else named
+        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=f"The run cannot be played again: {message}")
 
     @abstractmethod
     def next_turn(self) -> None:
@@ -66,7 +76,8 @@ class Reciter(Endpointless):
     """Says again what was said in a run; `exchanges` are what a recording of that holds."""
 
     def __init__(self, model: str, turns: tuple[TurnSaid, ...]) -> None:
-        super().__init__(model)
+        """`model` is the name in the replies that tell none."""
+        self.model = model
         self.exchanges: list[Exchange] = []
         self._turns = iter(turns)
         self.next_turn()
@@ -104,8 +115,8 @@ class Reciter(Endpointless):
 class Replayer(Endpointless):
     """Answers from a cassette, strictly, as the pytest plugin does."""
 
-    def __init__(self, model: str, cassette: CassetteFile) -> None:
-        super().__init__(model)
+    def __init__(self, cassette: CassetteFile) -> None:
+        """It is played from its start, once."""
         self.player = Player(cassette, "the cassette")
 
     def next_turn(self) -> None:
@@ -142,9 +153,12 @@ def playground(files: Files) -> Iterator[str | ToolError]:
 
 
 def play(course: RunCourse, context: AgentContext, model: Endpointless) -> RunCourse | ToolError:
-    """Work on the requests of a run anew, in the workspace of `context`; `model` answers, and is closed at the end."""
+    """Work on the requests of a run anew, in the workspace and at the endpoint of `context`; `model` answers there."""
     saver = InMemorySaver(serde=serializer())
-    with Session(context, model=model.chat, checkpointer=saver, thread_id=THREAD) as session:
+    with Session(context, checkpointer=saver, thread_id=THREAD) as session:
+        problem = model.stand_in(session)
+        if problem is not None:
+            return problem
         for number, request in enumerate(course.requests):
             if number:
                 model.next_turn()

@@ -10,7 +10,7 @@ from pydantic import SecretStr, ValidationError
 
 from graph.context import AgentContext
 from graph.langchain.chat_models import endpoint_model, served_models
-from nodes.call_model.endpoint import NO_KEY, USUAL_URL, Endpoint, choose_served_model, find_endpoint
+from nodes.call_model.endpoint import NO_KEY, USUAL_URL, Endpoint, choose_served_model, find_endpoint, split_provider
 from nodes.call_model.fallbacks import PLAIN
 from nodes.call_model.local_model import CONTEXT_TOKENS, shared_local_server
 from nodes.records import ProviderFailure, Record
@@ -41,6 +41,8 @@ def find_source(wanted: Mapping[str, str]) -> Source | str:
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    if problem := provider_problem(context.model):
+        return problem
     endpoint = find_endpoint(context.model, context.base_url, os.environ)
     if isinstance(endpoint, ProviderFailure):
         return endpoint.message
@@ -56,6 +58,15 @@ def find_source(wanted: Mapping[str, str]) -> Source | str:
         origin=f"model at {urlsplit(url).hostname}",
         settings=settings_of(context, model, embedded=False),
     )
+
+
+def provider_problem(model: str | None) -> str:
+    """Why no endpoint of a cassette has a model of this name; "" where one may have it."""
+    provider, _ = split_provider(model or "")
+    if provider in {"", "openai"}:
+        return ""
+    remedy = "give the chat model itself to the run in the test, as in run_task(..., model=ChatAnthropic(...))"
+    return f"{model!r} names a provider, whose package knows its host by itself, and no endpoint: {remedy}"
 
 
 def version() -> str:

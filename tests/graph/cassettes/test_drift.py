@@ -9,6 +9,7 @@ import pytest
 
 from graph.cassettes.cassette_file import CassetteFile, parse
 from graph.cassettes.drift import drift
+from graph.langchain.openai_chat import EndpointChat
 from nodes.execute_tools.registry import ActionRegistry
 from nodes.execute_tools.tools import default_tools
 from nodes.records import JsonMap, ToolSpec
@@ -82,6 +83,23 @@ def test_changed_stop_words_are_drift() -> None:
 
     lines = drift(changed(recorded("bug_repaired/local_blocks"), change), specs())
     assert lines[0].startswith("stop[0], line 1: recorded 'END'")
+
+
+def test_a_change_of_what_the_chat_model_sends_is_drift(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = EndpointChat._get_request_payload
+
+    def changed_payload(chat: EndpointChat, *given: Any, **more: Any) -> JsonMap:
+        payload = made(chat, *given, **more)
+        tools = [{**tool, "strict": True} for tool in payload["tools"][:1]]
+        changes = {"stream_options": {"include_usage": False}, "stop": ["END"]}
+        return {**payload, **changes, "tools": [*tools, *payload["tools"][1:]], "user": "nobody"}
+
+    monkeypatch.setattr(EndpointChat, "_get_request_payload", changed_payload)
+    assert drift(recorded("bug_repaired/native"), specs()) == [
+        "stream_options.include_usage: recorded true, sent false",
+        'stop: not recorded, sent ["END"]',
+        "tools[read_file].strict: not recorded, sent true",
+    ]
 
 
 def test_what_depends_on_the_run_is_none() -> None:

@@ -139,6 +139,15 @@ def test_the_context_pins_what_requests_depend_on(tmp_path: Path) -> None:
     assert (other.model, other.evidence, other.seed, other.workspace) == ("n", True, 1, "a")
 
 
+def test_a_provider_is_not_asked_at_the_endpoint_of_the_cassette() -> None:
+    """Its key would go to the wrong host."""
+    with closing(ReplayedCassette("c", "c.yaml", conversation())) as replay:
+        with pytest.raises(ValueError, match=r"'anthropic:m' names a provider, .*: give the chat model itself"):
+            replay.context(model="anthropic:m")
+        assert replay.context(model="anthropic:m", base_url=None).base_url is None
+        assert replay.context(model="openai:m").base_url == replay.base_url
+
+
 def test_an_older_cassette_names_the_model_in_its_requests() -> None:
     for cassette, model in (
         (conversation(), "old"),

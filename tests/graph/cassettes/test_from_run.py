@@ -19,14 +19,26 @@ from graph.context import AgentContext
 from graph.run import Session, run_task
 from graph.time_travel import fork_run
 from nodes.call_model.model import Call
-from nodes.records import ModelReply, ProviderErrorKind, ProviderFailure, StopReason, ToolError, ToolErrorCode
+from nodes.records import (
+    ModelReply,
+    OutcomeKind,
+    ProviderErrorKind,
+    ProviderFailure,
+    StopReason,
+    ToolError,
+    ToolErrorCode,
+)
 from tests.architecture.house import ROOT
 from tests.doubles.replies import Calls, Empty, Message, Say
 from tests.doubles.scripted_model import Line, ScriptedModel
+from tests.doubles.scripted_server import ScriptedServer
 from tests.graph.run_plays import DOWN, EDIT, LINES, cut_off, project, tree, use
+from tests.providers import script as provided
+from tests.providers.servers import FAMILIES
 
 READ = 'tool: read_file({"path": "calc.py"})'
 FIX = 'tool: edit_file({"path": "calc.py", "old_str": "a - b", "new_str": "a + b"})'
+CHANGE = {"path": "calc.py", "old_str": "a - b", "new_str": "a + b"}
 READ_IT = use(("read_file", {"path": "calc.py"}))
 BUSY = ProviderFailure(kind=ProviderErrorKind.SERVER_ERROR, message="http://x/v1 failed (busy).", retry_after_s=0.0)
 
@@ -111,6 +123,70 @@ def test_written_tests_replay_their_runs(folder: Path, tmp_path: Path) -> None:
     text = played(folder, Say(READ), Say(FIX), Say("tool: nothing("), Say("Done."), protocol="text")
     written(folder, text, name="in_text", folder=str(everything / "tests"))
     assert pytest_says(everything) == "4 passed"
+
+
+def test_runs_on_models_of_any_provider_are_replayed_through_chat_completions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    everything, endpoint = (
+        project(tmp_path / "all"),
+        ScriptedServer([Calls([("edit_file", json.dumps(CHANGE))]), Say("Done.")]),
+    )
+    (everything / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
+    script = [provided.use(("edit_file", json.dumps(CHANGE))), provided.say("Done.")]
+    with endpoint, FAMILIES["anthropic"](script) as anthropic, FAMILIES["deepseek"](script) as deepseek:
+        monkeypatch.setenv("ANTHROPIC_API_KEY", anthropic.key)
+        monkeypatch.setenv("DEEPSEEK_API_KEY", deepseek.key)
+        for model, url in (
+            (f"anthropic:{anthropic.model}", anthropic.url),
+            (f"deepseek:{deepseek.model}", deepseek.url),
+            ("openai:gpt-4o-mini", endpoint.base_url),
+        ):
+            provider, _, name = model.partition(":")
+            own = project(tmp_path / provider)
+            context = AgentContext(workspace=str(own), model=model, base_url=url, evidence=False, read_ahead=False)
+            run = run_task("Mend add.", context)
+            assert run.outcome.kind is OutcomeKind.FINISHED, run.outcome.message
+            written(own, run.thread_id, name=provider, folder=str(everything / "tests"))
+            assert cassette(everything, provider).settings["model"] == name
+    monkeypatch.delenv("ANTHROPIC_API_KEY")
+    monkeypatch.delenv("DEEPSEEK_API_KEY")
+    assert pytest_says(everything) == "3 passed"
+
+
+def test_a_name_with_two_providers_is_refused_in_one_line(folder: Path) -> None:
+    run = played(folder, Say("Done."), model="litellm:anthropic:claude-sonnet-4-6")
+    assert refusal(folder, run).message == (
+        "The run cannot be played again: 'anthropic:claude-sonnet-4-6' names a provider, for which nobody can stand in."
+    )
+
+
+def test_settings_of_the_chat_model_are_those_of_the_written_test(tmp_path: Path) -> None:
+    everything = project(tmp_path / "all")
+    (everything / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
+    settings: dict[str, dict[str, Any]] = {
+        "thinks": {"reasoning_effort": "low"},
+        "kwargs": {"model_kwargs": {"top_p": 0.5, "top_k": 5}},
+        "responses": {"use_responses_api": True},
+    }
+    for name, given in settings.items():
+        own = project(tmp_path / name)
+        run = played(own, EDIT, Say("Done."), model="gpt-4o-mini", **given)
+        written(own, run, name=name, folder=str(everything / "tests"))
+    sent = json.loads(cassette(everything, "kwargs").exchanges[0].request)
+    assert (sent["top_p"], sent["top_k"]) == (0.5, 5)
+    assert pytest_says(everything) == "3 passed"
+
+
+def test_what_an_endpoint_refused_is_asked_for_again_in_the_test(folder: Path) -> None:
+    """No test knows what another one, or the writing of its cassette, has learned."""
+    message = "http://x/v1 failed (max_tokens is too large: at most 512 are possible)."
+    run = played(folder, EDIT, ProviderFailure(kind=ProviderErrorKind.BAD_REQUEST, message=message))
+    assert written(folder, run, name="refused").end == "SYSTEM_ERROR (provider_failed)"
+    limits = [json.loads(exchange.request)["max_tokens"] for exchange in cassette(folder, "refused").exchanges]
+    assert limits[0] == limits[1] > limits[2] == 512
+    written(folder, run, name="refused_again")
+    assert pytest_says(folder) == "2 passed"
 
 
 def test_a_run_becomes_a_test_a_cassette_and_its_files(folder: Path) -> None:
@@ -308,9 +384,9 @@ def test_what_another_process_would_ask_otherwise_is_no_test(folder: Path, monke
 
 
 def test_what_another_process_would_not_ask_again_is_no_test(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def with_one_more(model: str, cassette: CassetteFile) -> Replayer:
+    def with_one_more(cassette: CassetteFile) -> Replayer:
         exchanges = (*cassette.exchanges, cassette.exchanges[-1])
-        return Replayer(model, cassette.model_copy(update={"exchanges": exchanges}))
+        return Replayer(cassette.model_copy(update={"exchanges": exchanges}))
 
     monkeypatch.setattr("graph.cassettes.from_run.Replayer", with_one_more)
     error = refusal(folder, played(folder, EDIT, Say("Done.")))

@@ -14,7 +14,7 @@ from graph.cassettes import plugin
 from graph.cassettes.session import CassetteSession
 from tests.architecture.house import text_of
 from tests.doubles.provider_server import ProviderServer
-from tests.doubles.scripted_server import Say, ScriptedServer
+from tests.doubles.scripted_server import Calls, Say, ScriptedServer
 
 pytest_plugins = ("pytester",)
 
@@ -188,6 +188,26 @@ def test_models_that_know_their_host_are_recorded_and_replayed_without_a_key(
     run().assert_outcomes(passed=1)
 
 
+def test_a_placeholder_of_a_key_in_the_workspace_is_replayed_as_it_was_recorded(
+    run: Run, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = """
+from graph import run_task
+
+def test_one(tmp_path, mendgraph_cassette):
+    (tmp_path / "app.py").write_text('client = OpenAI(api_key="not-needed", other="dummy-key")')
+    outcome = run_task("Which key is in `app.py`?", mendgraph_cassette.context(tmp_path)).outcome
+    assert outcome.kind == "FINISHED", outcome.message
+"""
+    pytester.makepyfile(test_it=body)
+    with ScriptedServer([Calls([("read_file", '{"path": "app.py"}')]), Say("A placeholder.")]) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+        run("--mendgraph-record").assert_outcomes(passed=1)
+    monkeypatch.delenv("OPENAI_BASE_URL")
+    assert "not-needed" in (pytester.path / FILE).read_text(encoding="utf-8")
+    run().assert_outcomes(passed=1)
+
+
 @pytest.mark.usefixtures("recorded")
 def test_nothing_is_reached_in_a_replay_but_what_is_allowed(run: Run, pytester: pytest.Pytester) -> None:
     body = """
@@ -257,6 +277,7 @@ def test_a_cassette_with_a_secret_is_not_played_and_fails_the_session(recorded: 
             "url='x'",
             "the marker mendgraph_cassette takes allow_hosts, base_url, edit_form, model, name, protocol, not url",
         ),
+        ("model='anthropic:m'", f"{FILE} cannot be recorded: 'anthropic:m' names a provider, *: give the chat model *"),
         ("protocol='morse'", f"{FILE} cannot be recorded: protocol: Input should be 'text', 'native' or 'auto'"),
         ("'a', name='b'", "('a', 'b') is no name of a cassette: one marker of one test may give one, *"),
         ("name=5", "(5,) is no name of a cassette: *"),

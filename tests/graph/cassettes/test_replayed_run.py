@@ -7,14 +7,23 @@ from pathlib import Path
 import pytest
 
 from graph.cassettes.cassette_file import CassetteFile
-from graph.cassettes.replayed_run import Reciter, Replayer, anything_goes, files_in, play, playground, write_files
+from graph.cassettes.replayed_run import (
+    REPLAY_URL,
+    Reciter,
+    Replayer,
+    anything_goes,
+    files_in,
+    play,
+    playground,
+    write_files,
+)
 from graph.cassettes.run_course import RunCourse, TurnSaid
 from graph.context import AgentContext
 from nodes.call_model.summary import SUMMARY_SYSTEM
 from nodes.call_model.wrap_up import WRAP_UP_SYSTEM
 from nodes.execute_tools.environment.run_folder import DATA_DIR_VARIABLE
 from nodes.execute_tools.environment.workspace import WriteFile
-from nodes.records import ModelReply, OutcomeKind, Profile, StopCause, StopReason, ToolError
+from nodes.records import JsonMap, ModelReply, OutcomeKind, Profile, StopCause, StopReason, ToolError
 
 FILES = {"a.py": b"x = 1\n", "pkg/b.bin": b"\xff\x00"}
 DOWN = StopCause(
@@ -25,7 +34,7 @@ DOWN = StopCause(
 
 
 def course(folder: str, *turns: TurnSaid) -> RunCourse:
-    context = AgentContext(workspace=folder, evidence=False, provider_retries=1)
+    context = AgentContext(workspace=folder, model="m", base_url=REPLAY_URL, evidence=False, provider_retries=1)
     requests = tuple(f"Task {number}" for number in range(len(turns)))
     return RunCourse(context, Profile(), requests, turns, (), (), (), (), (), {})
 
@@ -36,27 +45,38 @@ def test_what_is_recited_can_be_replayed_and_nothing_else() -> None:
         assert isinstance(folder, str)
         asked = course(folder, *turns)
         reciter = Reciter("m", turns)
-        first = play(asked, asked.context.model_copy(update={"model": "m"}), reciter)
+        first = play(asked, asked.context, reciter)
         assert isinstance(first, RunCourse)
         assert [outcome.kind for outcome in first.outcomes] == [OutcomeKind.SYSTEM_ERROR, OutcomeKind.FINISHED]
         assert [exchange.status for exchange in reciter.exchanges] == [503, 503, 200]
-        assert first.outcomes[0].message == "m through EndpointChat failed (busy)."
+        assert first.outcomes[0].message == f"{REPLAY_URL} failed (busy)."
 
         cassette = CassetteFile(recorded_from="a test", exchanges=tuple(reciter.exchanges))
-        replayer = Replayer("m", cassette)
-        again = play(asked, asked.context.model_copy(update={"model": "m"}), replayer)
+        replayer = Replayer(cassette)
+        again = play(asked, asked.context, replayer)
         assert isinstance(again, RunCourse)
         assert again.outcomes[1] == first.outcomes[1].model_copy(update={"usage": again.outcomes[1].usage})
         assert (replayer.player.misses, replayer.player.unplayed) == ([], [])
 
-        other = Replayer("m", cassette)
-        play(course(folder, TurnSaid()), asked.context.model_copy(update={"model": "other"}), other)
-        assert len(other.player.misses) == 0
-        strict = Replayer("other", cassette)
-        missed = play(course(folder, TurnSaid()), asked.context, strict)
+        strict = Replayer(cassette)
+        missed = play(course(folder, TurnSaid()), asked.context.model_copy(update={"model": "other"}), strict)
         assert isinstance(missed, RunCourse)
         assert missed.outcomes[0].reason is StopReason.PROVIDER_FAILED
         assert "model" in strict.player.misses[0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"model": "ollama:m"}, "'ollama:m' names a provider, for which nobody can stand in."),
+        ({"base_url": "http://llm.test:0/v1"}, "The endpoint 'http://llm.test:0/v1' is not an address: "),
+    ],
+)
+def test_a_session_without_an_endpoint_is_not_played(settings: JsonMap, message: str, tmp_path: Path) -> None:
+    asked = course(str(tmp_path), TurnSaid())
+    refused = play(asked, asked.context.model_copy(update=settings), Reciter("m", asked.turns))
+    assert isinstance(refused, ToolError)
+    assert refused.message.startswith(f"The run cannot be played again: {message}")
 
 
 def test_summaries_and_the_account_are_recited_beside_the_replies() -> None:
@@ -69,7 +89,6 @@ def test_summaries_and_the_account_are_recited_beside_the_replies() -> None:
     assert [status for status, _ in heard] == [200] * 5 + [400]
     for word, (_, said) in zip(("One.", "In short.", "It is done.", "Two."), heard, strict=False):
         assert f'"content": "{word}"' in said
-
 
 
 def test_a_playground_has_the_files_and_is_gone_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,11 @@ def read(body: bytes) -> ModelReply | None:
     model = given_model(endpoint_chat(endpoint, PLAIN, verify=False, transport=answer))
     call = Call(prompt=Prompt(messages=({"role": "user", "content": "a"},)), max_output_tokens=9, timeout_s=60.0)
     reply = asyncio.run(model.acomplete(call, lambda _: None))
-    return reply.model_copy(update={"seconds": 0.0, "provider": {}}) if isinstance(reply, ModelReply) else None
+    return (
+        reply.model_copy(update={"seconds": 0.0, "allowed_tokens": 0, "provider": {}})
+        if isinstance(reply, ModelReply)
+        else None
+    )
 
 
 @given(REPLIES)

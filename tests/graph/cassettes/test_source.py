@@ -37,6 +37,21 @@ def test_the_environment_names_the_usual_provider(monkeypatch: pytest.MonkeyPatc
     assert "a-key" not in repr(found)
 
 
+@pytest.mark.parametrize("model", ["anthropic:claude-sonnet-4-6", "deepseek:deepseek-chat"])
+def test_a_provider_is_no_endpoint(monkeypatch: pytest.MonkeyPatch, model: str) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "a-key")
+    assert find_source({"model": model}) == (
+        f"{model!r} names a provider, whose package knows its host by itself, and no endpoint: give the chat model"
+        " itself to the run in the test, as in run_task(..., model=ChatAnthropic(...))"
+    )
+
+
+def test_openai_before_a_name_is_the_usual_endpoint() -> None:
+    found = find_source({"model": "openai:gpt-4o", "base_url": "http://b/v1"})
+    assert isinstance(found, Source)
+    assert (found.base_url, found.settings["model"]) == ("http://b/v1", "gpt-4o")
+
+
 def test_an_endpoint_with_one_model_is_asked_for_its_name() -> None:
     with ScriptedServer() as server:
         found = find_source({"base_url": server.base_url})
@@ -69,8 +84,8 @@ def test_what_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     with nobody_listening() as url:
         told = [find_source(each) for each in [*wanted, {"base_url": url}]]
     unset = (
-        "Model 'm' needs an endpoint: set OPENAI_API_KEY, or OPENAI_BASE_URL for a server of your own, or leave the "
-        "model away to use the embedded one."
+        "Model 'm' needs an endpoint: set OPENAI_API_KEY, or OPENAI_BASE_URL for a server of your own, or omit the "
+        "model to use the embedded one."
     )
     assert told[:4] == [
         "no weights",
