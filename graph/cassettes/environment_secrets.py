@@ -1,19 +1,9 @@
 """Whether a recording holds what an environment keeps secret. Pure."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 from graph.cassettes.cassette_file import Exchange
-from nodes.execute_tools.secrets.known_secrets import forms_of, is_findable, known_values
-
-SHORTEST_KEY: Final = 12
-"""Characters of the shortest key that is a secret; shorter ones are placeholders, such as `lm-studio`."""
-
-
-def is_secret(key: str) -> bool:
-    """Whether it may be taken out of a text: the keys that local servers are given may be words, such as `none`."""
-    return len(key) >= SHORTEST_KEY and is_findable(key)
-
+from nodes.execute_tools.secrets.known_secrets import forms_of, known_values
 
 def secret_variable(exchanges: Sequence[Exchange], environment: Mapping[str, str]) -> str:
     """Where the first secret stands and which variable holds it, such as "the request of exchange 2 holds ...".

@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from graph.cassettes import library, offline
 from graph.cassettes.cassette_file import CassetteFile, Finding, parse, scrubbed, secrets_in
 from graph.cassettes.difference import parsed
-from graph.cassettes.environment_secrets import is_secret, secret_variable
+from graph.cassettes.environment_secrets import secret_variable
 from graph.cassettes.pinned import context_on
 from graph.cassettes.player import Player
 from graph.cassettes.recording_server import RecordingServer
@@ -22,6 +22,7 @@ from graph.cassettes.tape import REPLAY_URL, Tape, recorded, replayed
 from graph.context import AgentContext
 from graph.langchain.learned import LESSONS
 from nodes.call_model.endpoint import NO_KEY
+from nodes.execute_tools.secrets.known_secrets import is_findable_key
 from nodes.records import JsonMap, ToolError, ToolErrorCode
 
 _USE: Final = "give the agent `mendgraph_cassette.context(workspace)`, or its client `mendgraph_cassette.base_url`"
@@ -221,7 +222,7 @@ class RecordedCassette(Cassette):
         return f"model at {host}", {"mendgraph": version()}
 
     def _scrub(self, body: bytes) -> bytes:
-        return scrubbed(body, (self.api_key,) if self._found and is_secret(self.api_key) else ())
+        return scrubbed(body, (self.api_key,) if self._found and is_findable_key(self.api_key) else ())
 
     def notes(self) -> list[str]:
         """That nothing was written."""

@@ -22,9 +22,9 @@ from graph.cassettes.cassette_file import (
     scrubbed,
 )
 from graph.cassettes.difference import CONVERSATIONS, parsed
-from graph.cassettes.environment_secrets import is_secret
 from graph.cassettes.player import Player, Scrub
 from nodes.execute_tools.secrets.keys import is_secret_key
+from nodes.execute_tools.secrets.known_secrets import is_findable_key
 from nodes.records import JsonMap
 
 ROOT: Final = "/v1"
@@ -120,7 +120,7 @@ def _keys_of(request: Any) -> list[str]:
     headers = only_headers(request.headers, map(str.lower, request.headers))
     named = [*headers.items(), *parse_qsl(urlsplit(request.uri).query)]
     values = [value.rpartition(" ")[2] for name, value in named if name == "key" or is_secret_key(name)]
-    return [value for value in values if is_secret(value)]
+    return [value for value in values if is_findable_key(value)]
 
 
 def _recorder(mode: str, tape: Tape, skip: Sequence[str]) -> Any:

@@ -102,7 +102,7 @@ class Learned:
             self.limit_name = other
             return LIMIT
         numbers = (int(re.sub(r"\D", "", found)) for found in _NUMBER.findall(said))
-        allowed = max((number for number in numbers if LEAST_LIMIT <= number < limit), default=None)
+        allowed = max((number for number in numbers if LEAST_LIMIT <= number < self.limited(limit)), default=None)
         if allowed is None:
             return ""
         self.most_output = allowed

@@ -5,7 +5,7 @@ from base64 import b64encode
 import pytest
 
 from graph.cassettes.cassette_file import Exchange
-from graph.cassettes.environment_secrets import is_secret, secret_variable
+from graph.cassettes.environment_secrets import secret_variable
 
 SECRET = "plum-42-orchard-7"  # noqa: S105 - a test's own
 ENVIRONMENT = {"HOME": "/plain", "PLAIN_TOKEN": "test", "SOME_API_KEY": SECRET, "OTHER": SECRET[::-1]}
@@ -13,20 +13,6 @@ ENVIRONMENT = {"HOME": "/plain", "PLAIN_TOKEN": "test", "SOME_API_KEY": SECRET, 
 
 def exchange(request: bytes = b"{}", response: bytes = b"\xff") -> Exchange:
     return Exchange(method="POST", path="/v1", request=request, status=200, headers={}, response=response)
-
-
-@pytest.mark.parametrize(
-    ("key", "secret"),
-    [
-        (SECRET, True),
-        ("a1b2-c3d4-e5", True),
-        ("a1b2-c3d4-e", False),
-        ("not-needed", False),
-        ("aaaaaaaaaaaaaaaa", False),
-    ],
-)
-def test_a_placeholder_is_no_secret(key: str, secret: bool) -> None:
-    assert is_secret(key) is secret
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,7 @@ def test_a_limit_that_is_too_large_is_lowered_to_what_the_refusal_allows(message
     known = Learned()
     assert known.learn(refusal(message), SENT, WANTED) == ("" if most is None else "max_tokens")
     assert (known.limited(WANTED), known.limited(100)) == (most or WANTED, 100)
+    assert known.learn(refusal(message), SENT, WANTED) == ""  # what is repeated teaches nothing
 
 
 def test_lessons_are_kept_for_each_model_at_each_endpoint_until_they_are_forgotten() -> None:

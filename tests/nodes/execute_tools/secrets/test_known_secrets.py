@@ -5,7 +5,7 @@ from urllib.parse import quote, quote_plus
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.execute_tools.secrets.known_secrets import forms_of, is_findable, known_values
+from nodes.execute_tools.secrets.known_secrets import forms_of, is_findable, is_findable_key, known_values
 
 VALUE = 'p/ss w"rd+\\ü1'
 
@@ -111,3 +111,17 @@ def test_secrets_of_an_environment(name: str, value: str, known: tuple[str, ...]
 
 def test_a_value_under_two_names_is_known_once() -> None:
     assert known_values({"A_TOKEN": "abc123!", "B_TOKEN": "abc123!"}) == ("abc123!",)
+
+
+@pytest.mark.parametrize(
+    ("key", "secret"),
+    [
+        ("plum-42-orchard-7", True),
+        ("a1b2-c3d4-e5", True),
+        ("a1b2-c3d4-e", False),
+        ("not-needed", False),
+        ("aaaaaaaaaaaaaaaa", False),
+    ],
+)
+def test_a_placeholder_for_a_key_is_not_looked_for(key: str, secret: bool) -> None:
+    assert is_findable_key(key) is secret
