@@ -36,9 +36,7 @@ CREATE TABLE entries (
     cached_tokens INTEGER NOT NULL,
     cost_usd REAL,
     seconds REAL NOT NULL,
-    account TEXT NOT NULL DEFAULT '',
-    reasoning_tokens INTEGER NOT NULL DEFAULT 0, -- of output_tokens
-    cache_write_tokens INTEGER NOT NULL DEFAULT 0 -- of input_tokens, as cached_tokens
+    account TEXT NOT NULL DEFAULT ''
 )
     """,
     "CREATE INDEX of_thread ON entries (thread, number)",
@@ -114,12 +112,21 @@ END
 """They add up `entries` in `days` and `accounts`, which also keep what is forgotten: a limit is checked as fast at its
 end as at its start."""
 
-_SCHEMA: Final = (*_ENTRIES, *_SUMS, *_TRIGGERS)
 
-_COUNTS: Final = tuple(
-    f"ALTER TABLE entries ADD COLUMN {name} INTEGER NOT NULL DEFAULT 0"
-    for name in ("reasoning_tokens", "cache_write_tokens")
-)
+def added_counts(kind: str) -> tuple[str, ...]:
+    """What adds the newest columns to the entries, in a file and in the shared database, where integers are a `kind`.
+
+    The first is of the output tokens, the second of the input tokens, as `cached_tokens` are.
+    """
+    return tuple(
+        f"ALTER TABLE entries ADD COLUMN {name} {kind} NOT NULL DEFAULT 0"
+        for name in ("reasoning_tokens", "cache_write_tokens")
+    )
+
+
+_COUNTS: Final = added_counts("INTEGER")
+_SCHEMA: Final = (*_ENTRIES, *_COUNTS, *_SUMS, *_TRIGGERS)
+
 FROM_FORMAT_1: Final = (
     "DROP TRIGGER entry_reserved",
     "DROP TRIGGER entry_settled",

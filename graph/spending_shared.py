@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, cast
 
 from graph.spending_rows import oldest_kept
+from graph.spending_schema import added_counts
 from nodes.execute_tools.environment.database import Database, StoreError, open_shared
 from nodes.execute_tools.environment.shared_schema import SharedPart
 
@@ -32,6 +33,7 @@ DELETE FROM entries WHERE number IN (
 """
 
 _TEXT: Final = 'text COLLATE "C" NOT NULL'
+_COUNTS: Final = added_counts("bigint")
 
 PART: Final = SharedPart(
     "spending",
@@ -52,11 +54,10 @@ CREATE TABLE entries (
     cached_tokens bigint NOT NULL,
     cost_usd double precision,
     seconds double precision NOT NULL,
-    account {_TEXT},
-    reasoning_tokens bigint NOT NULL DEFAULT 0,
-    cache_write_tokens bigint NOT NULL DEFAULT 0
+    account {_TEXT}
 )
         """,
+        *_COUNTS,
         "CREATE INDEX entries_of_thread ON entries (thread, number)",
         "CREATE INDEX entries_of_day ON entries (day, account)",
         f"""
@@ -134,6 +135,7 @@ CREATE TRIGGER entry_settled AFTER UPDATE ON entries FOR EACH ROW
 WHEN (new.purpose NOT IN ('begin', 'turn')) EXECUTE FUNCTION entry_settled()
         """,
     ),
+    older={1: _COUNTS},
 )
 """The same tables as in a file (`spending_schema`). Each statement takes the row of an account before that of its day,
 so that no two of them wait for each other."""

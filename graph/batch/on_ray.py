@@ -9,6 +9,7 @@ import pickle
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
+from importlib import import_module
 from typing import Any, Final, NamedTuple
 
 from graph.batch.copies import Packed, pack_source
@@ -27,6 +28,8 @@ GRACE_S: Final = 30.0
 _AGAIN_S: Final = 5.0
 _MOST_SOURCES: Final = 4
 _LEAST_CPU: Final = 0.001
+_GATEWAYS: Final = {"langsmith": ("LANGSMITH_GATEWAY_API_KEY", "LANGSMITH_API_KEY")}
+"""Providers whose key is not that of their chat model class. Source: langchain.chat_models.init_chat_model."""
 
 
 class _Source(NamedTuple):
@@ -205,13 +208,35 @@ def needed(context: AgentContext) -> tuple[str, ...]:
     if isinstance(choices, FallbackProblem):
         return ()
     found = [find_endpoint(each.model, each.base_url, os.environ, key_variable=each.key_variable) for each in choices]
-    keys = {
-        each.key_variable
-        for each in found
-        if isinstance(each, Endpoint) and not each.embedded and each.api_key.get_secret_value() != NO_KEY
-    }
-    has_login = not context.base_url and "@" in os.environ.get("OPENAI_BASE_URL", "")
+    keys = {_key_variable(each) for each in found if isinstance(each, Endpoint)} - {""}
+    has_login = "@" in os.environ.get("OPENAI_BASE_URL", "") and any(
+        not (choice.base_url or (isinstance(each, Endpoint) and (each.embedded or each.provider)))
+        for choice, each in zip(choices, found, strict=True)
+    )
     return tuple(sorted(keys | ({"OPENAI_BASE_URL"} if has_login else set())))
+
+
+def _key_variable(endpoint: Endpoint) -> str:
+    """The variable that the endpoint's key comes from here; "" where it has none."""
+    if endpoint.provider:
+        return next((each for each in _secrets_of(endpoint.provider) if os.environ.get(each, "").strip()), "")
+    return "" if endpoint.embedded or endpoint.api_key.get_secret_value() == NO_KEY else endpoint.key_variable
+
+
+def _secrets_of(provider: str) -> tuple[str, ...]:
+    """The variables with secrets that the provider's chat model class reads, its key first; none where nobody tells.
+
+    No chat model is set up for it: some of them load weights then, or ask a server.
+    """
+    from langchain.chat_models.base import _BUILTIN_PROVIDERS
+
+    if provider in _GATEWAYS:
+        return _GATEWAYS[provider]
+    try:
+        package, name, _ = _BUILTIN_PROVIDERS[provider]
+        return tuple(getattr(import_module(package), name).model_construct().lc_secrets.values())
+    except Exception:  # noqa: BLE001 - a package that is missing or broken here may be in order on the nodes
+        return ()
 
 
 def _not_sent(order: WorkOrder, error: Exception) -> ToolError:

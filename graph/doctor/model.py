@@ -5,8 +5,10 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from graph.context import AgentContext
 from graph.doctor.finding import Finding, Status
 from nodes.call_model.endpoint import LOOPBACK_HOSTS, NO_KEY, USUAL_URL, Endpoint, find_endpoint
+from nodes.call_model.fallbacks import ModelOptions
 from nodes.call_model.weights import WeightsSpec, embedded_weights, file_sha256, weights_path
 from nodes.records import ProviderErrorKind, ProviderFailure
 
@@ -25,7 +27,7 @@ def choice(settings: Mapping[str, Any], environment: Mapping[str, str]) -> Findi
     if found.embedded:
         return Finding("model", Status.OK, f"the embedded local model: {why}")
     if found.provider:
-        return _of_a_provider(found, why)
+        return _of_a_provider(found, _options(settings), why)
     url = found.base_url or USUAL_URL
     key = f"a key from {found.key_variable}" if found.api_key.get_secret_value() != NO_KEY else "no key"
     said = f"{found.model or 'the one model that it serves'} at {url} with {key}: {why}"
@@ -48,7 +50,7 @@ def answer(settings: Mapping[str, Any], environment: Mapping[str, str]) -> Findi
         return Finding("endpoint", Status.OFF, "not needed for the embedded model")
     if found.provider:
         return Finding("endpoint", Status.OFF, f"not asked: {found.provider}'s package knows where it is")
-    served = _served(found)
+    served = _served(found, _options(settings))
     if isinstance(served, ProviderFailure):
         if served.kind is ProviderErrorKind.MODEL_UNAVAILABLE:  # the list is not there, and not the model
             return Finding("endpoint", Status.WARNING, f"it answers, but lists no models ({served.message})", "")
@@ -92,6 +94,10 @@ def _endpoint(settings: Mapping[str, Any], environment: Mapping[str, str]) -> En
     return find_endpoint(settings.get("model"), settings.get("base_url"), environment)
 
 
+def _options(settings: Mapping[str, Any]) -> ModelOptions:
+    return AgentContext.model_construct(**settings).model_options()
+
+
 def _why(settings: Mapping[str, Any], environment: Mapping[str, str]) -> str:
     if settings.get("base_url") or settings.get("model"):
         return "options or configuration name it"
@@ -99,14 +105,13 @@ def _why(settings: Mapping[str, Any], environment: Mapping[str, str]) -> str:
     return f"{' and '.join(set_here)} set" if set_here else "nothing else is set"
 
 
-def _of_a_provider(found: Endpoint, why: str) -> Finding:
-    """Whether the provider's package is there and can be set up, its key included."""
+def _of_a_provider(found: Endpoint, options: ModelOptions, why: str) -> Finding:
+    """Whether the provider's package is there and can be set up as the run does it, its key included."""
     from graph.langchain.chat_models import provider_model
-    from nodes.call_model.fallbacks import PLAIN
 
-    made = provider_model(found, PLAIN)
+    made = provider_model(found, options)
     if isinstance(made, ProviderFailure):
-        return Finding("model", Status.PROBLEM, f"{found.provider}:{found.model} cannot be used", made.message)
+        return Finding("model", Status.PROBLEM, f"{found.full_name} cannot be used", made.message)
     variable = made.provider.key_variable
     if variable and not any(made.provider.keys):
         said = f"{made.provider.name} with no key: {why}"
@@ -114,11 +119,10 @@ def _of_a_provider(found: Endpoint, why: str) -> Finding:
     return Finding("model", Status.OK, f"{made.provider.name}: {why}")
 
 
-def _served(endpoint: Endpoint) -> list[str] | ProviderFailure:
+def _served(endpoint: Endpoint, options: ModelOptions) -> list[str] | ProviderFailure:
     from graph.langchain.chat_models import endpoint_model, served_models
-    from nodes.call_model.fallbacks import PLAIN
 
-    model = endpoint_model(endpoint, PLAIN)
+    model = endpoint_model(endpoint, options)
     if isinstance(model, ProviderFailure):
         # Not the word for a model that is not there: that one means that the list is missing.
         return model.model_copy(update={"kind": ProviderErrorKind.BAD_REQUEST})
@@ -128,6 +132,8 @@ def _served(endpoint: Endpoint) -> list[str] | ProviderFailure:
 def _remedy(failure: ProviderFailure, endpoint: Endpoint) -> str:
     if failure.kind is ProviderErrorKind.AUTHENTICATION:
         return f"set {endpoint.key_variable} to a key that it takes"
+    if not failure.sent:  # nobody was asked
+        return "correct the setting that this names"
     return "start it, or correct OPENAI_BASE_URL or --base-url; `--model local` needs no endpoint"
 
 

@@ -1,6 +1,8 @@
 """The spending book in a shared database."""
 
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
@@ -16,11 +18,15 @@ from graph.spending_store import SpendingStore
 from nodes.call_model.limits import RunLimits
 from nodes.call_model.spending_book import Used
 from nodes.execute_tools.environment.database import StoreError
+from nodes.execute_tools.environment.shared_database import close_shared
 from nodes.execute_tools.environment.shared_url import STORE_URL_VARIABLE
 from nodes.records import StopCause, StopReason, ToolError
 from tests.graph.spending_entries import NO_LIMIT, Clock, entry, reserved, rows, used
 
 LIMITED = RunLimits(account="a", max_tokens_per_account=10_000)
+WAITING = """
+SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE NOT granted AND datname = current_database()
+"""
 NOWHERE = "postgresql://u:sesame@/none?host=/nowhere"
 
 
@@ -142,3 +148,32 @@ def test_the_tables_are_those_of_a_file(shared_store: str, store: SpendingStore,
         for name, columns in shared.items():
             assert [column[1:2] for column in rows(tmp_path, f"PRAGMA table_info({name})")] == columns
     assert (PART.name, PART.format) == ("spending", 2)
+
+
+def test_tables_of_the_first_format_get_the_new_counts_once(
+    shared_store: str, store: SpendingStore, clock: Clock, tmp_path: Path
+) -> None:
+    reserved(store, entry(), LIMITED)
+    store.close()
+    close_shared()
+    stores = [SpendingStore(None, clock) for _ in range(4)]
+    with psycopg.connect(shared_store, autocommit=True) as connection, ThreadPoolExecutor(4) as pool:
+        for name in ("reasoning_tokens", "cache_write_tokens"):
+            connection.execute(f"ALTER TABLE mendgraph.entries DROP COLUMN {name}".encode())
+        connection.execute("UPDATE mendgraph.formats SET format = 1 WHERE part = 'spending'")
+        database = connection.info.dbname
+        connection.execute(f"ALTER DATABASE {database} SET default_transaction_isolation = 'repeatable read'".encode())
+        with psycopg.connect(shared_store) as reader:
+            reader.execute("LOCK TABLE mendgraph.entries IN ACCESS SHARE MODE")
+            waiting = [pool.submit(each.reserve, entry(), LIMITED) for each in stores]
+            until = time.monotonic() + 60
+            while connection.execute(WAITING).fetchone() != (4,) and time.monotonic() < until:
+                time.sleep(0.01)
+        assert sorted(str(each.result(60)) for each in waiting) == ["2", "3", "4", "5"]
+    stores[0].settle(2, used())
+    for each in stores:
+        each.close()
+    counts = "SELECT number, reasoning_tokens, cache_write_tokens FROM entries ORDER BY number"
+    assert rows(tmp_path, counts) == [(1, 0, 0), (2, 3, 7), (3, 0, 0), (4, 0, 0), (5, 0, 0)]
+    assert rows(tmp_path, "SELECT calls, tokens, unsettled FROM accounts") == [(5, 455, 4)]
+    assert rows(tmp_path, "SELECT format FROM formats WHERE part = 'spending'") == [(2,)]

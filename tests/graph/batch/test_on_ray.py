@@ -264,6 +264,40 @@ def test_an_endpoint_without_a_key_needs_none(monkeypatch: pytest.MonkeyPatch) -
     assert needed(broken) == ()
 
 
+@pytest.mark.parametrize(
+    ("model", "keys"),
+    [
+        ("anthropic:claude-sonnet-4-6", ("ANTHROPIC_API_KEY",)),
+        ("deepseek:deepseek-chat", ("DEEPSEEK_API_KEY",)),
+        ("google_genai:gemini-3-pro", ("GEMINI_API_KEY",)),
+        ("langsmith:gpt-5", ("LANGSMITH_API_KEY",)),
+        ("mistralai:m", ()),  # whose key is not set here
+        ("ollama:qwen3:8b", ()),
+        ("perplexity:sonar", ()),  # whose package is not installed here
+    ],
+)
+def test_a_providers_key_is_that_of_its_chat_model(
+    monkeypatch: pytest.MonkeyPatch, model: str, keys: tuple[str, ...]
+) -> None:
+    for name in ("GOOGLE_API_KEY", "LANGSMITH_GATEWAY_API_KEY", "MISTRAL_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    named = ("ANTHROPIC", "DEEPSEEK", "GEMINI", "LANGSMITH", "OPENAI", "PERPLEXITY")
+    for name in named:
+        monkeypatch.setenv(f"{name}_API_KEY", "a-key-of-nobody")
+    assert needed(AgentContext(model=model)) == keys
+    assert needed(AgentContext(model="m", fallback_models=(model,))) == tuple(sorted({*keys, "OPENAI_API_KEY"}))
+
+
+def test_an_address_with_a_login_is_needed_where_a_model_is_asked_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    monkeypatch.setenv("OPENAI_BASE_URL", "https://user:word@models.example/v1")
+    for model in ("anthropic:claude-sonnet-4-6", "local"):
+        assert needed(AgentContext(model=model)) == ()
+        assert needed(AgentContext(model=model, fallback_models=("m @ https://other.example/v1",))) == ()
+        assert needed(AgentContext(model=model, fallback_models=("m",))) == ("OPENAI_BASE_URL",)
+    assert needed(CONTEXT) == ()
+
+
 def test_what_the_cluster_lacks_is_told_before_anything_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     gone = ToolError(code=ToolErrorCode.UNAVAILABLE, message="No cluster.")
     monkeypatch.setattr(on_ray, "connect", lambda _: gone)

@@ -37,6 +37,25 @@ def test_what_a_run_would_use_and_why(
     assert bool(found.remedy) == (status is not Status.OK)
 
 
+def test_a_provider_is_judged_with_the_settings_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AZURE_OPENAI_API_KEY", "a-key-of-nobody")
+    monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", "https://x.example")
+    monkeypatch.delenv("OPENAI_API_VERSION", raising=False)
+    azure = {"model": "azure_openai:gpt-5"}
+    asked = model.choice({**azure, "model_kwargs": {"api_version": "2025-04-01-preview"}}, {})
+    assert (asked.status, "AzureChatOpenAI" in asked.found) == (Status.OK, True)
+    assert model.choice(azure, {}).status is Status.PROBLEM
+    thinks = model.choice({"model": "ollama:qwen3:8b", "reasoning_effort": "low"}, {})
+    assert (thinks.status, thinks.remedy.split(":")[0]) == (Status.PROBLEM, "ChatOllama has no reasoning_effort")
+
+
+def test_an_endpoint_is_asked_with_the_settings_of_the_run() -> None:
+    with ScriptedServer() as server:
+        found = model.answer({"base_url": server.base_url, "model_kwargs": {"top_logprobs": "many"}}, {})
+    assert (found.status, "top_logprobs" in found.found) == (Status.PROBLEM, True)
+    assert found.remedy == "correct the setting that this names"
+
+
 def test_an_endpoint_is_asked_what_it_serves() -> None:
     with ScriptedServer() as server:
         url = {"base_url": server.base_url}
@@ -108,7 +127,7 @@ def test_what_an_endpoint_refuses_has_its_remedy(monkeypatch: pytest.MonkeyPatch
         ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message="no list"),
         ["a", "b"],
     ]
-    monkeypatch.setattr(model, "_served", lambda _: said.pop(0))
+    monkeypatch.setattr(model, "_served", lambda *_: said.pop(0))
     refused, listless, several = (model.answer({"base_url": "http://127.0.0.1:9/v1"}, KEY) for _ in range(3))
     assert (refused.status, refused.remedy) == (Status.PROBLEM, "set OPENAI_API_KEY to a key that it takes")
     assert (listless.status, "lists no models" in listless.found) == (Status.WARNING, True)
