@@ -266,7 +266,7 @@ class Calling:
         """The name of the turn's model; "" where only its endpoint can tell. Asks nobody."""
         if self._given is not None:
             known = self._known(context)
-            return context.model or (known.name if known else "")
+            return (known.name if known else "") or context.model or ""
         endpoint = self._endpoint(context)
         if endpoint is None:
             return ""

@@ -6,13 +6,14 @@ waits for it any more.
 """
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing, suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import cached_property
-from threading import Event, Thread
+from threading import Event, Thread, current_thread, main_thread
 from typing import Any, Final, NamedTuple
 
 import langsmith
@@ -33,6 +34,7 @@ from graph.langchain.heard_reply import HeardReply, is_listened_to
 from graph.langchain.learned import LIMIT, SCHEMA, STREAM, TOOLS, Learned
 from graph.langchain.openai_chat import KeepsExtras
 from nodes.call_model.model import Call, Model
+from nodes.call_model.model_loop import MODEL_LOOP
 from nodes.call_model.prompt import Prompt
 from nodes.language.media import media_of
 from nodes.language.storable_text import storable
@@ -50,12 +52,20 @@ MOST_STALE: Final = 16
 LIMIT_FIELDS: Final = ("max_tokens", "max_output_tokens", "num_predict", "max_new_tokens", "max_completion_tokens")
 """What chat models call the most tokens of a reply."""
 
+SAMPLING: Final = (
+    *("temperature", "seed", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repeat_penalty"),
+    *("reasoning_effort", "verbosity"),
+)
+"""Settings of chat models that a model may refuse, and that are omitted then."""
+
 LEAST_THOUGHT, LEAST_ANSWER = 1_024, 256
 """Tokens that a budget of thoughts has at least, and that are kept of a reply for what it says."""
 
 _CACHED: Final = {"cache_control": {"type": "ephemeral"}}
 """Marks the end of a prefix that Anthropic keeps. Source: Anthropic, "Prompt caching"."""
 
+
+_OTHER_LOOP: Final = re.compile(r"Event loop is closed|different (event )?loop")
 
 _BROKEN_OFF: Final = ProviderFailure(
     kind=ProviderErrorKind.INCOMPLETE_STREAM,
@@ -81,8 +91,9 @@ class ChatModel(Model):
     """A chat model as the decisions want it. `chat` gives the one for the running event loop.
 
     `profile` is what its package says of the model `name`, `thinks` that it was set up to reason, and
-    `in_openai_form` that it is sent messages in OpenAI's form. `options` are handed to it with each request: a run's
-    `model_kwargs`.
+    `in_openai_form` that it is sent messages in OpenAI's form. `in_one_loop` says that its package keeps connections,
+    which belong to the event loop that opened them: all calls are made in the one of this process. `options` are handed
+    to it with each request: a run's `model_kwargs`.
     """
 
     chat: Callable[[], BaseChatModel]
@@ -92,6 +103,7 @@ class ChatModel(Model):
     profile: Mapping[str, Any] = field(default_factory=dict)
     thinks: bool = False
     in_openai_form: bool = False
+    in_one_loop: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
     _tools: tuple[object, JsonMap] = field(default=((), {}), init=False)
 
@@ -111,6 +123,11 @@ class ChatModel(Model):
 
         What the provider refuses by name is left out, and the call made again in what is left of its time.
         """
+        if self.in_one_loop and asyncio.get_running_loop() is not MODEL_LOOP.loop:
+            return await MODEL_LOOP.arun(self._complete(call, on_text))
+        return await self._complete(call, on_text)
+
+    async def _complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
         clock = _Clock(call.timeout_s, call.idle_timeout_s)
         adapted: list[str] = []
         while True:
@@ -178,7 +195,7 @@ class ChatModel(Model):
         for name, value in (("temperature", prompt.temperature), ("seed", call.seed)):
             if value is not None and name in fields and self.profile.get(name) is not False:
                 update[name] = value
-        for name in ("temperature", "seed", "reasoning_effort"):
+        for name in SAMPLING:
             if update.get(name, getattr(chat, name, None)) is not None:
                 sent.add(name)
         update |= {name: None for name in learned.dropped if name in fields}
@@ -193,7 +210,7 @@ class ChatModel(Model):
             messages = self._handed_over(chat, prompt, update, options, sent, without_schema=without_schema)
         else:
             messages = self._in_langchains_words(chat, prompt, options)
-        copied = chat.model_copy(update=update)
+        copied = _with(chat, update)
         names = frozenset(sent - learned.dropped)
         return Request(copied, messages, options, names, learned.streams, without_tools, allowed, chat.callbacks)
 
@@ -307,6 +324,14 @@ class _Reading:
         return error
 
     async def _read(self) -> None:
+        try:
+            await self._heard()
+        except (SystemExit, KeyboardInterrupt) as error:
+            if isinstance(error, KeyboardInterrupt) and current_thread() is main_thread():
+                raise  # which is a person's
+            raise RuntimeError(f"{type(error).__name__}: {error}") from error  # or it would end the event loop
+
+    async def _heard(self) -> None:
         async with aclosing(self._said()) as said:
             if not is_listened_to(self._request.callbacks):
                 async for _ in said:
@@ -374,9 +399,10 @@ def plain_copy(chat: BaseChatModel) -> BaseChatModel:
 
     Clients that were made of its settings are made anew; their connections are shared all the same.
     """
+    if "max_retries" not in type(chat).model_fields:
+        return chat  # which may count its replies, as LangChain's own fake models do
     google = type(chat).__module__.startswith("langchain_google")  # whose 0 means its default, and 1 one request
-    update = {"max_retries": int(google)} if "max_retries" in type(chat).model_fields else {}
-    copied = chat.model_copy(update=update)
+    copied = chat.model_copy(update={"max_retries": int(google)})
     for kind in type(chat).__mro__:
         for name, value in vars(kind).items():
             if isinstance(value, cached_property):
@@ -385,6 +411,13 @@ def plain_copy(chat: BaseChatModel) -> BaseChatModel:
         copied.root_async_client = copied.root_async_client.with_options(max_retries=0)
         copied.async_client = copied.root_async_client.chat.completions
     return copied
+
+
+def _with(chat: BaseChatModel, settings: JsonMap) -> BaseChatModel:
+    """A copy with these settings; the chat model itself where it has them, as it may keep a state of its own."""
+    if all(getattr(chat, name) == value for name, value in settings.items()):
+        return chat
+    return chat.model_copy(update=settings)
 
 
 def _less_thought(chat: BaseChatModel, limit: int) -> JsonMap:
@@ -442,7 +475,4 @@ def _response_format(schema: JsonMap) -> JsonMap:
 
 def _is_of_another_loop(error: Exception) -> bool:
     """Whether a kept connection belongs to an event loop that has ended, or is another one."""
-    return any(
-        isinstance(each, RuntimeError) and ("loop is closed" in str(each) or "different" in str(each))
-        for each in chain_of(error)
-    )
+    return any(isinstance(each, RuntimeError) and _OTHER_LOOP.search(str(each)) is not None for each in chain_of(error))

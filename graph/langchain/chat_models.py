@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary
 
 import httpx2
 from langchain_core.language_models import BaseChatModel
+from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_openai import ChatOpenAI
 from langchain_openai.chat_models.base import BaseChatOpenAI
 from pydantic import SecretStr, ValidationError
@@ -162,15 +163,32 @@ def given_model(chat: BaseChatModel) -> ChatModel:
         limit_name = _limit_name(Endpoint(model=own.model_name, base_url=own.openai_api_base or ""))
     elif isinstance(own, BaseChatOpenAI):
         own = keeping_extras(own)
-    name = name_of(chat)
+    name, thinks = name_of(chat), _thinks(chat)
     keys = [value.get_secret_value() for _, value in chat if isinstance(value, SecretStr)]
     shown = f"{name} through {type(chat).__name__}" if name else type(chat).__name__
     provider = Provider(shown, next(iter(chat.lc_secrets.values()), ""), keys)
     learned = LESSONS.of(
-        type(chat).__name__, _address_of(chat), name, lambda: Learned(limit_name, tools=_has_tools(chat))
+        type(chat).__name__,
+        _address_of(chat),
+        f"{name} thinking" if thinks else name,  # which refuses other settings
+        lambda: Learned(limit_name, tools=_has_tools(chat), streams=not isinstance(chat, GenericFakeChatModel)),
     )
-    said, by_maps = dict(chat.profile or {}), isinstance(own, KeepsExtras)
-    return ChatModel(lambda: own, provider, learned, name, said, thinks=_thinks(chat), in_openai_form=by_maps)
+    return ChatModel(
+        lambda: own,
+        provider,
+        learned,
+        name,
+        dict(chat.profile or {}),
+        thinks=thinks,
+        in_openai_form=isinstance(own, KeepsExtras),
+        in_one_loop=_is_of_a_package(chat),
+    )
+
+
+def _is_of_a_package(chat: BaseChatModel) -> bool:
+    """Whether a chat model is that of a provider's package, or made of one."""
+    modules = {kind.__module__.partition(".")[0] for kind in type(chat).__mro__}
+    return any(name.startswith("langchain_") for name in modules - {"langchain_core"})
 
 
 def provider_model(endpoint: Endpoint, options: ModelOptions) -> ChatModel | ProviderFailure:

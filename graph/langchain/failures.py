@@ -35,6 +35,8 @@ _NO_OVERFLOW = re.compile(
 _OVERFLOW_CODES = frozenset(
     {"context_length_exceeded", "exceed_context_size_error", "model_max_prompt_tokens_exceeded"}
 )
+_LINK = re.compile(r"https?://\S+")
+_BAD_KEY = re.compile(r"api[ _-]?key (is )?(not valid|invalid|expired)|invalid api[ _-]?key", re.IGNORECASE)
 _SECRET = re.compile(r"\b(sk|pk|key)-[\w*-]{4,}|Bearer\s+\S+", re.IGNORECASE)
 _CREDENTIALS = re.compile(r"//[^/]*@")
 _LONGEST_DETAIL = 300
@@ -244,6 +246,8 @@ def _kind(error: Exception, refusal: Refusal, provider: Provider) -> ProviderErr
     if refusal.status in _STATUSES:
         return _STATUSES[refusal.status]
     if refusal.status is not None or refusal.codes:
+        if _BAD_KEY.search(refusal.message):  # which Google calls a bad request
+            return ProviderErrorKind.AUTHENTICATION
         if _is_overflow(refusal.message):
             return ProviderErrorKind.CONTEXT_OVERFLOW
         if refusal.status is None:
@@ -278,7 +282,8 @@ def _is_of_transport(error: BaseException) -> bool:
 
 def _is_overflow(message: str) -> bool:
     """Whether a provider's words say that the prompt is longer than the model's window."""
-    return bool(_OVERFLOW.search(message)) and not _NO_OVERFLOW.search(message)
+    said = _LINK.sub("", message)
+    return bool(_OVERFLOW.search(said)) and not _NO_OVERFLOW.search(said)
 
 
 def _is_of_the_package(error: Exception, refusal: Refusal) -> bool:

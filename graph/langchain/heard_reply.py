@@ -102,6 +102,8 @@ class HeardReply(BaseChatModel):
                 input_tokens=reply.input_tokens,
                 output_tokens=reply.output_tokens,
                 total_tokens=reply.input_tokens + reply.output_tokens,
+                input_token_details={"cache_read": reply.cached_tokens, "cache_creation": reply.cache_write_tokens},
+                output_token_details={"reasoning": reply.reasoning_tokens},
             ),
             additional_kwargs={"refusal": self._whole(reply.refusal)} if reply.refusal else {},
             response_metadata={

@@ -47,13 +47,13 @@ _NUMBER: Final = re.compile(r"\d[\d,_]{0,11}")
 class Learned:
     """What one model at one endpoint has shown. Safe in threads: what was learned is never taken back."""
 
-    def __init__(self, limit_name: str = NEW_LIMIT, *, tools: bool = True) -> None:
+    def __init__(self, limit_name: str = NEW_LIMIT, *, tools: bool = True, streams: bool = True) -> None:
         """Nothing is known yet: everything is tried. `limit_name` is what an OpenAI-compatible endpoint likely takes.
 
-        `tools` is False for a chat model that says itself that it has none.
+        `tools` and `streams` are False for a chat model of which it is known that it has none, or streams wrongly.
         """
         self.dropped: frozenset[str] = frozenset()
-        self.tools, self.streams = tools, True
+        self.tools, self.streams = tools, streams
         self.limit_name, self._limit_names = limit_name, {limit_name}
         self.most_output: int | None = None
 

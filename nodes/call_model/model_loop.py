@@ -9,6 +9,7 @@ import asyncio
 import atexit
 import os
 from collections.abc import Coroutine
+from contextlib import suppress
 from contextvars import copy_context
 from threading import Event, Lock, Thread
 from typing import Any, TypeVar
@@ -72,6 +73,33 @@ class ModelLoop:
             return run_in(loop, work)
         finally:
             self._left()
+
+    async def arun(self, work: Coroutine[Any, Any, Done]) -> Done:
+        """Run the coroutine in this loop, and wait for it in the caller's, whose cancellation it shares."""
+        loop, here, ended, context = self._entered(), asyncio.get_running_loop(), asyncio.Event(), copy_context()
+        tasks: list[asyncio.Task[Done]] = []
+
+        def tell(_: object) -> None:
+            with suppress(RuntimeError):  # the caller's loop has ended, and with it whoever waited
+                here.call_soon_threadsafe(ended.set)
+
+        def begin() -> None:
+            tasks.append(loop.create_task(work, context=context))
+            tasks[0].add_done_callback(tell)
+
+        def drop() -> None:
+            tasks[0].cancel()
+
+        try:
+            loop.call_soon_threadsafe(begin)
+            await ended.wait()
+        except asyncio.CancelledError:
+            loop.call_soon_threadsafe(drop)
+            await ended.wait()
+            raise
+        finally:
+            self._left()
+        return tasks[0].result()
 
     def _entered(self) -> asyncio.AbstractEventLoop:
         if self._process != os.getpid():  # a forked child has none of its parent's threads

@@ -1,7 +1,9 @@
 import asyncio
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx2
@@ -9,14 +11,17 @@ import pytest
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
-from pydantic import PrivateAttr
+from langchain_openai import ChatOpenAI
+from pydantic import PrivateAttr, SecretStr
 
 from graph.langchain import chat_model
 from graph.langchain.chat_model import MOST_STALE, ChatModel
 from graph.langchain.chat_models import EndpointModel, given_model
 from graph.langchain.failures import Provider
 from graph.langchain.learned import Learned
+from nodes.call_model.driver import unnoticed
 from nodes.call_model.model import Call
+from nodes.call_model.model_loop import MODEL_LOOP
 from nodes.records import ModelReply, ProviderErrorKind, ProviderFailure
 from tests.doubles.scripted_server import (
     Calls,
@@ -32,7 +37,7 @@ from tests.doubles.scripted_server import (
     Stall,
     Status,
 )
-from tests.graph.langchain.asked_models import CALL, MESSAGES, ask, at, event, replied, streamed, through
+from tests.graph.langchain.asked_models import CALL, MESSAGES, Result, ask, at, event, replied, streamed, through
 
 FOR_EVER_S = 30.0
 ENDS_S = 15.0
@@ -351,6 +356,52 @@ def test_one_client_for_each_event_loop_also_when_calls_begin_together() -> None
         first, second = asyncio.run(together(model)), asyncio.run(together(model))
     assert first[0] is not second[0]
     assert [each.text for each in first[1] + second[1]] == ["Hello"] * 6
+
+
+def test_a_kept_connection_serves_one_event_loop_after_the_other_and_each_request_is_sent_once() -> None:
+    with ScriptedServer(then=lambda _: Say("Hello"), keep_alive=True) as server:
+        model = given_model(ChatOpenAI(model="m", base_url=server.base_url, api_key=SecretStr("k")))
+
+        async def several() -> list[Result]:
+            return await asyncio.gather(*(model.acomplete(CALL, unnoticed) for _ in range(3)))
+
+        told = [each for _ in range(3) for each in asyncio.run(several())]
+        told.append(MODEL_LOOP.run(model.acomplete(CALL, unnoticed)))
+        with ThreadPoolExecutor(4) as pool:
+            told += [each for found in pool.map(lambda _: asyncio.run(several()), range(4)) for each in found]
+    assert [each.text if isinstance(each, ModelReply) else each.message for each in told] == ["Hello"] * len(told)
+    assert len(server.requests) == len(told)
+
+
+def test_a_call_in_the_loop_of_this_process_is_dropped_with_its_caller() -> None:
+    with ScriptedServer([Stall(0, Say("Hello"))], keep_alive=True) as server:
+        model = given_model(ChatOpenAI(model="m", base_url=server.base_url, api_key=SecretStr("k")))
+
+        async def dropped() -> None:
+            call = asyncio.ensure_future(model.acomplete(CALL, unnoticed))
+            while not server.requests:  # noqa: ASYNC110 - it is the thread of the server that hears of it
+                await asyncio.sleep(0.01)
+            call.cancel()
+            async with asyncio.timeout(ENDS_S):
+                with pytest.raises(asyncio.CancelledError):
+                    await call
+
+        asyncio.run(dropped())
+
+
+class Exiting(Spoken):
+    """Wants the whole program to end."""
+
+    async def _astream(self, *_: Any, **__: Any) -> AsyncIterator[ChatGenerationChunk]:
+        sys.exit("set MY_KEY first")
+        yield piece("Hello")
+
+
+def test_a_chat_model_that_wants_to_end_the_program_ends_its_call() -> None:
+    model = given_model(Exiting())
+    for result in (MODEL_LOOP.run(model.acomplete(CALL, unnoticed)), ask(model)[0]):
+        assert isinstance(result, ProviderFailure)
+        assert "SystemExit: set MY_KEY first" in result.message
 
 
 class OfAnotherLoop(Spoken):
