@@ -149,6 +149,11 @@ class Calling:
             return self._prices.message
         limits = context.limits()
         found = models_in_order(self._name(context), context.base_url, context.fallback_models)
+        if self._given is not None and context.fallback_models:
+            return (
+                "fallback_models are not asked beside a chat model of your own: name the first one as well, such as"
+                ' "anthropic:claude-sonnet-4-6", or leave fallback_models empty.'
+            )
         if isinstance(found, FallbackProblem) and self._given is None:
             return found.message
         for choice in self._choices(context):

@@ -67,12 +67,15 @@ class Session:
         check_arguments(BuildArguments(checkpointer, model, tools, rules, roles, secrets, store, context))
         if isinstance(checkpointer, bool):
             raise TypeError("checkpointer: give a saver, or none to keep the thread in the workspace's own database.")
+        context = context or AgentContext()
+        if isinstance(model, str):  # which is kept with the run, so that a resume asks it again
+            context, model = context.model_copy(update={"model": model}), None
         secrets = with_keys(secrets, model)
         checkpointer = own_saver(checkpointer, secrets) if checkpointer else None
         self.thread_id = str(thread_id) if thread_id else uuid4().hex
         self._reader, self._durability = EventReader(), durability
         self._keeper = RunKeeper(
-            context or AgentContext(),
+            context,
             self.thread_id,
             secrets=secrets,
             durability=durability,

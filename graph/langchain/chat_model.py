@@ -210,7 +210,7 @@ class ChatModel(Model):
             messages = self._handed_over(chat, prompt, update, options, sent, without_schema=without_schema)
         else:
             messages = self._in_langchains_words(chat, prompt, options)
-        copied = _with(chat, update)
+        copied = with_settings(chat, update)
         names = frozenset(sent - learned.dropped)
         return Request(copied, messages, options, names, learned.streams, without_tools, allowed, chat.callbacks)
 
@@ -413,7 +413,7 @@ def plain_copy(chat: BaseChatModel) -> BaseChatModel:
     return copied
 
 
-def _with(chat: BaseChatModel, settings: JsonMap) -> BaseChatModel:
+def with_settings(chat: BaseChatModel, settings: JsonMap) -> BaseChatModel:
     """A copy with these settings; the chat model itself where it has them, as it may keep a state of its own."""
     if all(getattr(chat, name) == value for name, value in settings.items()):
         return chat

@@ -25,7 +25,7 @@ from langchain_openai import ChatOpenAI
 from langchain_openai.chat_models.base import BaseChatOpenAI
 from pydantic import SecretStr, ValidationError
 
-from graph.langchain.chat_model import ChatModel, plain_copy
+from graph.langchain.chat_model import ChatModel, plain_copy, with_settings
 from graph.langchain.connection_faults import SETUP_ERRORS, header_fault, setup_fault, unsendable_variable
 from graph.langchain.failures import Provider, describe_failure
 from graph.langchain.learned import LESSONS, NEW_LIMIT, OLD_LIMIT, Learned
@@ -108,7 +108,7 @@ class ChatModels:
     def connect(self, wanted: Connect) -> ChatModel | ProviderFailure:
         """Find the endpoint, start the embedded model where it is that, and return a chat model that answers calls."""
         if self._given is not None:
-            return replace(self._given, options=_as_options(wanted.options))
+            return _set_up(self._given, wanted.options)
         endpoint = find_endpoint(wanted.model, wanted.base_url, self._environment(), key_variable=wanted.key_variable)
         if isinstance(endpoint, ProviderFailure):
             return endpoint
@@ -400,10 +400,18 @@ def _has_tools(chat: BaseChatModel) -> bool:
     return type(chat).bind_tools is not BaseChatModel.bind_tools
 
 
-def _as_options(options: ModelOptions) -> JsonMap:
-    """What the user's own chat model is handed with each request."""
+def _set_up(model: ChatModel, options: ModelOptions) -> ChatModel:
+    """The user's own chat model with a run's settings: those that it has, and others for each of its requests."""
+    own = model.chat()
     effort = {} if options.reasoning_effort is None else {"reasoning_effort": options.reasoning_effort}
-    return {**effort, **options.model_kwargs}
+    wanted: JsonMap = {**options.model_kwargs, **effort}
+    settings = {name: value for name, value in wanted.items() if name in type(own).model_fields}
+    others = {name: value for name, value in wanted.items() if name not in settings}
+    if others and isinstance(own, KeepsExtras):
+        settings["extra_body"] = {**(own.extra_body or {}), **others}
+        others = {}
+    copied = with_settings(own, settings)
+    return replace(model, chat=lambda: copied, options=others)
 
 
 def _thinks(chat: BaseChatModel) -> bool:

@@ -238,6 +238,8 @@ _BAD_DOCUMENT: Final = (ValueError, TypeError, AttributeError, LookupError, Recu
 def _kind(error: Exception, refusal: Refusal, provider: Provider) -> ProviderErrorKind:
     if is_bad_certificate(error):
         return ProviderErrorKind.MODEL_UNAVAILABLE
+    if any(not key.isprintable() or not key.isascii() for key in provider.keys):
+        return ProviderErrorKind.AUTHENTICATION
     if _is_unsendable(error):
         return ProviderErrorKind.BAD_REQUEST if _has_key(provider) else ProviderErrorKind.AUTHENTICATION
     for code, kind in _CODES.items():
@@ -295,6 +297,8 @@ def _is_of_the_package(error: Exception, refusal: Refusal) -> bool:
 def _detail(error: Exception, refusal: Refusal, kind: ProviderErrorKind, provider: Provider) -> str:
     if refusal.status is None and (cause := cause_in_words(error)):
         return cause
+    if any(not key.isprintable() or not key.isascii() for key in provider.keys):
+        return "the key holds a character that no header may have, such as a line break"
     if _is_unsendable(error):  # whose text quotes what could not be sent
         return f"a header cannot be sent: look at {_HEADER_VARIABLES}" if _has_key(provider) else "no key is set"
     first = refusal.message.splitlines()[0] if refusal.message else type(error).__name__

@@ -6,6 +6,7 @@ meant for the run's own endpoint; another host gets only the key that was set fo
 
 import re
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -69,6 +70,8 @@ def find_endpoint(
     `OPENAI_API_KEY` is taken only for the origin of `OPENAI_BASE_URL`, for which it is set.
     """
     provider, name = split_provider(model or "")
+    if base_url and not is_address(base_url.strip()):
+        return _no_address(base_url.strip())
     if provider not in {"", "openai"}:
         return Endpoint(model=name, base_url=(base_url or "").strip(), key_variable="", provider=provider)
     model = name or None
@@ -81,21 +84,37 @@ def find_endpoint(
     if model == EMBEDDED_MODEL or not (model or url or key):
         return Endpoint(model=EMBEDDED_MODEL, embedded=True)
     if url and not is_address(url):
-        message = f"The endpoint {url!r} is not an address: it should look like http://127.0.0.1:8080/v1."
-        return ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message=message)
+        return _no_address(url)
     if not _is_sendable(key):
         message = f"{variable} holds a character that no key has: set it again, without spaces or line breaks."
         return ProviderFailure(kind=ProviderErrorKind.AUTHENTICATION, message=message)
     if not key and not url:
         message = (
             f"Model {model!r} needs an endpoint: set OPENAI_API_KEY, or OPENAI_BASE_URL for a server of your own, "
-            "or omit the model to use the embedded one."
+            "or omit the model to use the embedded one." + _meant(model or "")
         )
         return ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message=message)
     if not model and not url:
         message = "OPENAI_API_KEY is set but no model is named: choose one with --model, or `--model local`."
         return ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message=message)
     return Endpoint(model=model or "", base_url=url, api_key=SecretStr(key or NO_KEY), key_variable=variable)
+
+
+_OF_FAMILIES: Final = {"claude": "anthropic", "gemini": "google_genai", "mistral": "mistralai", "deepseek": "deepseek"}
+
+
+def _meant(model: str) -> str:
+    """Which provider may be meant by a name that names none; "" where that is not known."""
+    word, _, name = model.partition(":")
+    near = get_close_matches(word.lower().replace("-", "_"), sorted(PROVIDERS), 1) if name else []
+    family = next((provider for start, provider in _OF_FAMILIES.items() if model.startswith(start)), "")
+    meant = f"{near[0]}:{name}" if near else f"{family}:{model}" if family else ""
+    return f' Did you mean "{meant}"?' if meant else ""
+
+
+def _no_address(url: str) -> ProviderFailure:
+    message = f"The endpoint {url!r} is not an address: it should look like http://127.0.0.1:8080/v1."
+    return ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message=message)
 
 
 def split_provider(model: str) -> tuple[str, str]:

@@ -184,8 +184,9 @@ def replies_of(bodies: Iterable[Sequence[bytes]], *, dropped: bool = False) -> l
 
 
 def timeless(result: Result) -> Result:
-    """The same reply, whatever time it took."""
-    return result.model_copy(update={"seconds": 0.0}) if isinstance(result, ModelReply) else result
+    """The same reply, whatever time it took and whatever limit it had."""
+    bare = {"seconds": 0.0, "allowed_tokens": 0}
+    return result.model_copy(update=bare) if isinstance(result, ModelReply) else result
 
 
 def events_of(*parts: bytes) -> list[str]:

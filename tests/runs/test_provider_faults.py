@@ -281,7 +281,7 @@ def counted(text: str = "", finish: FinishReason = FinishReason.STOP, **fields: 
         (Refuse("I can't."), counted(finish=FinishReason.REFUSAL, refusal="I can't.")),
         (Filtered("Hm"), counted("Hm", FinishReason.CONTENT_FILTER)),
         (Empty(), counted()),
-        (Cut("half a"), counted("half a", FinishReason.LENGTH)),
+        (Cut("half a"), counted("half a", FinishReason.LENGTH, allowed_tokens=50)),
         (
             Calls([("read_file", '{"path": "ä', "x")]),
             counted(

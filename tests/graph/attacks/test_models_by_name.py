@@ -7,13 +7,17 @@ from typing import Any
 
 import pytest
 from langchain_core.messages import HumanMessage
+from langchain_openai import ChatOpenAI
+from pydantic import SecretStr
 
 from graph import AgentContext, BatchTask, Ended, Session, arun_task, build_graph, run_batch, run_task, stream_task
 from graph.batch.batch_result import BatchResult
 from graph.batch.preparing import Crew, check_crew
+from graph.run_result import RunResult
+from graph.runs import resume_run
 from nodes.records import Outcome, StopReason
 from tests.doubles.scripted_model import ScriptedModel
-from tests.doubles.scripted_server import Say, ScriptedServer
+from tests.doubles.scripted_server import Say, ScriptedServer, Status
 
 Way = Callable[[Any, AgentContext], str]
 
@@ -77,6 +81,34 @@ def test_a_provider_without_its_package_is_one_line(context: AgentContext) -> No
     result = run_task("Hi.", context, model="perplexity:sonar")
     assert result.outcome.reason is StopReason.PROVIDER_FAILED
     assert "pip install langchain-perplexity" in result.outcome.message
+
+
+def test_a_name_is_kept_with_its_run_and_asked_again_by_a_resume(
+    context: AgentContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    with ScriptedServer([Status(401, "no"), Say("Done.")]) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+        assert run_task("Hi.", context, model="openai:m").outcome.reason is StopReason.PROVIDER_FAILED
+        result = resume_run(workspace=context.workspace)
+    assert isinstance(result, RunResult)
+    assert (result.answer, [request["model"] for request in server.requests]) == ("Done.", ["m", "m"])
+
+
+def test_fallbacks_beside_a_chat_model_of_ones_own_are_refused_and_not_ignored(context: AgentContext) -> None:
+    outcome = run_task(
+        "Hi.", context.model_copy(update={"fallback_models": ("local",)}), model=ScriptedModel([])
+    ).outcome
+    assert outcome.reason is StopReason.INVALID_REQUEST
+    assert outcome.message.startswith("fallback_models are not asked beside a chat model of your own")
+
+
+def test_the_price_is_that_of_the_chat_model_that_answers(context: AgentContext) -> None:
+    named = context.model_copy(update={"model": "gpt-5-nano", "max_cost_usd": 1.0})
+    own = ChatOpenAI(model="nobody-knows-its-price", base_url="http://127.0.0.1:9/v1", api_key=SecretStr("k"))
+    outcome = run_task("Hi.", named, model=own).outcome
+    assert outcome.reason is StopReason.INVALID_REQUEST
+    assert "nobody-knows-its-price" in outcome.message
 
 
 def test_only_a_name_is_sent_to_other_processes() -> None:

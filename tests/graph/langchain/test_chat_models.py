@@ -10,6 +10,8 @@ from typing import Any
 import httpx2
 import pytest
 from langchain_anthropic import ChatAnthropic
+from langchain_core.language_models.fake_chat_models import FakeListChatModel, GenericFakeChatModel
+from langchain_core.messages import AIMessage
 from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
 
@@ -96,6 +98,26 @@ def test_a_limit_that_the_user_set_is_kept_where_it_is_lower() -> None:
             own = ChatOpenAI(model="own", base_url=server.base_url, api_key=SecretStr("k"), max_tokens=most)
             allowed.append(replied(given_model(own)).allowed_tokens)
     assert [request["max_completion_tokens"] for request in server.requests] == allowed == [30, 50]
+
+
+def test_what_a_run_sets_of_a_chat_model_of_the_users_own_is_sent() -> None:
+    with ScriptedServer(then=lambda _: Say("Hello")) as server:
+        own = ChatOpenAI(model="own", base_url=server.base_url, api_key=SecretStr("k"), top_p=0.1)
+        options = ModelOptions(model_kwargs={"top_p": 0.5, "top_k": 5})
+        assert replied(connected(ChatModels(environment(), own), None, options=options)).text == "Hello"
+        assert replied(connected(ChatModels(environment(), own), None)).text == "Hello"
+    first, second = server.requests
+    assert (first["top_p"], first["top_k"]) == (0.5, 5)
+    assert (second["top_p"], "top_k" in second) == (0.1, False)
+
+
+def test_fake_models_of_langchain_say_one_reply_after_the_other() -> None:
+    for own in (
+        FakeListChatModel(responses=["a", "b"]),
+        GenericFakeChatModel(messages=iter([AIMessage("a"), AIMessage("b")])),
+    ):
+        model = given_model(own)
+        assert [replied(model).text, replied(model).text] == ["a", "b"]
 
 
 def test_anthropic_keeps_the_prefixes_that_end_at_the_tools_the_front_and_the_last_message() -> None:

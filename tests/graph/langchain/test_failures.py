@@ -169,6 +169,15 @@ BUSY, GONE = {"type": "rate_limit_error", "message": "x"}, {"type": "overloaded_
         (streamed({"error": GONE}, anthropic), "server_error", "(x)", None),
         (google(429, "Quota", "RESOURCE_EXHAUSTED"), "rate_limited", "(Quota)", 3.0),
         (google(404, "models/m is not found", "NOT_FOUND"), "model_unavailable", "m is not found", 3.0),
+        (google(400, "API key not valid. Pass one.", "INVALID_ARGUMENT"), "authentication", "not valid", 3.0),
+        (
+            status(
+                400, {"type": "invalid", "message": "max_tokens is odd: https://x.test/#max-tokens-and-context-window"}
+            ),
+            "bad_request",
+            "is odd",
+            None,
+        ),
         (google(400, "input token count (9) exceeds 8", "INVALID_ARGUMENT"), "context_overflow", "9", 3.0),
         (ollama.ResponseError('{"error": "no model m"}', 404), "model_unavailable", "(no model m)", None),
         (ollama.ResponseError("m does not support tools", 400), "bad_request", "support tools", None),

@@ -135,6 +135,27 @@ def test_another_providers_package_gets_no_key_and_no_address_of_openais(environ
     assert find_endpoint("anthropic:m", URL, environment) == expected.model_copy(update={"base_url": URL})
 
 
+@pytest.mark.parametrize(
+    ("model", "meant"),
+    [
+        ("antropic:claude-sonnet-4-6", ' Did you mean "anthropic:claude-sonnet-4-6"?'),
+        ("google-genai:gemini-2.5-pro", ' Did you mean "google_genai:gemini-2.5-pro"?'),
+        ("claude-sonnet-4-6", ' Did you mean "anthropic:claude-sonnet-4-6"?'),
+        ("qwen2.5-coder:1.5b", "use the embedded one."),
+    ],
+)
+def test_the_provider_that_may_be_meant_is_named(model: str, meant: str) -> None:
+    found = find_endpoint(model, None, {})
+    assert isinstance(found, ProviderFailure)
+    assert found.message.endswith(meant)
+
+
+def test_the_address_of_a_provider_has_to_be_one() -> None:
+    found = find_endpoint("anthropic:m", "localhost:8080", {})
+    assert isinstance(found, ProviderFailure)
+    assert "'localhost:8080' is not an address" in found.message
+
+
 def test_openai_before_a_name_is_the_usual_endpoint() -> None:
     environment = {"OPENAI_API_KEY": "sk-1", "OPENAI_BASE_URL": OTHER}
     assert find_endpoint("openai:m", None, environment) == find_endpoint("m", None, environment)
