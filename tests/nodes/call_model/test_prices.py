@@ -202,7 +202,7 @@ def test_no_text_makes_reading_raise(text: str) -> None:
 def test_the_shipped_list_is_whole() -> None:
     text = resources.files("nodes.call_model").joinpath("prices.toml").read_text(encoding="utf-8")
     shipped = parsed(text)
-    assert (shipped.dated, len(shipped.prices)) == ("2026-02-05", 2 * 79)
+    assert (shipped.dated, len(shipped.prices)) == ("2026-02-05", 2 * 80)
     assert shipped.source == "litellm 1.81.10, model_prices_and_context_window_backup.json"
     assert find_price(shipped, "gpt-4o-2024-08-06") == GPT_4O
     assert find_price(shipped, "gpt-4o-2024-05-13") == OLD_4O
