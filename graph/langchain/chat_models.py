@@ -171,7 +171,7 @@ def given_model(chat: BaseChatModel) -> ChatModel:
         type(chat).__name__,
         _address_of(chat),
         f"{name} thinking" if thinks else name,  # which refuses other settings
-        lambda: Learned(limit_name, tools=_has_tools(chat), streams=not isinstance(chat, GenericFakeChatModel)),
+        lambda: Learned(limit_name, tools=_has_tools(chat), streams=type(chat) is not GenericFakeChatModel),
     )
     return ChatModel(
         lambda: own,
