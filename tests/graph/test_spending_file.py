@@ -1,5 +1,7 @@
 """The spending book's file; what happens where it cannot be used has its tests in `attacks/test_unusable_books.py`."""
 
+import subprocess
+import sys
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
@@ -30,3 +32,15 @@ def test_who_only_looks_makes_no_tables(tmp_path: Path) -> None:
         assert database is None
     assert (tmp_path / FILE_NAME).stat().st_size == 0
     assert rows(tmp_path, "SELECT count(*) FROM sqlite_master") == [(0,)]
+
+
+def test_another_book_of_this_process_does_not_end_the_locks_of_the_first_one(tmp_path: Path) -> None:
+    """Else another process takes itself for the last one, and removes what has not been written into the file."""
+    look = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute('SELECT count(*) FROM entries').fetchall()"
+    with closing(SpendingStore(str(tmp_path), Clock())) as first:
+        reserved(first, entry())
+        with closing(SpendingStore(str(tmp_path), Clock())) as second:
+            reserved(second, entry("t2"))
+        subprocess.run([sys.executable, "-c", look, str(tmp_path / FILE_NAME)], check=True)
+        assert (tmp_path / f"{FILE_NAME}-wal").exists()
+        assert reserved(first, entry()) == 3

@@ -1,5 +1,6 @@
 """Files that belong to no workspace: ours beside the spending book, and the user's own configuration."""
 
+import errno
 import os
 import stat
 from typing import Final
@@ -12,14 +13,16 @@ from nodes.records import ToolError, ToolErrorCode
 MOST_BYTES: Final = 1_000_000
 """No file that a person writes by hand is larger."""
 
-_NEW_FILE: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+_NEW_FILE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def spending_file(name: str, base: str | None = None) -> str | ToolError:
     """The absolute path of our file of this name, which is there, empty if it is new, and which only its owner may use.
 
-    It lies in `spending/` of `base`, of what `MENDGRAPH_DATA_DIR` names, or of the user's data folder.
+    It lies in `spending/` of `base`, of what `MENDGRAPH_DATA_DIR` names, or of the user's data folder. One that is
+    there is not opened: to close it again would end the locks that other connections of this process have on it.
+    Source: SQLite, "How To Corrupt An SQLite Database File", section 2.2.
     """
     folder = spending_folder(base)
     if isinstance(folder, ToolError):
@@ -28,6 +31,12 @@ def spending_file(name: str, base: str | None = None) -> str | ToolError:
     try:
         with closing(os.open(path, _NEW_FILE, 0o600)):
             return path
+    except FileExistsError:
+        if os.path.isdir(path):
+            return os_failure(IsADirectoryError(errno.EISDIR, ""), "open", path)
+        if os.access(path, os.R_OK | os.W_OK):
+            return path
+        return os_failure(PermissionError(errno.EACCES, ""), "open", path)
     except OSError as error:
         return os_failure(error, "open", path)
 
