@@ -52,10 +52,10 @@ _OWN_FIELDS = {
     **dict.fromkeys(("model", "model_name", "model_id", "azure_deployment", "deployment_name"), "model"),
     **{name: name for name in ("temperature", "seed", "reasoning_effort", "use_responses_api")},
     **dict.fromkeys(("messages", "tools", "stream", "stream_options", "stop"), "protocol or mode"),
-    **dict.fromkeys(("extra_body", "model_kwargs"), "model_kwargs, each setting by its own name"),
+    **dict.fromkeys(("extra_body", "model_kwargs"), "the names of the single settings"),
     "max_retries": "provider_retries",
 }
-"""Settings that the run decides itself, and what decides them."""
+"""Settings that the run decides itself, and what to use instead."""
 
 _HARMLESS = frozenset({"prompt_cache_key", "prompt_cache_retention", "prompt_cache_options", "cache_control"})
 _DECIDED_LIMITS = frozenset({"api", "wrap_up", "max_output_tokens_per_call"})
@@ -270,7 +270,7 @@ class AgentContext(BaseModel):
     def _no_endpoint_in_the_settings(cls, settings: dict[str, Any]) -> dict[str, Any]:
         for name in settings:
             if name in _OWN_FIELDS:
-                raise ValueError(f"{name!r} is set in another way: by {_OWN_FIELDS[name]}")
+                raise ValueError(f"{name!r} cannot be given here: use {_OWN_FIELDS[name]}")
             if name not in _HARMLESS and _ENDPOINT_WORDS.search(name.lower()):
                 raise ValueError(
                     f"{name!r} chooses where calls go or who pays them: use base_url and the environment's keys, or"
@@ -279,7 +279,9 @@ class AgentContext(BaseModel):
         try:
             json.dumps(settings)
         except (TypeError, ValueError, RecursionError):
-            raise ValueError("it holds something that JSON has no form for") from None
+            raise ValueError(
+                "only JSON values can be given here: strings, numbers, booleans, null, lists and objects"
+            ) from None
         if key := next((name for name in _names_in(settings) if is_secret_key(name)), ""):
             raise ValueError(f"{key!r} holds a key: set it in the environment, or give a chat model with model=...")
         return settings

@@ -50,7 +50,7 @@ class Learned:
     def __init__(self, limit_name: str = NEW_LIMIT, *, tools: bool = True, streams: bool = True) -> None:
         """Nothing is known yet: everything is tried. `limit_name` is what an OpenAI-compatible endpoint likely takes.
 
-        `tools` and `streams` are False for a chat model of which it is known that it has none, or streams wrongly.
+        `tools` is False for a chat model without native tools, `streams` for one that cannot be streamed.
         """
         self.dropped: frozenset[str] = frozenset()
         self.tools, self.streams = tools, streams

@@ -259,13 +259,13 @@ def test_an_address_without_login_is_fine(url: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"model_name": "other"}, "'model_name' is set in another way: by model"),
-        ({"max_retries": 5}, "by provider_retries"),
-        ({"extra_body": {"model": "other"}}, "by model_kwargs, each setting by its own name"),
+        ({"model_name": "other"}, "'model_name' cannot be given here: use model"),
+        ({"max_retries": 5}, "use provider_retries"),
+        ({"extra_body": {"model": "other"}}, "use the names of the single settings"),
         ({"anthropic_api_url": "http://there.test"}, "chooses where calls go"),
         ({"azure_ad_token": "t"}, "'azure_ad_token' holds a key: set it in the environment"),
         ({"a": [{"aws_access_key_id": "t"}]}, "'aws_access_key_id' holds a key"),
-        ({"a": object()}, "JSON has no form for"),
+        ({"a": object()}, "only JSON values"),
     ],
 )
 def test_settings_of_a_model_hold_no_other_model_endpoint_or_key(settings: JsonMap, words: str) -> None:

@@ -111,6 +111,15 @@ def test_what_a_run_sets_of_a_chat_model_of_the_users_own_is_sent() -> None:
     assert (second["top_p"], "top_k" in second) == (0.1, False)
 
 
+def test_what_one_learns_that_thinks_is_not_held_against_one_that_does_not() -> None:
+    plain, thinking = (
+        given_model(ChatAnthropic(model_name="m", thinking=thoughts))  # type: ignore[call-arg]
+        for thoughts in (None, {"type": "enabled", "budget_tokens": 2_000})
+    )
+    assert plain.learned is not thinking.learned
+    assert plain.learned is given_model(ChatAnthropic(model_name="m")).learned  # type: ignore[call-arg]
+
+
 def test_fake_models_of_langchain_say_one_reply_after_the_other() -> None:
     for own in (
         FakeListChatModel(responses=["a", "b"]),

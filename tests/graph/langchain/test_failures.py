@@ -379,3 +379,12 @@ def test_three_characters_are_no_key(key: str, message: str) -> None:
 
 def test_a_long_detail_is_cut() -> None:
     assert describe(status(500, error("x" * 1_000))).message == f"{URL} failed ({'x' * 300})."
+
+
+@pytest.mark.parametrize("key", ["sk-abcdefgh\n", "sk-abcdefghé"])
+def test_a_key_that_no_header_may_hold_is_said_to_be_one(key: str) -> None:
+    provider = Provider("m through ChatOwn", "OWN_API_KEY", (key,))
+    failure = describe_failure(UnicodeEncodeError("ascii", key, 10, 11, "no"), provider, 0.0)
+    assert failure.kind is ProviderErrorKind.AUTHENTICATION
+    assert "check OWN_API_KEY (the key holds a character that no header may have" in failure.message
+    assert key not in failure.message

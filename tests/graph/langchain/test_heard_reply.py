@@ -109,6 +109,15 @@ def test_a_listener_hears_tokens_calls_usage_and_how_it_ended() -> None:
     assert "Fix 😀.py" in listener.heard[0]
 
 
+def test_a_listener_hears_what_of_the_tokens_was_cached_and_thought() -> None:
+    counts = {"prompt_tokens_details": {"cached_tokens": 60}, "completion_tokens_details": {"reasoning_tokens": 2}}
+    listener = Listener()
+    heard(Say("Hello", usage={"prompt_tokens": 70, "completion_tokens": 3, **counts}), listener)
+    [end] = listener.ends
+    assert end.usage_metadata["input_token_details"]["cache_read"] == 60
+    assert end.usage_metadata["output_token_details"]["reasoning"] == 2
+
+
 def test_a_listener_hears_of_failures() -> None:
     listener = Listener()
     heard(Status(500), listener)
