@@ -17,6 +17,7 @@ from langchain_core.messages import AnyMessage
 from graph.configuration.user_rule import user_settings_rule
 from graph.context import AgentContext
 from graph.current_redactor import CurrentRedactor
+from graph.judged_workspace import judged_workspace
 from graph.record_rules import RecordRules
 from graph.run_log import RunLog
 from graph.slices import ExecuteToolsSlice
@@ -31,6 +32,7 @@ from nodes.execute_tools.environment.commands import Commands, open_commands
 from nodes.execute_tools.environment.database import StoreError
 from nodes.execute_tools.environment.deadline import monotonic_s
 from nodes.execute_tools.environment.journal import Journal
+from nodes.execute_tools.environment.judged_paths import ContentJudge
 from nodes.execute_tools.environment.kept_results import KeptResults
 from nodes.execute_tools.environment.lease import Lease
 from nodes.execute_tools.environment.network import Network
@@ -48,7 +50,7 @@ from nodes.execute_tools.tools import default_tools
 from nodes.execute_tools.trace import TraceEvent, TraceSink
 from nodes.guard.file_rules import FileGuardrailRule
 from nodes.guard.own_settings import OWN_SETTINGS_RULE
-from nodes.guard.policy import judge_path
+from nodes.guard.policy import judge_content, judge_path
 from nodes.guard.verdicts import results_of_denied, told_of_edit
 from nodes.language.closest import closest_names
 from nodes.language.history import is_request
@@ -134,8 +136,7 @@ class Gateway:
     def workspace(self, context: AgentContext, observe: Callable[[JsonMap], None] | None = None) -> Workspace:
         """The only door to the files of the run."""
         extensions = frozenset(context.allowed_extensions)
-        judge = partial(judge_path, rules=self.rules(context))
-        return Workspace(context.workspace, judge, observe=observe, allowed_extensions=extensions)
+        return judged_workspace(context.workspace, self.rules(context), observe, extensions)
 
     def commands(self, context: AgentContext) -> Commands | ToolError | None:
         """What may be started; None where nothing may, and why it cannot where no sandbox starts.
@@ -149,7 +150,7 @@ class Gateway:
         key = (context.workspace, rules)
         known = self._commands.get(key)
         if known is None:
-            opened = open_commands(context.workspace, rules, partial(_is_hidden, self.rules(context)))
+            opened = open_commands(context.workspace, rules, *self._hidden(context))
             if isinstance(opened, ToolError):
                 return opened
             if len(self._commands) >= _MOST_COMMANDS:
@@ -165,13 +166,18 @@ class Gateway:
         key = (context.workspace, rules)
         known = self._checks.get(key)
         if known is None:
-            opened = open_checks(context.workspace, rules, partial(_is_hidden, self.rules(context)))
+            opened = open_checks(context.workspace, rules, *self._hidden(context))
             if isinstance(opened, ToolError):
                 return opened
             if len(self._checks) >= _MOST_COMMANDS:
                 self._checks.clear()
             known = self._checks.setdefault(key, opened)
         return known
+
+    def _hidden(self, context: AgentContext) -> tuple[Callable[[str], bool], ContentJudge]:
+        """What no program may see: by its name, and for what it holds."""
+        rules = self.rules(context)
+        return partial(_is_hidden, rules), partial(judge_content, rules=rules)
 
     def can_check(self, context: AgentContext) -> bool:
         """Whether the examples of code can be run."""

@@ -5,8 +5,8 @@ As in `graph.runs`, a run is named by the beginning of its id, and what can be e
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 
+from graph.judged_workspace import judged_workspace
 from graph.open_store import with_store
 from graph.step_history import newest_plan
 from graph.store import Store
@@ -16,7 +16,6 @@ from nodes.execute_tools.environment.sandbox import check_workspace
 from nodes.execute_tools.environment.workspace import FileContent, Workspace
 from nodes.execute_tools.tools.diffs import unified_diff
 from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
-from nodes.guard.policy import judge_path
 from nodes.records import Plan, ToolError, ToolErrorCode
 
 
@@ -56,7 +55,7 @@ def run_diffs(
         if isinstance(found, ToolError):
             return found
         journal = Journal(store.folder)
-        files = Workspace(str(check_workspace(workspace)), partial(judge_path, rules=rules))
+        files = judged_workspace(str(check_workspace(workspace)), rules)
         with journal.held():
             return tuple(_diffs(journal, files, net_effects(journal.changes_of(found.run_id))))
 

@@ -5,10 +5,10 @@ As in `graph.runs`, a run is named by the beginning of its id, and what can be e
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 from uuid import uuid4
 
+from graph.judged_workspace import judged_workspace
 from graph.open_store import thread_config, with_store_alone
 from graph.run_steps import call_after
 from graph.step_history import step_history
@@ -17,9 +17,7 @@ from graph.way_on import TO_THE_CALL
 from nodes.execute_tools.environment.journal import Journal
 from nodes.execute_tools.environment.kept_copies import copy_kept_results
 from nodes.execute_tools.environment.restoring import Restored, restore
-from nodes.execute_tools.environment.workspace import Workspace
 from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
-from nodes.guard.policy import judge_path
 from nodes.language.history import is_request
 from nodes.records import ToolError
 
@@ -52,7 +50,7 @@ def undo_run(
         if isinstance(found, ToolError):
             return found
         restored = restore(
-            Journal(store.folder), _workspace(root, rules), found.run_id, from_step, skip_changed=skip_changed
+            Journal(store.folder), judged_workspace(root, rules), found.run_id, from_step, skip_changed=skip_changed
         )
         if isinstance(restored, Restored):
             store.mark_undone(found.run_id)
@@ -86,7 +84,7 @@ def fork_run(
         if isinstance(due, ToolError):
             return due
         values = machine.get_state(due.config).values  # before anything is changed: it may be unreadable
-        journal, files = Journal(store.folder), _workspace(root, rules)
+        journal, files = Journal(store.folder), judged_workspace(root, rules)
         restored = restore(journal, files, parent.run_id, at + 1, skip_changed=skip_changed)
         if isinstance(restored, ToolError):
             return restored
@@ -99,10 +97,6 @@ def fork_run(
         return Forked(new, parent.run_id, restored)
 
     return with_store_alone(workspace, "mendgraph fork", fork)
-
-
-def _workspace(root: str, rules: tuple[FileGuardrailRule, ...]) -> Workspace:
-    return Workspace(root, partial(judge_path, rules=rules))
 
 
 def _turn_at_work(values: Mapping[str, Any]) -> tuple[int, str]:

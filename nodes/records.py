@@ -5,12 +5,15 @@ own tests spell out, enums. Modules and fields are a storage format; `graph.stat
 """
 
 from enum import Enum, StrEnum, auto
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
 JsonMap = dict[str, Any]
 """A JSON object: string keys, JSON values."""
+
+CONTENT_BYTES: Final = 64_000
+"""Of the beginning of a file by which it is judged whether it holds a secret. A service account's key has 2,400."""
 
 
 class Record(BaseModel):

@@ -12,6 +12,7 @@ from typing import Any, Final
 from graph.cassettes.cassette_file import secrets_in
 from graph.cassettes.replayed_run import Files
 from graph.cassettes.run_course import RunCourse
+from graph.judged_workspace import judged_workspace
 from nodes.execute_tools.environment.failures import quoted
 from nodes.execute_tools.environment.journal import Journal
 from nodes.execute_tools.environment.restore_plan import net_effects
@@ -106,7 +107,7 @@ def files_at_start(records: str, root: str, run_id: str) -> StartFiles | ToolErr
         if sha256 and before[effect.path] is None:
             message = f"What {quoted(effect.path)} held before the run was not kept, so the run cannot be played again."
             return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
-    return StartFiles(Workspace(root, partial(judge_path, rules=DEFAULT_GUARDRAIL_RULES)), before)
+    return StartFiles(judged_workspace(root), before)
 
 
 def secret_in(files: Files, redactor: Redactor) -> ToolError | None:

@@ -5,6 +5,7 @@ from functools import partial
 from itertools import islice
 from typing import Final, Protocol
 
+from graph.judged_workspace import judged_workspace
 from graph.terminal.approval import ReadLine
 from graph.terminal.exit_codes import ExitCode
 from graph.terminal.plain_text import one_line
@@ -13,9 +14,6 @@ from graph.terminal.screen import Display
 from graph.terminal.slash_commands import COMMANDS, KEYS, Told, as_request, run_command
 from graph.terminal.turns import Setup, Turns
 from nodes.execute_tools.environment.request_history import RequestHistory
-from nodes.execute_tools.environment.workspace import Workspace
-from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
-from nodes.guard.policy import judge_path
 from nodes.records import ToolError
 
 OpenPrompt = Callable[[Turns, Display], ReadLine]
@@ -111,6 +109,6 @@ def _show(display: Display, told: Told | ToolError) -> None:
 
 def _files(root: str) -> list[str]:
     """The files of the workspace that may be named to a model, without what git ignores."""
-    files = Workspace(root, partial(judge_path, rules=DEFAULT_GUARDRAIL_RULES))
+    files = judged_workspace(root)
     found = islice(files.walk(), MOST_NAMES)
     return [entry.path for entry in found if entry.kind == "file" and files.denied(entry.path) is None]

@@ -16,6 +16,7 @@ from typing import Any, Final, Self
 from graph.combined_diff import combined_diffs
 from graph.context import AgentContext
 from graph.events import Asked, Ended, Event
+from graph.judged_workspace import judged_workspace
 from graph.run import RunResult, Session
 from graph.terminal.approval import ReadLine, ask_person
 from graph.terminal.editor import columns, in_editor
@@ -40,10 +41,8 @@ from nodes.call_model.endpoint import Endpoint, find_endpoint
 from nodes.call_model.local_model import local_server_is_starting
 from nodes.call_model.weights import embedded_weights
 from nodes.execute_tools.environment.database import StoreError
-from nodes.execute_tools.environment.workspace import FileContent, Workspace
+from nodes.execute_tools.environment.workspace import FileContent
 from nodes.execute_tools.tools import default_tools
-from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
-from nodes.guard.policy import judge_path
 from nodes.records import EditForm
 
 TOOL_THREAD: Final = "tool"
@@ -316,5 +315,5 @@ def edits_in_blocks(setup: Setup) -> bool:
 
 def _read(root: str, path: str) -> bytes | None:
     """The bytes of a file of the workspace, as the tools may see them."""
-    content = Workspace(root, partial(judge_path, rules=DEFAULT_GUARDRAIL_RULES)).read_file(path)
+    content = judged_workspace(root).read_file(path)
     return content.data if isinstance(content, FileContent) else None

@@ -2,8 +2,9 @@
 
 The five default rules are the specification's, hardened: names are compared folded (`nodes.guard.paths.folded`), so
 `.ENV`, `.env.` and `.e<zero width>nv` are all `.env`, and a backup (`.env~`, `server.key.bak`) counts as what it
-copies. The rules look at names only, so they hold for files that do not exist yet. The disk is asked in two places,
-only to follow links: by `is_system_path` for an absolute `Path`, and by `create_protected_edit_file_tool`'s tool.
+copies. The rules look at names only, so they hold for files that do not exist yet; the names are those of
+`secret_files`, which also knows the secrets that only a file's content tells of. The disk is asked in two places, only
+to follow links: by `is_system_path` for an absolute `Path`, and by `create_protected_edit_file_tool`'s tool.
 
 Not blocked: `.envrc`. It is no `.env` file by the specification's wording, and direnv runs it only after a person has
 allowed its exact content; it counts as project configuration instead.
@@ -14,6 +15,7 @@ from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 from nodes.guard.paths import climbs, folded_parts
+from nodes.guard.secret_files import KEY_FILES, PACKAGE_LOGINS, SENSITIVE_FILES, held_by_name, plain_path
 
 
 class FileGuardrailRule(NamedTuple):
@@ -40,14 +42,6 @@ class GuardrailResult(NamedTuple):
     violations: tuple[GuardrailViolation, ...]
 
 
-_BACKUP_MARKS = ("~", ".bak", ".backup", ".old", ".orig", ".save", ".swp", ".tmp")
-_KEY_SUFFIXES = (".pem", ".key", ".p12", ".pfx", ".crt", ".cer", ".p8", ".ppk", ".jks", ".keystore")
-_SECRET_FILES = ("secrets.yaml", "secrets.yml", "secrets.json", "secrets.toml")
-_CREDENTIAL_FILES = ("credentials.json", "credentials.yaml", "credentials.yml", ".git-credentials")
-_TOKEN_FILES = (".npmrc", ".pypirc", ".netrc", "_netrc", ".pgpass", ".htpasswd")
-_SSH_KEYS = ("id_rsa", "id_dsa", "id_ecdsa", "id_ecdsa_sk", "id_ed25519", "id_ed25519_sk")
-_SENSITIVE_NAMES = frozenset({*_SECRET_FILES, *_CREDENTIAL_FILES, *_TOKEN_FILES, *_SSH_KEYS})
-_SENSITIVE_ENDINGS = frozenset({(".aws", "credentials"), (".docker", "config.json"), (".kube", "config")})
 _GIT_NAMES = frozenset({".git", "git~1"})  # the second is its short name on Windows volumes
 _READABLE_TEMPLATES = frozenset({".env.example", ".env.sample", ".env.template"})
 _SYSTEM_FOLDERS = (
@@ -66,13 +60,13 @@ _CONFIG_FOLDERS = frozenset({".vscode", ".idea", ".cursor", ".claude", ".codex",
 
 def is_env_file(path: Path) -> bool:
     """Is this an environment file? `.env`, `prod.env`, `.env.local` and `.env-local` are; `environment.py` is not."""
-    name = _name(path)
+    name = plain_path(path).rpartition("/")[2]
     return name.endswith(".env") or ".env." in name or name.startswith((".env-", ".env_"))
 
 
 def is_private_key(path: Path) -> bool:
     """Is this a private key, a certificate or a key store, by its extension?"""
-    return _name(path).endswith(_KEY_SUFFIXES)
+    return held_by_name(path, KEY_FILES) is not None
 
 
 def is_system_path(path: Path) -> bool:
@@ -94,8 +88,8 @@ def is_git_internal(path: Path) -> bool:
 
 
 def is_sensitive_config(path: Path) -> bool:
-    """Does this name promise secrets: credentials, access tokens, SSH keys? `id_rsa.pub` and `secrets.py` do not."""
-    return _name(path) in _SENSITIVE_NAMES or folded_parts(path)[-2:] in _SENSITIVE_ENDINGS
+    """Does this name promise secrets: credentials, tokens, keys, histories? `id_rsa.pub` and `secrets.py` do not."""
+    return held_by_name(path, SENSITIVE_FILES) is not None or held_by_name(path, PACKAGE_LOGINS) is not None
 
 
 def is_project_config(path: Path) -> bool:
@@ -111,6 +105,11 @@ def is_project_config(path: Path) -> bool:
 def is_readable_template(path: Path) -> bool:
     """Is this an environment file without secrets? It may be read, though not edited."""
     return folded_parts(path)[-1:] in {(name,) for name in _READABLE_TEMPLATES}
+
+
+def is_readable_login(path: Path) -> bool:
+    """Is this `.npmrc` or `.pypirc`? It may be read where it holds no secret (`judge_content`), though not edited."""
+    return held_by_name(path, PACKAGE_LOGINS) is not None and held_by_name(path, SENSITIVE_FILES) is None
 
 
 DEFAULT_GUARDRAIL_RULES: tuple[FileGuardrailRule, ...] = (
@@ -202,14 +201,6 @@ def _blocks(rule: FileGuardrailRule, path: Path) -> bool:
         return bool(rule.check(path))
     except Exception:  # noqa: BLE001 - a user's rule may fail in any way, and none of them may open the file
         return True
-
-
-def _name(path: PurePath) -> str:
-    parts = folded_parts(path)
-    name = parts[-1] if parts else ""
-    for mark in _BACKUP_MARKS:
-        name = name.removesuffix(mark)
-    return name
 
 
 def _is_below_system(path: PurePath) -> bool:

@@ -7,8 +7,8 @@ judged again by the Environment, through `judge_path`.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
+from functools import lru_cache, partial
+from pathlib import Path, PurePath
 from typing import Final, Literal
 
 from nodes.guard.file_rules import (
@@ -18,10 +18,20 @@ from nodes.guard.file_rules import (
     GuardrailViolation,
     check_file_guardrails,
     is_env_file,
+    is_readable_login,
     is_readable_template,
+    is_sensitive_config,
 )
 from nodes.guard.own_settings import OWN_SETTINGS_RULE
 from nodes.guard.paths import path_problem, shown, workspace_relative
+from nodes.guard.secret_files import (
+    KEY_FILES,
+    PACKAGE_LOGINS,
+    SENSITIVE_FILES,
+    held_by_name,
+    judged_by_content,
+    secret_content,
+)
 from nodes.guard.verdicts import Item, denied, verdict_on_malformed
 from nodes.language.kept_reference import is_reference
 from nodes.records import (
@@ -124,10 +134,30 @@ def judge_call(
 def judge_path(relative_path: str, for_write: bool, rules: Rules) -> ToolError | None:
     """What the file rules say of one workspace-relative name: None, or PERMISSION_DENIED in one line.
 
-    Readable templates (`.env.example`) pass `is_env_file` when they are only read.
+    Readable templates (`.env.example`) pass `is_env_file` when they are only read; `.npmrc` and `.pypirc` pass
+    `is_sensitive_config`, as `judge_content` has the last word on these.
     """
     violations = _violations(relative_path, rules, for_write=for_write)
     return _error_of(violations, relative_path) if violations else None
+
+
+def judge_content(relative_path: str, rules: Rules) -> Callable[[bytes], ToolError | None] | None:
+    """What tells from the first bytes of a file of this name whether it may be used; None where they do not matter.
+
+    They matter to `is_sensitive_config`, if it is one of the rules, for reading and writing alike.
+    """
+    rule = next((rule for rule in rules if rule.check is is_sensitive_config), None)
+    if rule is None or not judged_by_content(PurePath(relative_path)):
+        return None
+    return partial(_judge_held, relative_path, rule)
+
+
+def _judge_held(relative_path: str, rule: FileGuardrailRule, data: bytes) -> ToolError | None:
+    held = secret_content(PurePath(relative_path), data)
+    if held is None:
+        return None
+    blocked = f"Blocked by rule '{rule.name}': {rule.description} ({shown(relative_path)} holds {held})"
+    return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=f"{blocked}. Go on without this file.")
 
 
 def _named_paths(call: ToolCall, spec: ToolSpec, config: GuardConfig) -> list[object]:
@@ -210,10 +240,14 @@ def _violated(target: str, rules: Rules, *, for_write: bool) -> tuple[GuardrailV
         rules = tuple(rule for rule in rules if rule is not OWN_SETTINGS_RULE)
     if not for_write and is_readable_template(path):
         rules = tuple(rule for rule in rules if rule.check is not is_env_file)
+    if not for_write and is_readable_login(path):
+        rules = tuple(rule for rule in rules if rule.check is not is_sensitive_config)
     return check_file_guardrails(path, rules).violations
 
 
 def _error_of(violations: Sequence[GuardrailViolation], target: str) -> ToolError:
     reasons = "; ".join(violation.message for violation in violations)
-    message = f"{reasons} ({shown(target)}). Go on without this file."
+    held = held_by_name(PurePath(target), (*KEY_FILES, *SENSITIVE_FILES, *PACKAGE_LOGINS))
+    place = f"{shown(target)}: {held}" if held else shown(target)
+    message = f"{reasons} ({place}). Go on without this file."
     return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)

@@ -7,13 +7,14 @@ from typing import Self
 from nodes.execute_tools.environment.handles import open_directory, open_regular
 from nodes.execute_tools.environment.judged_paths import JudgedPaths
 from nodes.execute_tools.environment.sandbox import Place
+from nodes.records import CONTENT_BYTES
 
 
 class BeneathReader:
     """Reads files below an open root by their real names, in a `with` statement.
 
-    What it reads is judged by name and as what was opened: the directory once, a file with other names (hard links)
-    itself as well. No link is followed.
+    What it reads is judged by name, by what it holds and as what was opened: the directory once, a file with other
+    names (hard links) itself as well. No link is followed.
     """
 
     def __init__(self, paths: JudgedPaths, root_fd: int) -> None:
@@ -45,6 +46,8 @@ class BeneathReader:
         descriptor, status = open_regular(folder_fd, (last,), os.O_RDONLY)
         with os.fdopen(descriptor, "rb", buffering=0) as stream:
             if status.st_nlink > 1 and not self._is(name, descriptor):
+                return None
+            if self._paths.held_denial(name, lambda: os.pread(descriptor, CONTENT_BYTES, 0)) is not None:
                 return None
             data = bytearray()
             while len(data) <= most and (piece := stream.read(most + 1 - len(data))):

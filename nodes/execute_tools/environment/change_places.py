@@ -7,9 +7,10 @@ from typing import Final, TypeAlias
 
 from nodes.execute_tools.environment.current_files import conflict, in_the_way
 from nodes.execute_tools.environment.failures import os_failure, quoted
+from nodes.execute_tools.environment.handles import beginning, closing, open_root
 from nodes.execute_tools.environment.judged_paths import JudgedPaths
 from nodes.execute_tools.environment.sandbox import PathAccess, Place
-from nodes.records import ToolError, ToolErrorCode
+from nodes.records import CONTENT_BYTES, ToolError, ToolErrorCode
 
 MOST_CHANGES: Final = 200
 """Changes in one request: each may hold two open directories, and a process has 1024 handles. Source: getrlimit(2)."""
@@ -112,6 +113,9 @@ def _write(paths: JudgedPaths, change: WriteFile) -> PlacedChange | ToolError:
     place = paths.place(change.path, PathAccess.WRITE_FILE)
     if isinstance(place, ToolError):
         return place
+    denial = paths.held_denial(place.real, lambda: change.data[:CONTENT_BYTES])
+    if denial is not None:
+        return denial
     if change.expected_sha256:
         gone = conflict(place, "write", "it is gone") if place.missing else None
         return gone or PlacedChange(change, place)
@@ -138,7 +142,19 @@ def _leave(paths: JudgedPaths, change: DeleteFile | MoveFile) -> PlacedChange | 
     if not target.missing:
         return conflict(target, "move to", "it exists already")
     link = _link(paths, change.target, target, "move to")
-    return link or PlacedChange(change, source, target)
+    return link or _held(paths, change, source, target) or PlacedChange(change, source, target)
+
+
+def _held(paths: JudgedPaths, change: MoveFile, source: Place, target: Place) -> ToolError | None:
+    """Why what the file holds may not stand under its new name, or None."""
+
+    def read() -> bytes:
+        if change.data is not None:
+            return change.data[:CONTENT_BYTES]
+        with closing(open_root(paths.root)) as root:
+            return beginning(root, source.parts)
+
+    return paths.held_denial(target.real, read)
 
 
 def _link(paths: JudgedPaths, path: str, place: Place, doing: str) -> ToolError | None:

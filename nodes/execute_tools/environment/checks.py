@@ -18,6 +18,7 @@ from nodes.execute_tools.environment.bubblewrap import SCRATCH
 from nodes.execute_tools.environment.command_rules import CommandRules
 from nodes.execute_tools.environment.commands import CommandResult, Commands, open_commands
 from nodes.execute_tools.environment.failures import quoted
+from nodes.execute_tools.environment.judged_paths import ContentJudge
 from nodes.execute_tools.environment.lease import Lease
 from nodes.execute_tools.environment.workspace_cover import Denied
 from nodes.records import JsonMap, ToolError, ToolErrorCode
@@ -62,11 +63,13 @@ class CheckRules:
     readable: tuple[str, ...] = ()
 
 
-def open_checks(root: str, rules: CheckRules, denied: Denied) -> "Checks | ToolError":
+def open_checks(
+    root: str, rules: CheckRules, denied: Denied, contents: ContentJudge = lambda _: None
+) -> "Checks | ToolError":
     """The checks of a run in the workspace `root`.
 
     INVALID_ARGUMENT names a command that is no command line; UNAVAILABLE says why no sandbox starts. `denied` says
-    which workspace-relative names no program may see.
+    which workspace-relative names no program may see, `contents` which files for what they hold.
     """
     lines: dict[str, list[str]] = {}
     for command in rules.commands:
@@ -79,7 +82,7 @@ def open_checks(root: str, rules: CheckRules, denied: Denied) -> "Checks | ToolE
     programs = ("sh", *(line[0] for line in lines.values()))
     longest = max(rules.timeout_s, rules.examples_timeout_s + _START_S)
     allowed = CommandRules(programs, longest, max_output_bytes=_LARGEST_ANSWER, readable=rules.readable)
-    commands = open_commands(root, allowed, denied)
+    commands = open_commands(root, allowed, denied, contents)
     return commands if isinstance(commands, ToolError) else Checks(commands, rules, lines)
 
 

@@ -22,13 +22,13 @@ from nodes.execute_tools.environment.command_rules import (
 )
 from nodes.execute_tools.environment.failures import os_failure, quoted
 from nodes.execute_tools.environment.handles import closing, open_beneath, open_root
-from nodes.execute_tools.environment.judged_paths import JudgedPaths
+from nodes.execute_tools.environment.judged_paths import ContentJudge, JudgedPaths
 from nodes.execute_tools.environment.lease import Lease, LeaseOverError
 from nodes.execute_tools.environment.processes import Ends, EndsOfOutput, read_until
 from nodes.execute_tools.environment.protected_git import linked_repository, protected_git
 from nodes.execute_tools.environment.protected_settings import kept_settings
 from nodes.execute_tools.environment.sandbox import PathAccess
-from nodes.execute_tools.environment.workspace_cover import Cover, Denied, find_cover, find_ways_out
+from nodes.execute_tools.environment.workspace_cover import Cover, Denied, HeldSecrets, find_cover, find_ways_out
 from nodes.execute_tools.environment.workspace_root import check_workspace
 from nodes.records import ToolError, ToolErrorCode
 
@@ -66,10 +66,12 @@ class CommandResult:
         return number if number in signal.valid_signals() else 0
 
 
-def open_commands(root: str, rules: CommandRules, denied: Denied) -> "Commands | ToolError":
+def open_commands(
+    root: str, rules: CommandRules, denied: Denied, contents: ContentJudge = lambda _: None
+) -> "Commands | ToolError":
     """The commands of a run in the workspace `root`; UNAVAILABLE, with reason and remedy, where no sandbox starts.
 
-    `denied` says which workspace-relative names no program may see.
+    `denied` says which workspace-relative names no program may see, `contents` which files for what they hold.
     """
     refusal = bubblewrap.sandbox_refusal()
     if refusal is not None:
@@ -78,7 +80,7 @@ def open_commands(root: str, rules: CommandRules, denied: Denied) -> "Commands |
     if isinstance(real, ToolError):
         return real
     readable = readable_folders(rules)
-    return readable if isinstance(readable, ToolError) else Commands(real, rules, denied, readable)
+    return readable if isinstance(readable, ToolError) else Commands(real, rules, denied, readable, contents)
 
 
 class Commands:
@@ -92,9 +94,17 @@ class Commands:
     caches) is changed there as well.
     """
 
-    def __init__(self, root: str, rules: CommandRules, denied: Denied, readable: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        root: str,
+        rules: CommandRules,
+        denied: Denied,
+        readable: tuple[str, ...],
+        contents: ContentJudge = lambda _: None,
+    ) -> None:
         self.root, self.rules = root, rules
         self._denied = functools.lru_cache(_REMEMBERED)(denied)
+        self._holds = HeldSecrets(contents)
         self._paths = JudgedPaths(root, self._judge)
         self._readable = readable
         self._env = command_environment(root, readable)
@@ -160,7 +170,7 @@ class Commands:
             if not self._read_only:
                 problem = protection.enter_context(protected_git(root, started + limit))
                 protection.enter_context(kept_settings(root))
-            before = problem or find_cover(root, self._denied, started + limit)
+            before = problem or find_cover(root, self._denied, started + limit, self._holds)
             if isinstance(before, ToolError):
                 return before
             with ExitStack() as handles:
@@ -211,7 +221,7 @@ class Commands:
 
     def _looked_after(self, result: CommandResult, root: int, before: Cover) -> CommandResult:
         deadline = max(result.limit_s - result.seconds, 0.0) + time.monotonic() + _LOOK_AGAIN_S
-        after = find_cover(root, self._denied, deadline)
+        after = find_cover(root, self._denied, deadline, self._holds)
         made = None if isinstance(after, ToolError) else after.made_since(before)
         return replace(result, made_denied=made and tuple(_shown(name) for name in made))
 

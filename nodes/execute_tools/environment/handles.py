@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from nodes.execute_tools.environment import openat2
+from nodes.records import CONTENT_BYTES
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _STEP = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -83,6 +84,12 @@ def open_regular(root_fd: int, parts: Sequence[str], flags: int) -> tuple[int, o
         os.close(descriptor)
         raise
     return descriptor, status
+
+
+def beginning(root_fd: int, parts: Sequence[str]) -> bytes:
+    """The first `CONTENT_BYTES` of an existing regular file."""
+    with closing(open_regular(root_fd, parts, os.O_RDONLY)[0]) as descriptor:
+        return os.pread(descriptor, CONTENT_BYTES, 0)
 
 
 def handle_name(descriptor: int) -> str | None:

@@ -69,10 +69,17 @@ class HardLinks:
         self._lock = threading.Lock()
         self._links: _Links | None = None
 
-    def denial(self, name: str, status: Callable[[], os.stat_result], *, for_write: bool) -> ToolError | None:
+    def denial(
+        self,
+        name: str,
+        status: Callable[[], os.stat_result],
+        *,
+        for_write: bool,
+        holds: Callable[[str], ToolError | None] = lambda _: None,
+    ) -> ToolError | None:
         """Why the file that is open or was found under `name` may not be used because of another name, or None.
 
-        `status` gives what the file is now; its OSError is passed on.
+        `status` gives what the file is now; its OSError is passed on. `holds` denies a name for what the file holds.
         """
         found = status()
         if not _has_several_names(found):
@@ -85,7 +92,7 @@ class HardLinks:
                 return None
         linked = links.files.get(_inode(found))
         for other in linked.names if linked else ():
-            if self._judge(other, for_write) is not None:
+            if self._judge(other, for_write) is not None or holds(other) is not None:
                 message = f"{quoted(name)} is the same file as {quoted(other)}, which is denied. Go on without it."
                 return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
         gap = links.gap or ("" if _knows(links, name, found) else "it is not where it was a moment ago")

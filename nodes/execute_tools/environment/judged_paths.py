@@ -6,24 +6,28 @@ import stat
 from collections.abc import Callable
 from contextlib import suppress
 from copy import copy
+from functools import partial
 from typing import Self
 
 from nodes.execute_tools.environment.failures import os_failure, quoted
-from nodes.execute_tools.environment.handles import closing, handle_name, open_root, status_beneath
+from nodes.execute_tools.environment.handles import beginning, closing, handle_name, open_root, status_beneath
 from nodes.execute_tools.environment.hard_links import HardLinks
 from nodes.execute_tools.environment.path_shape import extension_denial
 from nodes.execute_tools.environment.sandbox import PathAccess, PathSandbox, Place
-from nodes.records import JsonMap, ToolError, ToolErrorCode
+from nodes.records import CONTENT_BYTES, JsonMap, ToolError, ToolErrorCode
 
 PathJudge = Callable[[str, bool], ToolError | None]
 """(workspace-relative posix path, for writing?) -> the denial, or None. Guard's rules, handed in by `graph.build`."""
+
+ContentJudge = Callable[[str], Callable[[bytes], ToolError | None] | None]
+"""The same for what a file of this name holds: what judges its first `CONTENT_BYTES`, or None where nothing does."""
 
 
 class JudgedPaths:
     """The sandbox and the judge together. `observe` receives the sandbox's refusals.
 
     `allowed_extensions` are those of the files that may be read or written, in lower case with the dot; empty allows
-    all. Directories have none. Source: spec 4, `allowed_exts`.
+    all. Directories have none. Source: spec 4, `allowed_exts`. `contents` judges what the files hold.
     """
 
     def __init__(
@@ -32,8 +36,9 @@ class JudgedPaths:
         judge: PathJudge,
         observe: Callable[[JsonMap], None] | None = None,
         allowed_extensions: frozenset[str] = frozenset(),
+        contents: ContentJudge = lambda _: None,
     ) -> None:
-        self._judge = judge
+        self._judge, self._contents = judge, contents
         self._extensions = allowed_extensions
         self._sandbox = PathSandbox(root, may_name=self._may_name, observe=observe)
         self.root = self._sandbox.root
@@ -77,7 +82,10 @@ class JudgedPaths:
         if stat.S_ISDIR(os.fstat(descriptor).st_mode):
             return self.denial(name, for_write=for_write) or name
         denial = self._denial_for(name, PathAccess.WRITE_FILE if for_write else PathAccess.READ_FILE)
-        return denial or self._hard_links.denial(name, lambda: os.fstat(descriptor), for_write=for_write) or name
+        held = partial(self.held_denial, read=lambda: os.pread(descriptor, CONTENT_BYTES, 0))
+        denial = denial or held(place.requested) or held(name)
+        status = partial(os.fstat, descriptor)
+        return denial or self._hard_links.denial(name, status, for_write=for_write, holds=held) or name
 
     def denied_file(self, path: str, *, for_write: bool = False) -> ToolError | None:
         """Why a file may not be used under this path, whether or not it is there, or None.
@@ -91,9 +99,12 @@ class JudgedPaths:
             return None
         try:
             with closing(open_root(self.root)) as root:
-                return self._hard_links.denial(
-                    place.real, lambda: status_beneath(root, place.parts), for_write=for_write
-                )
+                status = partial(status_beneath, root, place.parts)
+                if not stat.S_ISREG(status().st_mode):
+                    return None
+                held = partial(self.held_denial, read=partial(beginning, root, place.parts))
+                denial = held(place.requested) or held(place.real)
+                return denial or self._hard_links.denial(place.real, status, for_write=for_write, holds=held)
         except OSError as error:
             return os_failure(error, "look at", place.requested)
 
@@ -102,8 +113,18 @@ class JudgedPaths:
         try:
             return self._judge(name, for_write)
         except Exception as error:  # noqa: BLE001 - a rule that breaks must not open the door
-            message = f"{quoted(name)} could not be judged ({type(error).__name__}), so it is denied."
-            return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
+            return _unjudged(name, error)
+
+    def held_denial(self, name: str, read: Callable[[], bytes]) -> ToolError | None:
+        """Why a file may not be used under this workspace-relative name for what it holds, or None.
+
+        `read` gives its first `CONTENT_BYTES`, and is called only where they matter; where it fails, that denies.
+        """
+        try:
+            judge = self._contents(name)
+            return None if judge is None else judge(read())
+        except Exception as error:  # noqa: BLE001 - a rule that breaks must not open the file
+            return _unjudged(name, error)
 
     def suggest(self, path: str) -> tuple[str, ...]:
         """Up to three closest existing names that may be read, best first."""
@@ -124,3 +145,8 @@ class JudgedPaths:
         with suppress(OSError), closing(open_root(self.root)) as root:
             return stat.S_ISDIR(status_beneath(root, name.split("/")).st_mode)
         return False
+
+
+def _unjudged(name: str, error: Exception) -> ToolError:
+    message = f"{quoted(name)} could not be judged ({type(error).__name__}), so it is denied."
+    return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)

@@ -10,7 +10,7 @@ from nodes.execute_tools.environment.file_changes import ChangedFile, change_fil
 from nodes.execute_tools.environment.file_reads import FileContent, OpenedFile, open_file, read_whole
 from nodes.execute_tools.environment.file_writes import write_file
 from nodes.execute_tools.environment.journal_records import ChangeRecorder
-from nodes.execute_tools.environment.judged_paths import JudgedPaths, PathJudge
+from nodes.execute_tools.environment.judged_paths import ContentJudge, JudgedPaths, PathJudge
 from nodes.execute_tools.environment.lease import Lease
 from nodes.execute_tools.environment.listing import Entry, judged_entries
 from nodes.execute_tools.environment.sandbox import PathAccess, Place
@@ -47,6 +47,7 @@ class Workspace:
     before it is known whether something is there, and about the real name of what was opened; a file with several names
     (hard links) is denied under all of them if it is under one. `observe` receives each refusal of the sandbox as a
     map. `allowed_extensions` are those of the files that may be used, in lower case with the dot; empty allows all.
+    `contents` judges what the files hold, and what is to be written to them.
     """
 
     def __init__(
@@ -56,8 +57,9 @@ class Workspace:
         *,
         observe: Callable[[JsonMap], None] | None = None,
         allowed_extensions: frozenset[str] = frozenset(),
+        contents: ContentJudge = lambda _: None,
     ) -> None:
-        self._paths = JudgedPaths(root, judge, observe, allowed_extensions)
+        self._paths = JudgedPaths(root, judge, observe, allowed_extensions, contents)
         self._lease = Lease()
         self._changeable = True
         self.recorder: ChangeRecorder | None = None

@@ -1,4 +1,4 @@
-"""What of a workspace no program may see or change: files that are denied by name, and where git keeps its own.
+"""What of a workspace no program may see or change: denied files, by name or for what they hold, and git's own.
 
 The whole tree is looked through, ignored folders too, by handle and without following a link. A link is left alone:
 where it leads has a name of its own if it lies in the workspace, and is not there for a program if it does not. A hard
@@ -15,17 +15,21 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from typing import Final
 
 from nodes.execute_tools.environment.failures import os_failure
-from nodes.execute_tools.environment.handles import closing, open_beneath, open_root
+from nodes.execute_tools.environment.handles import beginning, closing, open_beneath, open_root
+from nodes.execute_tools.environment.judged_paths import ContentJudge
 from nodes.execute_tools.environment.listing import GIT_DIRECTORY
 from nodes.execute_tools.environment.settings_files import SETTINGS_FILE
 from nodes.records import ToolError, ToolErrorCode
 
 Denied = Callable[[str], bool]
 """Whether this workspace-relative name, with "/" between its parts, is to be kept from a program."""
+
+Holds = Callable[[int, "os.DirEntry[str]", str], bool]
+"""The same of what a file holds; see `HeldSecrets`."""
 
 MOST_COVERED: Final = 1_000
 """Files, and folders, that are mounted over. Source: bubblewrap takes 9,000 arguments at most."""
@@ -38,6 +42,12 @@ MOST_REPOSITORIES: Final = 100
 
 DEEPEST: Final = 200
 """Folders below each other that are looked into; each is an open handle meanwhile."""
+
+_REMEMBERED: Final = 200_000
+"""Files whose judgement is remembered."""
+
+_SETTLED_NS: Final = 1_000_000_000
+"""After which a change of a file shows in its times. Source: file systems count in steps of up to a second."""
 
 _Look = Callable[[int, str, int], bool]
 
@@ -61,12 +71,52 @@ class Cover:
         return tuple(sorted(name for name, inode in self.inodes.items() if before.inodes.get(name) != inode))
 
 
-def find_cover(root_fd: int, denied: Denied, deadline: float) -> Cover | ToolError:
+class HeldSecrets:
+    """Which files are denied for what they hold; each is read again only after it has changed.
+
+    `judge` is asked once about each name, as names are judged for good.
+    """
+
+    def __init__(self, judge: ContentJudge) -> None:
+        self._judge = lru_cache(_REMEMBERED)(judge)
+        self._known: dict[tuple[str | int, ...], bool] = {}
+
+    def __call__(self, folder_fd: int, entry: "os.DirEntry[str]", name: str) -> bool:
+        """Whether the regular file `entry` of the open folder, `name` below the workspace, is denied."""
+        try:
+            judge = self._judge(name)
+            return judge is not None and self._judged(judge, folder_fd, entry, name)
+        except FileNotFoundError:  # it was there a moment ago
+            return False
+        except Exception:  # noqa: BLE001 - a rule that breaks must not open the file; nor one that we may not read
+            return True
+
+    def _judged(
+        self, judge: Callable[[bytes], ToolError | None], folder_fd: int, entry: "os.DirEntry[str]", name: str
+    ) -> bool:
+        status = entry.stat(follow_symlinks=False)
+        key = (name, *_identity(status), status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        if key not in self._known:
+            denied = judge(beginning(folder_fd, (entry.name,))) is not None
+            if time.time_ns() - status.st_ctime_ns < _SETTLED_NS:  # it may change without its time telling
+                return denied
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            self._known[key] = denied
+        return self._known[key]
+
+
+def _holds_nothing(_folder_fd: int, _entry: "os.DirEntry[str]", _name: str) -> bool:
+    return False
+
+
+def find_cover(root_fd: int, denied: Denied, deadline: float, holds: Holds = _holds_nothing) -> Cover | ToolError:
     """What is to be covered now; TIMEOUT at `deadline` (of the monotonic clock), UNAVAILABLE where it is too much.
 
-    Where that is the only way below the bounds, a folder that holds nothing but denied files is hidden as a whole.
+    `holds` says which files are denied for what they hold (see `HeldSecrets`). A folder with nothing but denied files
+    is hidden as a whole where that is the only way below the bounds.
     """
-    search = _Search(denied, deadline)
+    search = _Search(denied, deadline, holds=holds)
     try:
         with closing(open_beneath(root_fd, (), os.O_RDONLY)) as top:
             search.look(top, "", 0)
@@ -109,8 +159,8 @@ class _GivenUpError(Exception):
 class _Search:
     """Looks through a workspace, or without `denied` through what is shown beside the workspace `beside`."""
 
-    def __init__(self, denied: Denied | None, deadline: float, beside: str = "") -> None:
-        self._denied, self._deadline, self._beside = denied, deadline, beside
+    def __init__(self, denied: Denied | None, deadline: float, beside: str = "", holds: Holds = _holds_nothing) -> None:
+        self._denied, self._deadline, self._beside, self._holds = denied, deadline, beside, holds
         self._what = f"One of the folders shown beside {beside}" if beside else "The workspace"
         self.cover = Cover()
         self._seen: list[str] = []
@@ -192,7 +242,7 @@ class _Search:
                 self.cover.inodes[name] = entry.inode()
             return True
         is_git = entry.name == GIT_DIRECTORY
-        if not is_git and not self._is_denied(name):
+        if not is_git and not self._is_denied(name) and (is_folder or not self._holds(folder_fd, entry, name)):
             is_settings = entry.name == SETTINGS_FILE
             if is_settings:
                 self._keep_settings(entry, name)

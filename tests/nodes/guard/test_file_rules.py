@@ -79,7 +79,24 @@ BENIGN = [
     *("/var/home/u/x.py", "/Users/u/Library/x.py", "src/etc/passwd"),
     *(".gitignore", ".github/workflows/ci.yml", ".gitattributes", "git/x.py", "my.git.md", "digit.py", "legit/.keep"),
     *("secrets_manager.py", "secrets.py", "credentials.py", "credential_helper.md", "id_rsa.pub", "valid_rsa.py"),
-    *("npmrc.md", "test_secrets.json.py", ".kube/readme", "config.json", "pyproject.toml", "token.py", "calc.py", "."),
+    *("docs/ssh.md", "ssh/client.go", "src/aws/client.py", "aws.tf", "kube/deployment.yaml", "k8s/secret.yaml"),
+    *(
+        "gcloud/README.md",
+        "gcloud/storage/client.py",
+        "docker/Dockerfile",
+        "docker-compose.yml",
+        "azure/functions.json",
+    ),
+    *("gnupg.py", ".gcloudignore", ".dockerignore", ".secrets.baseline", "secretary.py", "password_policy.md"),
+    *("history.py", "HISTORY.md", "docs/history.rst", "src/history/index.ts", "bash_history.py", "_history.scss"),
+    *("keyboard.key.ts", "keychain.ts", "test.pem.md", "wallet.py", "cookies", "src/cookies/index.ts", "cookies.py"),
+    *("id_rsa_test.go", "id_rsa.md", "docs/id_rsa.pub", "test_id_rsa.py", "ssh_host_rsa_key.pub", "known_hosts.py"),
+    *("package.json", "package-lock.json", "tsconfig.json", "composer.json", "auth.json", "config/hub.ts", "hosts.yml"),
+    *("terraform/main.tf", "terraform.tfstate.md", "variables.tf", "dev.tfvars", "gradle.properties", "settings.xml"),
+    *("credentials.yml.enc", "config/credentials.rb", "login.json", "logins.py", "netrc.py", "pgpass.md", "boto.py"),
+    *("kdbx.py", "docs/kdbx.md", "vault.py", "vault_pass.md", "shadow", "shadow.css", "etc/hosts", "robots.txt"),
+    *("pip.conf", "nuget.config", ".yarnrc.yml", ".hgrc", ".curlrc", "server.cfg", "service_account.py", "client.json"),
+    *("npmrc.md", "test_secrets.json.py", "config.json", "pyproject.toml", "token.py", "calc.py", "."),
 ]
 
 

@@ -138,14 +138,26 @@ def test_a_path_must_be_text(path: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tool", "arguments", "target", "reasons"),
+    ("tool", "arguments", "shown", "reasons"),
     [
         (READ, {"path": ".env"}, ".env", {"env_file": "Environment variable files"}),
         (WRITE, {"path": "./x/../.ENV"}, ".ENV", {"env_file": "Environment variable files"}),
         (WRITE, {"path": ".env.example"}, ".env.example", {"env_file": "Environment variable files"}),
-        (READ, {"path": "server.key"}, "server.key", {"private_key": "Private keys and certificates"}),
+        (
+            READ,
+            {"path": "server.key"},
+            "server.key: keys and certificates",
+            {"private_key": "Private keys and certificates"},
+        ),
         (READ, {"path": ".git/.env.example"}, ".git/.env.example", {"git_internal": "Git internal files"}),
-        (READ, {"path": ["a.py", "id_rsa"]}, "id_rsa", {"sensitive_config": "Sensitive configuration files"}),
+        (READ, {"path": ["a.py", "id_rsa"]}, "id_rsa: SSH keys", {"sensitive_config": "Sensitive configuration files"}),
+        (WRITE, {"path": ".npmrc"}, ".npmrc: npm's token", {"sensitive_config": "Sensitive configuration files"}),
+        (
+            READ,
+            {"path": ".ssh/.npmrc"},
+            ".ssh/.npmrc: keys of SSH and GnuPG",
+            {"sensitive_config": "Sensitive configuration files"},
+        ),
         (MOVE, {"source": "a", "target": ".git/x"}, ".git/x", {"git_internal": "Git internal files"}),
         (
             WRITE,
@@ -157,10 +169,11 @@ def test_a_path_must_be_text(path: Any) -> None:
 )
 @pytest.mark.parametrize("config", [AUTO, ASK, READ_ONLY], ids=["auto", "ask", "read-only"])
 def test_sensitive_files_are_neither_read_nor_changed_in_any_mode(
-    tool: ToolSpec, arguments: dict[str, Any], target: str, reasons: dict[str, str], config: GuardConfig
+    tool: ToolSpec, arguments: dict[str, Any], shown: str, reasons: dict[str, str], config: GuardConfig
 ) -> None:
     blocked = "; ".join(f"Blocked by rule '{rule}': {description}" for rule, description in reasons.items())
-    message = f"{blocked} ({target}). Go on without this file."
+    message = f"{blocked} ({shown}). Go on without this file."
+    target = shown.partition(": ")[0]
     assert judge(tool, config, **arguments) == denied(next(iter(reasons)), DENIED, message, path=target)
 
 

@@ -1,0 +1,271 @@
+"""Which files hold secrets by their names: one table, from which the rules, their reasons and the tests are made.
+
+A pattern is in lower case and matches the end of a path, part by part, with or without a dot in front. `name/` stands
+for a folder and all below it. `*` stands for any characters of one part, and for none of its dots unless the part
+begins with it: `*.key` is every key, `id_rsa_*` is no `id_rsa_test.py`. Taken are the files that exist to hold secrets.
+Code and ordinary settings that may hold one (`settings.py`, `database.yml`, dumps, logs) are not: an agent works on
+them, and literals in them are redacted. The lists compared are those of gitrob and shhgit (`signatures`), gitleaks
+(`path`), GitHub's `.gitignore` templates, and of the user; trufflehog, git-secrets and detect-secrets name no files.
+"""
+
+import re
+from functools import cache, lru_cache
+from pathlib import PurePath
+from typing import Final, NamedTuple
+
+from nodes.guard.paths import folded_parts
+from nodes.records import CONTENT_BYTES
+
+
+class SecretFiles(NamedTuple):
+    """Patterns of names, and what files of these names hold, as the end of a sentence."""
+
+    patterns: tuple[str, ...]
+    reason: str
+
+
+KEY_FILES: Final = (
+    # Source: spec 1 section 3 for .pem .key .p12 .pfx .crt .cer; gitrob for .pkcs12 .ppk .jks .keystore .keypair
+    SecretFiles(("*.pem", "*.key", "*.crt", "*.cer", "*.p8", "*.ppk", "*.keypair"), "keys and certificates"),
+    SecretFiles(("*.p12", "*.pfx", "*.pkcs12", "*.jks", "*.keystore", "*.bks", "*.bcfks", "*.jceks"), "key stores"),
+    # Source: gitrob for all but the last seven
+    SecretFiles(
+        (
+            *("*.kdb", "*.kdbx", "*.psafe3", "*.agilekeychain/", "*.keychain", "*.kwallet", "*.keyring"),
+            *("*.keyx", "*.opvault/", "*.1pif/", "*.1pux", "*.enpassdb", "*.keychain-db", "*.pwsafe"),
+        ),
+        "key stores of password managers",
+    ),
+    SecretFiles(("*.bek", "*.tpm", "*.ovpn", "*.tblk/"), "keys of disks and private networks"),  # Source: gitrob
+)
+"""What `is_private_key` is made from."""
+
+SENSITIVE_FILES: Final = (
+    SecretFiles((".ssh/", ".gnupg/"), "keys of SSH and GnuPG"),  # Source: the user
+    SecretFiles(("id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "id_ecdsa_sk", "id_ed25519_sk", "id_xmss"), "SSH keys"),
+    SecretFiles(("id_rsa_*", "id_rsa-*", "id_ecdsa_*", "id_ed25519_*", "id_ed25519-*", "ssh_host_*_key"), "SSH keys"),
+    SecretFiles(("secring.gpg", "private-keys-v1.d/", "otr.private_key", "sops/age/keys.txt"), "private keys"),
+    # Source: the user for the first line
+    SecretFiles(
+        (
+            *(".aws/", ".kube/", ".docker/", ".azure/", ".config/gcloud/", "appdata/roaming/gcloud/"),
+            *(
+                ".oci/",
+                ".aliyun/",
+                ".bluemix/",
+                ".config/openstack/",
+                ".config/doctl/",
+                ".config/configstore/",
+                ".tsh/",
+            ),
+        ),
+        "credentials of clouds and clusters",
+    ),
+    # A folder `gcloud` elsewhere may be a project's own; these are the names that Google's program gives its files.
+    SecretFiles(
+        ("gcloud/legacy_credentials/", "gcloud/configurations/", "credentials.db", "access_tokens.db"), "gcloud"
+    ),
+    SecretFiles(
+        (
+            *("application_default_credentials.json", "*firebase-adminsdk*.json", "serviceaccountkey.json"),
+            *("client_secret*.json", "client_secret_*.apps.googleusercontent.com.json", "oauth_creds.json"),
+        ),
+        "keys of Google's service accounts and clients",
+    ),
+    SecretFiles(
+        ("accesskeys.csv", "*_accesskeys.csv", "rootkey.csv", "*credentials.csv"), "keys of AWS, as downloaded"
+    ),
+    SecretFiles(
+        ("*.kubeconfig", ".dockercfg", ".dockerconfigjson", "containers/auth.json"), "cluster and registry logins"
+    ),
+    # Source: spec 1 section 3 for secrets.yaml .yml .json and credentials.json .yaml; GitHub's templates for the rest
+    SecretFiles(
+        ("secrets.yaml", "secrets.yml", "secrets.json", "secrets.toml", "*.secret.exs", ".dev.vars"), "secrets"
+    ),
+    SecretFiles(("credentials.json", "credentials.yaml", "credentials.yml", "credentials.toml"), "credentials"),
+    # Source: spec 1 section 3 for .netrc; gitrob for the others
+    SecretFiles((".netrc", "_netrc", ".pgpass", "pgpass.conf", ".htpasswd", ".git-credentials"), "logins"),
+    SecretFiles(
+        (
+            *(".config/hub", "git/credentials", "gh/hosts.yml", "glab-cli/config.yml", ".cargo/credentials"),
+            *(".gem/credentials", ".composer/auth.json", "composer/auth.json", "pypoetry/auth.toml", ".jfrog/"),
+            *("settings-security.xml", ".subversion/auth/", ".cvspass", ".codex/auth.json", "opencode/auth.json"),
+        ),
+        "logins of hosts of code and packages",  # Source: gitrob for hub, gem
+    ),
+    SecretFiles(
+        (".huggingface/token", "huggingface/token", "kaggle.json", ".databrickscfg", ".snowsql/config"), "tokens"
+    ),
+    # Source: GitHub's Terraform template for .tfstate
+    SecretFiles(
+        ("*.tfstate", "*.tfstate.1*", "credentials.tfrc.json", ".vault-token"), "state and tokens of HashiCorp's"
+    ),
+    SecretFiles((".vault_pass", ".vault-pass", ".vault_password", "vault_pass.txt"), "passwords of Ansible's vault"),
+    SecretFiles((".boto", ".s3cfg", ".passwd-s3fs", "rclone.conf", ".smbcredentials", ".tugboat"), "logins of storage"),
+    SecretFiles(
+        (".my.cnf", ".mylogin.cnf", "dbeaver-data-sources.xml", "credentials-config.json", "robomongo.json"),
+        "logins of databases",
+    ),
+    # Source: gitrob, shhgit
+    SecretFiles(
+        (
+            *("filezilla.xml", "recentservers.xml", "sitemanager.xml", "winscp.ini", "sftp-config.json", ".ftpconfig"),
+            *(".vscode/sftp.json", ".idea/webservers.xml", ".remote-sync.json", "proftpdpasswd"),
+        ),
+        "logins of file servers",
+    ),
+    # Source: gitrob, shhgit
+    SecretFiles(
+        (
+            ".msmtprc",
+            ".esmtprc",
+            ".fetchmailrc",
+            ".muttrc",
+            ".mbsyncrc",
+            ".offlineimaprc",
+            ".authinfo",
+            ".purple/accounts.xml",
+            ".irssi/config",
+        ),
+        "logins of mail and chat",
+    ),
+    # Source for this row: gitrob
+    SecretFiles(("etc/shadow", "etc/gshadow", "etc/shadow-"), "hashes of passwords"),
+    SecretFiles(
+        (
+            "secret_token.rb",
+            "credentials.xml",
+            "hudson.util.secret",
+            "jenkins.plugins.publish_over_ssh.bapsshpublisherplugin.xml",
+            "*.publishsettings",
+            "*.pubxml.user",
+        ),
+        "secrets of servers",
+    ),
+    SecretFiles((".erlang.cookie", ".xauthority", ".iceauthority", "cookies.sqlite"), "cookies that log in"),
+    # Source: shhgit for logins.json
+    SecretFiles(
+        (
+            "logins.json",
+            "key3.db",
+            "key4.db",
+            "signons.sqlite",
+            "login data",
+            "login data for account",
+            ".mozilla/",
+            ".config/google-chrome/",
+            ".config/chromium/",
+            "user data/default/",
+        ),
+        "passwords and cookies of browsers",
+    ),
+    SecretFiles((".password-store/", ".config/op/", "share/keyrings/"), "passwords"),
+    SecretFiles(("wallet.dat", ".electrum/", ".bitcoin/", ".ethereum/", ".config/solana/", "utc--*"), "wallets"),
+    # Source: gitrob for the shells', MySQL, PostgreSQL and irb
+    SecretFiles(
+        (
+            ".*_history",
+            ".history/",
+            ".zhistory",
+            ".histfile",
+            "fish_history",
+            "consolehost_history.txt",
+            ".dbshell",
+            ".viminfo",
+        ),
+        "what was typed into shells",
+    ),
+)
+"""What `is_sensitive_config` is made from."""
+
+PACKAGE_LOGINS: Final = (
+    SecretFiles((".npmrc",), "npm's token"),  # Source: spec 1 section 3
+    SecretFiles((".pypirc",), "the token of a Python index"),  # Source: spec 1 section 3
+)
+"""Never written, and read only where their content holds no secret."""
+
+SETTINGS: Final = (
+    *PACKAGE_LOGINS,
+    SecretFiles(
+        (".yarnrc", ".yarnrc.yml", "bunfig.toml", ".wgetrc", ".hgrc", ".hg/hgrc", ".pg_service.conf"), "a login"
+    ),
+    SecretFiles(("pip.conf", "pip.ini", ".condarc"), "the login of a Python index"),
+    # Source: gitleaks for nuget.config
+    SecretFiles((".m2/settings.xml", "gradle.properties", "nuget.config"), "the login of a package host"),
+    SecretFiles(("keystore.properties", "key.properties"), "the password of a key store"),
+    # Source: gitrob and GitHub's Terraform template for .tfvars
+    SecretFiles(("*.tfvars", "*.tfvars.json", ".terraformrc", "terraform.rc"), "a secret of Terraform's"),
+)
+"""Ordinary settings that hold a secret at times, which their content says: without one they are like any file."""
+
+_ANY_CONTENT: Final = frozenset({"", ".json", ".txt", ".yaml", ".yml", ".asc", ".conf", ".cfg", ".config"})
+"""Extensions of files that may hold a key under any name."""
+_BACKUP: Final = re.compile(r"(?:~|\.(?:bak|backup|old|orig|save|tmp|sw[a-p]))+(?=/|$)")
+_KEY: Final = re.compile(
+    r"\s*(?:-----BEGIN (?:[A-Z0-9]{2,20} ){0,4}PRIVATE KEY(?: BLOCK)?-----|PuTTY-User-Key-File-\d)"
+)
+_AGE_KEY: Final = re.compile(r"(?m)^AGE-SECRET-KEY-1[0-9A-Z]{20}")
+_NAME: Final = r"_auth|authtoken|passw(?:or)?d|passphrase|pwd|token|secret|(?:api|access|private|secret)[_.-]?key"
+_VALUE: Final = r"""["']?(?!\$|%|\{\{|<|x{3}|\*{3}|(?:true|false|null|none)\b)[^\s"'<>,}]"""
+_LOGIN: Final = re.compile(
+    rf"""(?im)(?:^|(?<!\$)\{{|[<,])[ \t#;"'-]{{0,99}}(?:add[ ]+key=["'])?[^\s=<>{{,]{{0,200}}?(?:{_NAME})["']?"""
+    rf"(?:[ \t]*[=:>][ \t]*|[ \t]+(?:value[ \t]*=[ \t]*)?){_VALUE}"
+    r"|://(?:[^\s/:@]{0,200}:[^\s/@$%{<]{1,500}|[^\s/:@$%{<]{16,500})@|/t/[a-z]{2}-[\w-]{8,99}/"
+)
+_FIELD: Final = r'"\s*:\s*"(?!\$|<|\{)[^"]'
+_SERVICE_ACCOUNT: Final = re.compile(r'"type"\s*:\s*"service_account"'), re.compile(r'"private_key"\s*:\s*"-----BEGIN ')
+_REFRESH: Final = re.compile(rf'"client_secret{_FIELD}'), re.compile(rf'"refresh_token{_FIELD}')
+_REGISTRY: Final = re.compile(r'"auths"\s*:\s*\{'), re.compile(r'"auth"\s*:\s*"[\w+/-]{6}')
+_CLUSTER: Final = (
+    re.compile(r"(?m)^kind:[ \t]*[\"']?Config\b"),
+    re.compile(rf"(?m)^[ -]{{0,99}}(?:client-key-data|token|password):[ \t]*{_VALUE}"),
+)
+_DOCUMENTS: Final = (
+    (_SERVICE_ACCOUNT, "the key of a Google service account"),
+    (_REFRESH, "the login of an OAuth client"),
+    (_REGISTRY, "the login of a container registry"),
+    (_CLUSTER, "the login of a cluster"),
+)
+
+
+@lru_cache(maxsize=256)  # every rule asks for the same path in turn
+def plain_path(path: PurePath) -> str:
+    """A path, folded, without what marks its parts as a backup: `.aws.bak/Config~` is `.aws/config`."""
+    return _BACKUP.sub("", "/".join(folded_parts(path)))
+
+
+def held_by_name(path: PurePath, table: tuple[SecretFiles, ...]) -> str | None:
+    """What the table says of a file of this name, or None where it does not know it."""
+    tried = plain_path(path)
+    if _matcher(table).search(tried) is None:
+        return None
+    return next(row.reason for row in table if _matcher((row,)).search(tried))
+
+
+def judged_by_content(path: PurePath) -> bool:
+    """Whether there are secrets that a file of this name may hold, and of which only `secret_content` can tell."""
+    return PurePath(plain_path(path)).suffix in _ANY_CONTENT or held_by_name(path, SETTINGS) is not None
+
+
+def secret_content(path: PurePath, data: bytes) -> str | None:
+    """What secret a file that begins with `data` holds, or None. Settings of `CONTENT_BYTES` or more count."""
+    text = data.decode("utf-16" if data[:2] in {b"\xff\xfe", b"\xfe\xff"} else "utf-8-sig", "replace")
+    settings = held_by_name(path, SETTINGS)
+    if settings is not None and (len(data) >= CONTENT_BYTES or "PRIVATE KEY" in text or _LOGIN.search(text)):
+        return settings
+    if _KEY.match(text) or _AGE_KEY.search(text):
+        return "a private key"
+    return next((reason for signs, reason in _DOCUMENTS if all(sign.search(text) for sign in signs)), None)
+
+
+@cache
+def _matcher(table: tuple[SecretFiles, ...]) -> re.Pattern[str]:
+    patterns = [pattern for row in table for pattern in row.patterns]
+    whole = "|".join(_expression(pattern) for pattern in patterns if pattern[0] != "*") or "(?!)"
+    endings = "|".join(_expression(pattern[1:]) for pattern in patterns if pattern[0] == "*") or "(?!)"
+    return re.compile(rf"(?:^|/)\.?(?:{whole})|(?:{endings})")
+
+
+def _expression(pattern: str) -> str:
+    text = "[^/.]*".join(map(re.escape, pattern.rstrip("/").split("*")))
+    return text + ("(?:/|$)" if pattern.endswith("/") else "$")

@@ -1,0 +1,171 @@
+import random
+from pathlib import Path, PurePosixPath
+
+import pytest
+from hypothesis import given, strategies as st
+
+from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, check_file_guardrails, is_sensitive_config
+from nodes.guard.policy import judge_content, judge_path
+from nodes.guard.secret_files import (
+    KEY_FILES,
+    PACKAGE_LOGINS,
+    SENSITIVE_FILES,
+    SETTINGS,
+    judged_by_content,
+    secret_content,
+)
+from nodes.records import CONTENT_BYTES
+
+HELD = {
+    "the user's folders": [
+        *(".ssh/config", ".ssh", "home/.ssh/known_hosts", ".gnupg/trustdb.gpg", ".aws/config", ".aws/sso/cache/x.json"),
+        *(".kube/cache/http/x", ".docker/contexts/meta.json", ".azure/msal_token_cache.json", ".KUBE/readme"),
+        *(".config/gcloud/credentials.db", ".config/gcloud/logs/x.log", "AppData/Roaming/gcloud/x"),
+    ],
+    "Google's": [
+        *("gcloud/legacy_credentials/me/adc.json", "gcloud/access_tokens.db", "application_default_credentials.json"),
+        *(
+            "app-firebase-adminsdk-x1.json",
+            "serviceAccountKey.json",
+            "client_secret_1-a.apps.googleusercontent.com.json",
+        ),
+    ],
+    "password managers": [
+        *("my.passwords.kdbx", "old.kdb", "x.psafe3", "x.agilekeychain/data/1.1password", "x.opvault/default/a.js"),
+        *(
+            "login.keychain-db",
+            "x.1pif",
+            "Default.keyring",
+            "kdewallet.kwl.kwallet",
+            "key.keyx",
+            ".password-store/a.gpg",
+        ),
+    ],
+    "logins": [
+        *(".netrc", ".pgpass", "pgpass.conf", ".npmrc", ".pypirc", ".config/git/credentials", ".config/gh/hosts.yml"),
+        *(".cargo/credentials.toml", ".gem/credentials", ".my.cnf", ".mylogin.cnf", ".s3cfg", ".boto", ".vault-token"),
+        *("sftp-config.json", ".vscode/sftp.json", "filezilla.xml", ".msmtprc", ".dockercfg", "rclone.conf"),
+        *("terraform.tfstate", "dev.tfstate.backup", "terraform.tfstate.1700000000.backup", ".dev.vars", "rootkey.csv"),
+        *("bob_accessKeys.csv", "new_user_credentials.csv", "kaggle.json", "backup/etc/shadow", "prod.secret.exs"),
+    ],
+    "histories": [
+        *(".bash_history", ".zsh_history", ".python_history", ".psql_history", ".rediscli_history", ".irb_history"),
+        *("fish/fish_history", "ConsoleHost_history.txt", ".node_repl_history", ".history", ".zhistory", ".viminfo"),
+    ],
+    "keys": [
+        *("id_rsa_work", "id_ed25519-github", "ssh_host_ed25519_key", "otr.private_key", "secring.gpg", "wallet.dat"),
+        *("key4.db", "logins.json", "Login Data", ".mozilla/firefox/x/cert9.db", "office.ovpn", "a.bks", "a.pkcs12"),
+    ],
+    "copies": [".aws.bak/credentials", ".ssh.old/config", ".id_rsa.swp", "id_rsa.bak.old", ".kube~/x", "a.kdbx.orig"],
+}
+NAMES = [name for names in HELD.values() for name in names]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_that_promises_secrets_is_neither_read_nor_written(name: str) -> None:
+    assert not check_file_guardrails(Path(name)).allowed
+    assert judge_path(name, for_write=True, rules=DEFAULT_GUARDRAIL_RULES) is not None
+    readable = PurePosixPath(name).name in {".npmrc", ".pypirc"}
+    assert (judge_path(name, for_write=False, rules=DEFAULT_GUARDRAIL_RULES) is None) is readable
+
+
+PATTERNS = [
+    pattern for table in (KEY_FILES, SENSITIVE_FILES, PACKAGE_LOGINS) for row in table for pattern in row.patterns
+]
+FOLDERS = ("", "src/", "a/b.c/")
+
+
+@given(st.sampled_from(PATTERNS), st.sampled_from(FOLDERS), st.text("abc_1-", min_size=1, max_size=5), st.randoms())
+def test_every_row_holds_in_any_folder_any_case_and_for_backups(
+    pattern: str, folder: str, letters: str, chance: random.Random
+) -> None:
+    name = pattern.rstrip("/").replace("*", letters) + ("/x" if pattern.endswith("/") else "")
+    written = "".join(chance.choice([letter.lower(), letter.upper()]) for letter in name)
+    for each in (written, f"{written}~", f"{written}.bak"):
+        assert not check_file_guardrails(Path(folder + each)).allowed
+
+
+def test_a_denial_says_what_the_file_would_hold() -> None:
+    denial = judge_path(".kube/cache/x", for_write=False, rules=DEFAULT_GUARDRAIL_RULES)
+    assert denial is not None
+    assert ".kube/cache/x: credentials of clouds and clusters" in denial.message
+
+
+LITERAL = "hunter" + "22x"
+KEY = "-----BEGIN " + "PRIVATE KEY-----\\nMIIE\\n"
+ACCOUNT = f'{{\n  "type": "service_account",\n  "private_key": "{KEY}",\n  "client_email": "a@b.c"\n}}\n'
+CLUSTER = "apiVersion: v1\nkind: Config\nusers:\n- name: me\n  user:\n    token: " + LITERAL + "\n"
+SECRET = [
+    *((name, f"//registry.npmjs.org/:_authToken={LITERAL}\n") for name in (".npmrc", "app/.NPMRC", ".npmrc.bak")),
+    (".npmrc", f"save-exact=true\n_auth={LITERAL}\n"),
+    (".npmrc", f"; //registry.npmjs.org/:_authToken={LITERAL}\n"),
+    (".yarnrc", f'"//registry.npmjs.org/:_authToken" "{LITERAL}"\n'),
+    (".yarnrc.yml", f'npmScopes:\n  me:\n    npmAuthToken: "{LITERAL}"\n'),
+    (".pypirc", f"[pypi]\nusername = __token__\npassword = {LITERAL}\n"),
+    ("pip.conf", f"[global]\nindex-url = https://me:{LITERAL}@pypi.example.com/simple\n"),
+    ("gradle.properties", f"org.gradle.jvmargs=-Xmx2g\nmavenPassword={LITERAL}\n"),
+    ("key.properties", "storePassword=abc\n"),
+    (".m2/settings.xml", f"<servers><server><id>a</id><password>{LITERAL}</password></server></servers>"),
+    ("NuGet.Config", f'<add key="ClearTextPassword" value="{LITERAL}" />'),
+    ("prod.tfvars", f'region = "eu"\ndb_password = "{LITERAL}"\n'),
+    ("prod.tfvars.json", f'{{"region": "eu", "db_password": "{LITERAL}"}}'),
+    (".hg/hgrc", f"[auth]\nfoo.password = {LITERAL}\n"),
+    ("gradle.properties", "#" * CONTENT_BYTES),
+    *((name, ACCOUNT) for name in ("sa.json", "keys/prod.json", "sa", "sa.txt", "sa.json.bak")),
+    ("all.json", f"[{ACCOUNT}, {ACCOUNT}]"),
+    ("adc.json", f'{{"client_id": "a", "client_secret": "{LITERAL}", "refresh_token": "{LITERAL}"}}'),
+    ("docker.json", '{"auths": {"https://index.docker.io/v1/": {"auth": "bWU6aHVudGVy"}}}'),
+    *((name, CLUSTER) for name in ("kubeconfig", "cluster.yaml", "admin.conf")),
+    *((name, "-----BEGIN OPENSSH " + "PRIVATE KEY-----\n") for name in ("deploy_key", "key.txt", "KEY")),
+    ("me.asc", "-----BEGIN PGP " + "PRIVATE KEY BLOCK-----\n"),
+    ("keys.txt", "# public key: age1x\nAGE-SECRET-" + "KEY-1" + "Q" * 58),
+]
+HARMLESS = [
+    (".npmrc", "registry=https://registry.example.com\nsave-exact=true\nalways-auth=true\n"),
+    (".npmrc", "//registry.npmjs.org/:_authToken=${NPM_TOKEN}\n"),
+    (".yarnrc.yml", "nodeLinker: node-modules\nnpmAuthToken: ${NPM_TOKEN:-}\n"),
+    (".pypirc", "[distutils]\nindex-servers = pypi\n[pypi]\nrepository = https://upload.pypi.org/legacy/\n"),
+    ("pip.conf", "[global]\nindex-url = https://pypi.example.com/simple\n"),
+    ("gradle.properties", "org.gradle.jvmargs=-Xmx2g\ntokenizerVersion=1.2\nandroid.useTokens=true\npassword=\n"),
+    (".m2/settings.xml", "<server><id>a</id><password>${env.PASSWORD}</password></server>"),
+    ("dev.tfvars", 'region = "eu"\nkms_key_id = "arn:aws:kms:eu:1:key/2"\nssh_public_key = "ssh-ed25519 AAAA"\n'),
+    ("package.json", '{"name": "a", "scripts": {"token": "node token.js"}}'),
+    ("schema.json", '{"type": "service_account", "private_key": {"type": "string"}}'),
+    ("openapi.json", '{"client_secret": {"type": "string"}, "refresh_token": {"type": "string"}}'),
+    ("deployment.yaml", "apiVersion: apps/v1\nkind: Deployment\nspec:\n  token: abc\n"),
+    ("kubeconfig", "kind: Config\nusers:\n- user:\n    token: ${TOKEN}\n"),
+    ("docs.txt", "A key begins with -----BEGIN " + "PRIVATE KEY-----.\n"),
+    ("me.asc", "-----BEGIN PGP PUBLIC KEY BLOCK-----\n"),
+]
+
+
+@pytest.mark.parametrize(("name", "text"), SECRET)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_a_secret_is_found_by_what_the_file_holds(name: str, text: str, encoding: str) -> None:
+    assert judged_by_content(PurePosixPath(name))
+    assert secret_content(PurePosixPath(name), text.encode(encoding)[:CONTENT_BYTES]) is not None
+
+
+@pytest.mark.parametrize(("name", "text"), HARMLESS)
+def test_settings_and_documents_without_a_secret_are_like_any_file(name: str, text: str) -> None:
+    assert secret_content(PurePosixPath(name), text.encode()) is None
+    assert judge_path(name, for_write=False, rules=DEFAULT_GUARDRAIL_RULES) is None
+
+
+def test_code_is_not_judged_by_what_it_holds() -> None:
+    assert not any(map(judged_by_content, map(PurePosixPath, ("test_keys.py", "a.ts", "README.md", "id_rsa.pub"))))
+
+
+def test_what_a_file_holds_matters_only_where_the_rule_for_sensitive_files_is_one_of_the_rules() -> None:
+    judge = judge_content("sa.json", DEFAULT_GUARDRAIL_RULES)
+    assert judge is not None
+    denial = judge(ACCOUNT.encode())
+    assert denial is not None
+    assert "sa.json holds the key of a Google service account" in denial.message
+    without = tuple(rule for rule in DEFAULT_GUARDRAIL_RULES if rule.check is not is_sensitive_config)
+    assert judge_content("sa.json", without) is None
+
+
+@given(st.sampled_from([row.patterns[0] for row in SETTINGS]), st.binary(max_size=200))
+def test_any_bytes_can_be_judged(name: str, data: bytes) -> None:
+    secret_content(PurePosixPath(name.replace("*", "a")), data)
