@@ -54,6 +54,7 @@ from nodes.execute_tools.environment.url_rules import rule_problems
 from nodes.execute_tools.environment.workspace import Workspace
 from nodes.execute_tools.policy.alerts import Alert, Vitals, observe_cost, observe_reply, observe_tool
 from nodes.guard.file_rules import FileGuardrailRule
+from nodes.guard.policy import judge_workspace
 from nodes.guard.verdicts import told_of_edit
 from nodes.heal.node import heal
 from nodes.language.media import media_problem, without_media
@@ -131,7 +132,7 @@ class Rooms:
             return refused_turn(state, given, self._calling.profile(AgentContext()), self.scrub)
         context = given if isinstance(given, AgentContext) else AgentContext()
         root = check_workspace(context.workspace)
-        problem = root.message if isinstance(root, ToolError) else self._context_problem(context)
+        problem = root.message if isinstance(root, ToolError) else self._context_problem(context, root)
         problem = problem if isinstance(given, AgentContext) else given
         told, shown = ("", None) if problem else self._refused_media(state.get("messages") or [], context)
         problem = problem or told or None
@@ -355,8 +356,11 @@ class Rooms:
             update = self._watched(state, update, partial(observe_tool, ok=result.result.ok))
         return update
 
-    def _context_problem(self, context: AgentContext) -> str | None:
+    def _context_problem(self, context: AgentContext, root: str) -> str | None:
         """What no run can be made with, although each field of the context is fine by itself."""
+        secret = judge_workspace(root, self._gateway.rules(context))
+        if secret is not None:
+            return secret
         saver = get_config()["configurable"].get("__pregel_checkpointer", ...)
         if context.mode == "ask" and saver is None:
             return "mode 'ask' needs a checkpointer: without one the run cannot wait for a person's answer."

@@ -160,6 +160,14 @@ def _judge_held(relative_path: str, rule: FileGuardrailRule, data: bytes) -> Too
     return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=f"{blocked}. Go on without this file.")
 
 
+def judge_workspace(root: str, rules: Rules) -> str | None:
+    """Why no run may work in the folder of this absolute real name, or None: all below it would be denied by name."""
+    held = held_by_name(PurePath(root), SENSITIVE_FILES)
+    if held is None or all(rule.check is not is_sensitive_config for rule in rules):
+        return None
+    return f"The workspace '{shown(root)}' holds {held}: choose a project folder."
+
+
 def _named_paths(call: ToolCall, spec: ToolSpec, config: GuardConfig) -> list[object]:
     values = [*(call.arguments.get(field) for field in spec.path_fields), list(config.paths_of(call))]
     return [part for value in values if value is not None for part in (value if isinstance(value, list) else [value])]

@@ -24,177 +24,114 @@ class SecretFiles(NamedTuple):
     reason: str
 
 
+def _files(patterns: str, reason: str) -> SecretFiles:
+    return SecretFiles(tuple(patterns.split(", ")), reason)
+
+
 KEY_FILES: Final = (
-    # Source: spec 1 section 3 for .pem .key .p12 .pfx .crt .cer; gitrob for .pkcs12 .ppk .jks .keystore .keypair
-    SecretFiles(("*.pem", "*.key", "*.crt", "*.cer", "*.p8", "*.ppk", "*.keypair"), "keys and certificates"),
-    SecretFiles(("*.p12", "*.pfx", "*.pkcs12", "*.jks", "*.keystore", "*.bks", "*.bcfks", "*.jceks"), "key stores"),
-    # Source: gitrob for all but the last seven
-    SecretFiles(
-        (
-            *("*.kdb", "*.kdbx", "*.psafe3", "*.agilekeychain/", "*.keychain", "*.kwallet", "*.keyring"),
-            *("*.keyx", "*.opvault/", "*.1pif/", "*.1pux", "*.enpassdb", "*.keychain-db", "*.pwsafe"),
-        ),
+    # Source: spec 1 section 3 for *.pem to *.cer, *.p12, *.pfx; gitrob for *.keypair, *.pkcs12, *.jks, *.keystore
+    _files("*.pem, *.key, *.crt, *.cer, *.p8, *.ppk, *.keypair", "keys and certificates"),
+    _files("*.p12, *.pfx, *.pkcs12, *.jks, *.keystore, *.bks, *.bcfks, *.jceks, cwallet.sso", "key stores"),
+    # Source: gitrob for the first line
+    _files(
+        "*.kdb, *.kdbx, *.psafe3, *.agilekeychain/, *.keychain, *.kwallet, *.keyring, "
+        "*.keyx, *.opvault/, *.1pif/, *.1pux, *.enpassdb, *.keychain-db, *.pwsafe",
         "key stores of password managers",
     ),
-    SecretFiles(("*.bek", "*.tpm", "*.ovpn", "*.tblk/"), "keys of disks and private networks"),  # Source: gitrob
+    _files("*.bek, *.tpm, *.ovpn, *.tblk/", "keys of disks and private networks"),  # Source: gitrob
 )
 """What `is_private_key` is made from."""
 
 SENSITIVE_FILES: Final = (
-    SecretFiles((".ssh/", ".gnupg/"), "keys of SSH and GnuPG"),  # Source: the user
-    SecretFiles(("id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "id_ecdsa_sk", "id_ed25519_sk", "id_xmss"), "SSH keys"),
-    SecretFiles(("id_rsa_*", "id_rsa-*", "id_ecdsa_*", "id_ed25519_*", "id_ed25519-*", "ssh_host_*_key"), "SSH keys"),
-    SecretFiles(("secring.gpg", "private-keys-v1.d/", "otr.private_key", "sops/age/keys.txt"), "private keys"),
+    _files(".ssh/, .gnupg/", "keys of SSH and GnuPG"),  # Source: the user
+    # Source: spec 1 section 3 for id_rsa, id_ecdsa, id_ed25519
+    _files("id_rsa, id_dsa, id_ecdsa, id_ed25519, id_ecdsa_sk, id_ed25519_sk, id_xmss", "SSH keys"),
+    _files("id_rsa_*, id_rsa-*, id_ecdsa_*, id_ecdsa-*, id_ed25519_*, id_ed25519-*, ssh_host_*_key", "SSH keys"),
+    _files("secring.gpg, private-keys-v1.d/, otr.private_key, sops/age/keys.txt", "private keys"),
     # Source: the user for the first line
-    SecretFiles(
-        (
-            *(".aws/", ".kube/", ".docker/", ".azure/", ".config/gcloud/", "appdata/roaming/gcloud/"),
-            *(
-                ".oci/",
-                ".aliyun/",
-                ".bluemix/",
-                ".config/openstack/",
-                ".config/doctl/",
-                ".config/configstore/",
-                ".tsh/",
-            ),
-        ),
+    _files(
+        ".aws/, .kube/, .docker/, .azure/, .config/gcloud/, appdata/roaming/gcloud/, "
+        ".oci/, .aliyun/, .bluemix/, .config/openstack/, .config/doctl/, .config/configstore/, .tsh/",
         "credentials of clouds and clusters",
     ),
-    # A folder `gcloud` elsewhere may be a project's own; these are the names that Google's program gives its files.
-    SecretFiles(
-        ("gcloud/legacy_credentials/", "gcloud/configurations/", "credentials.db", "access_tokens.db"), "gcloud"
-    ),
-    SecretFiles(
-        (
-            *("application_default_credentials.json", "*firebase-adminsdk*.json", "serviceaccountkey.json"),
-            *("client_secret*.json", "client_secret_*.apps.googleusercontent.com.json", "oauth_creds.json"),
-        ),
+    # A folder `gcloud` elsewhere may be a project's own: there, these are the names that Google's program writes.
+    _files("gcloud/legacy_credentials/, gcloud/configurations/, credentials.db, access_tokens.db", "Google's tokens"),
+    _files(
+        "application_default_credentials.json, *firebase-adminsdk*.json, serviceaccountkey.json, oauth_creds.json, "
+        "client_secret*.json, client_secret_*.apps.googleusercontent.com.json",
         "keys of Google's service accounts and clients",
     ),
-    SecretFiles(
-        ("accesskeys.csv", "*_accesskeys.csv", "rootkey.csv", "*credentials.csv"), "keys of AWS, as downloaded"
+    _files("accesskeys.csv, *_accesskeys.csv, rootkey.csv, *credentials.csv", "keys of AWS, as downloaded"),
+    _files("*.kubeconfig, .dockercfg, .dockerconfigjson, containers/auth.json", "logins of clusters and registries"),
+    # Source: spec 1 section 3 for secrets.yaml, .yml, .json; GitHub's templates for secrets.toml, *.secret.exs
+    _files("secrets.yaml, secrets.yml, secrets.json, secrets.toml, *.secret.exs, .dev.vars", "secrets"),
+    # Source: spec 1 section 3 for credentials.json, .yaml
+    _files("credentials.json, credentials.yaml, credentials.yml, credentials.toml", "credentials"),
+    # Source: spec 1 section 3 for .netrc; gitrob for the others but pgpass.conf
+    _files("*.netrc, _netrc, .pgpass, pgpass.conf, .htpasswd, .git-credentials", "logins"),
+    # Source: gitrob for hub and gem
+    _files(
+        ".config/hub, git/credentials, gh/hosts.yml, glab-cli/config.yml, .cargo/credentials, .gem/credentials, "
+        "composer/auth.json, pypoetry/auth.toml, settings-security.xml, .jfrog/, .subversion/auth/, .cvspass",
+        "logins of hosts of code and packages",
     ),
-    SecretFiles(
-        ("*.kubeconfig", ".dockercfg", ".dockerconfigjson", "containers/auth.json"), "cluster and registry logins"
-    ),
-    # Source: spec 1 section 3 for secrets.yaml .yml .json and credentials.json .yaml; GitHub's templates for the rest
-    SecretFiles(
-        ("secrets.yaml", "secrets.yml", "secrets.json", "secrets.toml", "*.secret.exs", ".dev.vars"), "secrets"
-    ),
-    SecretFiles(("credentials.json", "credentials.yaml", "credentials.yml", "credentials.toml"), "credentials"),
-    # Source: spec 1 section 3 for .netrc; gitrob for the others
-    SecretFiles((".netrc", "_netrc", ".pgpass", "pgpass.conf", ".htpasswd", ".git-credentials"), "logins"),
-    SecretFiles(
-        (
-            *(".config/hub", "git/credentials", "gh/hosts.yml", "glab-cli/config.yml", ".cargo/credentials"),
-            *(".gem/credentials", ".composer/auth.json", "composer/auth.json", "pypoetry/auth.toml", ".jfrog/"),
-            *("settings-security.xml", ".subversion/auth/", ".cvspass", ".codex/auth.json", "opencode/auth.json"),
-        ),
-        "logins of hosts of code and packages",  # Source: gitrob for hub, gem
-    ),
-    SecretFiles(
-        (".huggingface/token", "huggingface/token", "kaggle.json", ".databrickscfg", ".snowsql/config"), "tokens"
-    ),
-    # Source: GitHub's Terraform template for .tfstate
-    SecretFiles(
-        ("*.tfstate", "*.tfstate.1*", "credentials.tfrc.json", ".vault-token"), "state and tokens of HashiCorp's"
-    ),
-    SecretFiles((".vault_pass", ".vault-pass", ".vault_password", "vault_pass.txt"), "passwords of Ansible's vault"),
-    SecretFiles((".boto", ".s3cfg", ".passwd-s3fs", "rclone.conf", ".smbcredentials", ".tugboat"), "logins of storage"),
-    SecretFiles(
-        (".my.cnf", ".mylogin.cnf", "dbeaver-data-sources.xml", "credentials-config.json", "robomongo.json"),
+    _files("huggingface/token, kaggle.json, .databrickscfg, .snowsql/config, .httr-oauth, .codex/auth.json", "tokens"),
+    # Source: GitHub's Terraform template for *.tfstate, *.tfstate.*
+    _files("*.tfstate, *.tfstate.1*, credentials.tfrc.json, .vault-token", "the state and tokens of HashiCorp's tools"),
+    _files(".vault_pass, .vault-pass, .vault_password, vault_pass.txt", "passwords of Ansible's vault"),
+    _files(".boto, .s3cfg, .passwd-s3fs, rclone.conf, .smbcredentials, .tugboat", "logins of storage"),
+    _files(
+        ".my.cnf, .mylogin.cnf, dbeaver-data-sources.xml, credentials-config.json, robomongo.json",
         "logins of databases",
     ),
     # Source: gitrob, shhgit
-    SecretFiles(
-        (
-            *("filezilla.xml", "recentservers.xml", "sitemanager.xml", "winscp.ini", "sftp-config.json", ".ftpconfig"),
-            *(".vscode/sftp.json", ".idea/webservers.xml", ".remote-sync.json", "proftpdpasswd"),
-        ),
+    _files(
+        "filezilla.xml, recentservers.xml, sitemanager.xml, winscp.ini, sftp-config.json, .ftpconfig, proftpdpasswd, "
+        ".vscode/sftp.json, .idea/webservers.xml, .remote-sync.json",
         "logins of file servers",
     ),
     # Source: gitrob, shhgit
-    SecretFiles(
-        (
-            ".msmtprc",
-            ".esmtprc",
-            ".fetchmailrc",
-            ".muttrc",
-            ".mbsyncrc",
-            ".offlineimaprc",
-            ".authinfo",
-            ".purple/accounts.xml",
-            ".irssi/config",
-        ),
+    _files(
+        ".msmtprc, .esmtprc, .fetchmailrc, .muttrc, .mbsyncrc, .offlineimaprc, .authinfo, .purple/accounts.xml, "
+        ".irssi/config",
         "logins of mail and chat",
     ),
-    # Source for this row: gitrob
-    SecretFiles(("etc/shadow", "etc/gshadow", "etc/shadow-"), "hashes of passwords"),
-    SecretFiles(
-        (
-            "secret_token.rb",
-            "credentials.xml",
-            "hudson.util.secret",
-            "jenkins.plugins.publish_over_ssh.bapsshpublisherplugin.xml",
-            "*.publishsettings",
-            "*.pubxml.user",
-        ),
+    _files("etc/shadow, etc/gshadow, etc/shadow-", "hashes of passwords"),  # Source for the first: gitrob
+    # Source: gitrob; GitHub's templates for *.publishsettings, *.azurepubxml
+    _files(
+        "secret_token.rb, credentials.xml, hudson.util.secret, *.publishsettings, *.pubxml.user, *.azurepubxml, "
+        "jenkins.plugins.publish_over_ssh.bapsshpublisherplugin.xml",
         "secrets of servers",
     ),
-    SecretFiles((".erlang.cookie", ".xauthority", ".iceauthority", "cookies.sqlite"), "cookies that log in"),
+    _files(".erlang.cookie, .xauthority, .iceauthority, cookies.sqlite", "cookies that log in"),
     # Source: shhgit for logins.json
-    SecretFiles(
-        (
-            "logins.json",
-            "key3.db",
-            "key4.db",
-            "signons.sqlite",
-            "login data",
-            "login data for account",
-            ".mozilla/",
-            ".config/google-chrome/",
-            ".config/chromium/",
-            "user data/default/",
-        ),
+    _files(
+        "logins.json, key3.db, key4.db, signons.sqlite, login data, login data for account, .mozilla/, "
+        ".config/google-chrome/, .config/chromium/, user data/default/",
         "passwords and cookies of browsers",
     ),
-    SecretFiles((".password-store/", ".config/op/", "share/keyrings/"), "passwords"),
-    SecretFiles(("wallet.dat", ".electrum/", ".bitcoin/", ".ethereum/", ".config/solana/", "utc--*"), "wallets"),
-    # Source: gitrob for the shells', MySQL, PostgreSQL and irb
-    SecretFiles(
-        (
-            ".*_history",
-            ".history/",
-            ".zhistory",
-            ".histfile",
-            "fish_history",
-            "consolehost_history.txt",
-            ".dbshell",
-            ".viminfo",
-        ),
+    _files(".password-store/, .config/op/, share/keyrings/", "passwords"),
+    _files("wallet.dat, .electrum/, .bitcoin/, .ethereum/, .config/solana/, utc--*", "wallets"),
+    # Source: gitrob for the shells, MySQL, PostgreSQL and irb; GitHub's templates for Node, R and Lisp
+    _files(
+        ".*_history, .*-history, .rhistory, .history/, .zhistory, .histfile, fish_history, consolehost_history.txt, "
+        ".dbshell, .viminfo",
         "what was typed into shells",
     ),
 )
 """What `is_sensitive_config` is made from."""
 
-PACKAGE_LOGINS: Final = (
-    SecretFiles((".npmrc",), "npm's token"),  # Source: spec 1 section 3
-    SecretFiles((".pypirc",), "the token of a Python index"),  # Source: spec 1 section 3
-)
-"""Never written, and read only where their content holds no secret."""
+PACKAGE_LOGINS: Final = (_files(".npmrc", "npm's token"), _files(".pypirc", "the token of a Python index"))
+"""Never written, and read only where their content holds no secret. Source: spec 1 section 3."""
 
 SETTINGS: Final = (
     *PACKAGE_LOGINS,
-    SecretFiles(
-        (".yarnrc", ".yarnrc.yml", "bunfig.toml", ".wgetrc", ".hgrc", ".hg/hgrc", ".pg_service.conf"), "a login"
-    ),
-    SecretFiles(("pip.conf", "pip.ini", ".condarc"), "the login of a Python index"),
-    # Source: gitleaks for nuget.config
-    SecretFiles((".m2/settings.xml", "gradle.properties", "nuget.config"), "the login of a package host"),
-    SecretFiles(("keystore.properties", "key.properties"), "the password of a key store"),
-    # Source: gitrob and GitHub's Terraform template for .tfvars
-    SecretFiles(("*.tfvars", "*.tfvars.json", ".terraformrc", "terraform.rc"), "a secret of Terraform's"),
+    _files(".yarnrc, .yarnrc.yml, bunfig.toml, .wgetrc, .hgrc, .hg/hgrc, .pg_service.conf", "a login"),
+    _files("pip.conf, pip.ini, .condarc", "the login of a Python index"),
+    _files(".m2/settings.xml, gradle.properties, nuget.config", "the login of a package host"),  # gitleaks: the last
+    _files("keystore.properties, key.properties", "the password of a key store"),
+    # Source: gitrob and GitHub's Terraform template for *.tfvars
+    _files("*.tfvars, *.tfvars.json, .terraformrc, terraform.rc", "a secret of Terraform's"),
 )
 """Ordinary settings that hold a secret at times, which their content says: without one they are like any file."""
 

@@ -87,6 +87,15 @@ def results_of(model: ScriptedModel, call: int) -> list[JsonMap]:
     return [json.loads(each["content"]) for each in model.calls[call].prompt.messages if each["role"] == "tool"]
 
 
+@pytest.mark.parametrize("folder", [".aws", ".ssh/keys", ".CONFIG/gcloud", ".docker.bak/x"])
+def test_no_run_works_in_a_folder_below_which_all_would_be_denied(root: Path, folder: str) -> None:
+    write_files(root / folder, FILES)
+    result, model = ran(root / folder, READ)
+    assert model.calls == []
+    assert result.message.startswith(f"The workspace '{root / folder}' holds ")
+    assert ran(root, DONE)[0].kind is OutcomeKind.FINISHED
+
+
 # --- Roles
 
 

@@ -110,7 +110,7 @@ def _target(context: ToolContext, path: str) -> str | ToolError:
         return (dirname(listed[0].path) or ".") if listed else ""
     opened = context.workspace.open_file(path)
     if isinstance(opened, ToolError):
-        return listed
+        return opened if listed.code is ToolErrorCode.INVALID_ARGUMENT else listed  # a file that may not be read
     with opened:
         return opened.path
 
