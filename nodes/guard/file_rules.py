@@ -15,7 +15,7 @@ from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 from nodes.guard.paths import climbs, folded_parts
-from nodes.guard.secret_files import KEY_FILES, PACKAGE_LOGINS, SENSITIVE_FILES, held_by_name, plain_path
+from nodes.guard.secret_files import KEY_FILES, PACKAGE_LOGINS, SENSITIVE_FILES, plain_path
 
 
 class FileGuardrailRule(NamedTuple):
@@ -66,7 +66,7 @@ def is_env_file(path: Path) -> bool:
 
 def is_private_key(path: Path) -> bool:
     """Is this a private key, a certificate or a key store, by its extension?"""
-    return held_by_name(path, KEY_FILES) is not None
+    return KEY_FILES.held(path) is not None
 
 
 def is_system_path(path: Path) -> bool:
@@ -89,7 +89,7 @@ def is_git_internal(path: Path) -> bool:
 
 def is_sensitive_config(path: Path) -> bool:
     """Does this name promise secrets: credentials, tokens, keys, histories? `id_rsa.pub` and `secrets.py` do not."""
-    return held_by_name(path, SENSITIVE_FILES) is not None or held_by_name(path, PACKAGE_LOGINS) is not None
+    return SENSITIVE_FILES.held(path) is not None or PACKAGE_LOGINS.held(path) is not None
 
 
 def is_project_config(path: Path) -> bool:
@@ -109,7 +109,7 @@ def is_readable_template(path: Path) -> bool:
 
 def is_readable_login(path: Path) -> bool:
     """Is this `.npmrc` or `.pypirc`? It may be read where it holds no secret (`judge_content`), though not edited."""
-    return held_by_name(path, PACKAGE_LOGINS) is not None and held_by_name(path, SENSITIVE_FILES) is None
+    return PACKAGE_LOGINS.held(path) is not None and SENSITIVE_FILES.held(path) is None
 
 
 DEFAULT_GUARDRAIL_RULES: tuple[FileGuardrailRule, ...] = (

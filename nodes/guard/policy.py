@@ -28,7 +28,6 @@ from nodes.guard.secret_files import (
     KEY_FILES,
     PACKAGE_LOGINS,
     SENSITIVE_FILES,
-    held_by_name,
     judged_by_content,
     secret_content,
 )
@@ -162,7 +161,7 @@ def _judge_held(relative_path: str, rule: FileGuardrailRule, data: bytes) -> Too
 
 def judge_workspace(root: str, rules: Rules) -> str | None:
     """Why no run may work in the folder of this absolute real name, or None: all below it would be denied by name."""
-    held = held_by_name(PurePath(root), SENSITIVE_FILES)
+    held = SENSITIVE_FILES.held(PurePath(root))
     if held is None or all(rule.check is not is_sensitive_config for rule in rules):
         return None
     return f"The workspace '{shown(root)}' holds {held}: choose a project folder."
@@ -246,16 +245,17 @@ def _violated(target: str, rules: Rules, *, for_write: bool) -> tuple[GuardrailV
     path = Path(target)
     if not for_write:
         rules = tuple(rule for rule in rules if rule is not OWN_SETTINGS_RULE)
-    if not for_write and is_readable_template(path):
-        rules = tuple(rule for rule in rules if rule.check is not is_env_file)
-    if not for_write and is_readable_login(path):
-        rules = tuple(rule for rule in rules if rule.check is not is_sensitive_config)
-    return check_file_guardrails(path, rules).violations
+    violations = check_file_guardrails(path, rules).violations
+    if not violations or for_write:
+        return violations
+    waived = {is_env_file} if is_readable_template(path) else {is_sensitive_config} if is_readable_login(path) else ()
+    return check_file_guardrails(path, tuple(rule for rule in rules if rule.check not in waived)).violations
 
 
 def _error_of(violations: Sequence[GuardrailViolation], target: str) -> ToolError:
     reasons = "; ".join(violation.message for violation in violations)
-    held = held_by_name(PurePath(target), (*KEY_FILES, *SENSITIVE_FILES, *PACKAGE_LOGINS))
+    path = PurePath(target)
+    held = KEY_FILES.held(path) or SENSITIVE_FILES.held(path) or PACKAGE_LOGINS.held(path)
     place = f"{shown(target)}: {held}" if held else shown(target)
     message = f"{reasons} ({place}). Go on without this file."
     return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)

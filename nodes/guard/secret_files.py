@@ -9,7 +9,7 @@ them, and literals in them are redacted. The lists compared are those of gitrob 
 """
 
 import re
-from functools import cache, lru_cache
+from functools import cached_property, lru_cache
 from pathlib import PurePath
 from typing import Final, NamedTuple
 
@@ -23,12 +23,52 @@ class SecretFiles(NamedTuple):
     patterns: tuple[str, ...]
     reason: str
 
+    @property
+    def expression(self) -> re.Pattern[str]:
+        """What finds one of the patterns at the end of a plain path."""
+        whole = "|".join(_expression(pattern) for pattern in self.patterns if pattern[0] != "*") or "(?!)"
+        endings = "|".join(_expression(pattern[1:]) for pattern in self.patterns if pattern[0] == "*") or "(?!)"
+        return re.compile(rf"(?:^|/)\.?(?:{whole})|(?:{endings})")
+
+
+class NameTable:
+    """Rows of names, compiled when they are first asked for. `patterns` are those of all rows."""
+
+    def __init__(self, *rows: SecretFiles) -> None:
+        self._rows = rows
+        self.patterns = tuple(pattern for row in rows for pattern in row.patterns)
+
+    def held(self, path: PurePath) -> str | None:
+        """What the table says of a file of this name, or None where it does not know it."""
+        plain = plain_path(path)
+        if self._any.search(plain) is None:
+            return None
+        return next(row.reason for row in self._rows if row.expression.search(plain))
+
+    @cached_property
+    def _any(self) -> re.Pattern[str]:
+        return SecretFiles(self.patterns, "").expression
+
+
+_BACKUP: Final = re.compile(r"(?:~|\.(?:bak|backup|old|orig|save|tmp|sw[a-p]))+(?=/|$)")
+
+
+@lru_cache(maxsize=256)  # every rule asks for the same path in turn
+def plain_path(path: PurePath) -> str:
+    """A path, folded, without what marks its parts as a backup: `.aws.bak/Config~` is `.aws/config`."""
+    return _BACKUP.sub("", "/".join(folded_parts(path)))
+
+
+def _expression(pattern: str) -> str:
+    text = "[^/.]*".join(map(re.escape, pattern.rstrip("/").split("*")))
+    return text + ("(?:/|$)" if pattern.endswith("/") else "$")
+
 
 def _files(patterns: str, reason: str) -> SecretFiles:
     return SecretFiles(tuple(patterns.split(", ")), reason)
 
 
-KEY_FILES: Final = (
+KEY_FILES: Final = NameTable(
     # Source: spec 1 section 3 for *.pem to *.cer, *.p12, *.pfx; gitrob for *.keypair, *.pkcs12, *.jks, *.keystore
     _files("*.pem, *.key, *.crt, *.cer, *.p8, *.ppk, *.keypair", "keys and certificates"),
     _files("*.p12, *.pfx, *.pkcs12, *.jks, *.keystore, *.bks, *.bcfks, *.jceks, cwallet.sso", "key stores"),
@@ -42,7 +82,7 @@ KEY_FILES: Final = (
 )
 """What `is_private_key` is made from."""
 
-SENSITIVE_FILES: Final = (
+SENSITIVE_FILES: Final = NameTable(
     _files(".ssh/, .gnupg/", "keys of SSH and GnuPG"),  # Source: the user
     # Source: spec 1 section 3 for id_rsa, id_ecdsa, id_ed25519
     _files("id_rsa, id_dsa, id_ecdsa, id_ed25519, id_ecdsa_sk, id_ed25519_sk, id_xmss", "SSH keys"),
@@ -121,11 +161,12 @@ SENSITIVE_FILES: Final = (
 )
 """What `is_sensitive_config` is made from."""
 
-PACKAGE_LOGINS: Final = (_files(".npmrc", "npm's token"), _files(".pypirc", "the token of a Python index"))
+_PACKAGES: Final = _files(".npmrc", "npm's token"), _files(".pypirc", "the token of a Python index")
+PACKAGE_LOGINS: Final = NameTable(*_PACKAGES)
 """Never written, and read only where their content holds no secret. Source: spec 1 section 3."""
 
-SETTINGS: Final = (
-    *PACKAGE_LOGINS,
+SETTINGS: Final = NameTable(
+    *_PACKAGES,
     _files(".yarnrc, .yarnrc.yml, bunfig.toml, .wgetrc, .hgrc, .hg/hgrc, .pg_service.conf", "a login"),
     _files("pip.conf, pip.ini, .condarc", "the login of a Python index"),
     _files(".m2/settings.xml, gradle.properties, nuget.config", "the login of a package host"),  # gitleaks: the last
@@ -135,9 +176,8 @@ SETTINGS: Final = (
 )
 """Ordinary settings that hold a secret at times, which their content says: without one they are like any file."""
 
-_ANY_CONTENT: Final = frozenset({"", ".json", ".txt", ".yaml", ".yml", ".asc", ".conf", ".cfg", ".config"})
-"""Extensions of files that may hold a key under any name."""
-_BACKUP: Final = re.compile(r"(?:~|\.(?:bak|backup|old|orig|save|tmp|sw[a-p]))+(?=/|$)")
+_ANY_CONTENT: Final = frozenset({"json", "txt", "yaml", "yml", "asc", "conf", "cfg", "config"})
+"""Extensions of files that may hold a key under any name, as those without one may."""
 _KEY: Final = re.compile(
     r"\s*(?:-----BEGIN (?:[A-Z0-9]{2,20} ){0,4}PRIVATE KEY(?: BLOCK)?-----|PuTTY-User-Key-File-\d)"
 )
@@ -165,44 +205,18 @@ _DOCUMENTS: Final = (
 )
 
 
-@lru_cache(maxsize=256)  # every rule asks for the same path in turn
-def plain_path(path: PurePath) -> str:
-    """A path, folded, without what marks its parts as a backup: `.aws.bak/Config~` is `.aws/config`."""
-    return _BACKUP.sub("", "/".join(folded_parts(path)))
-
-
-def held_by_name(path: PurePath, table: tuple[SecretFiles, ...]) -> str | None:
-    """What the table says of a file of this name, or None where it does not know it."""
-    tried = plain_path(path)
-    if _matcher(table).search(tried) is None:
-        return None
-    return next(row.reason for row in table if _matcher((row,)).search(tried))
-
-
 def judged_by_content(path: PurePath) -> bool:
     """Whether there are secrets that a file of this name may hold, and of which only `secret_content` can tell."""
-    return PurePath(plain_path(path)).suffix in _ANY_CONTENT or held_by_name(path, SETTINGS) is not None
+    _, dot, extension = plain_path(path).rpartition("/")[2].lstrip(".").rpartition(".")
+    return not dot or extension in _ANY_CONTENT or SETTINGS.held(path) is not None
 
 
 def secret_content(path: PurePath, data: bytes) -> str | None:
     """What secret a file that begins with `data` holds, or None. Settings of `CONTENT_BYTES` or more count."""
     text = data.decode("utf-16" if data[:2] in {b"\xff\xfe", b"\xfe\xff"} else "utf-8-sig", "replace")
-    settings = held_by_name(path, SETTINGS)
+    settings = SETTINGS.held(path)
     if settings is not None and (len(data) >= CONTENT_BYTES or "PRIVATE KEY" in text or _LOGIN.search(text)):
         return settings
     if _KEY.match(text) or _AGE_KEY.search(text):
         return "a private key"
     return next((reason for signs, reason in _DOCUMENTS if all(sign.search(text) for sign in signs)), None)
-
-
-@cache
-def _matcher(table: tuple[SecretFiles, ...]) -> re.Pattern[str]:
-    patterns = [pattern for row in table for pattern in row.patterns]
-    whole = "|".join(_expression(pattern) for pattern in patterns if pattern[0] != "*") or "(?!)"
-    endings = "|".join(_expression(pattern[1:]) for pattern in patterns if pattern[0] == "*") or "(?!)"
-    return re.compile(rf"(?:^|/)\.?(?:{whole})|(?:{endings})")
-
-
-def _expression(pattern: str) -> str:
-    text = "[^/.]*".join(map(re.escape, pattern.rstrip("/").split("*")))
-    return text + ("(?:/|$)" if pattern.endswith("/") else "$")

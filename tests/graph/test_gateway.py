@@ -92,8 +92,8 @@ def test_no_run_works_in_a_folder_below_which_all_would_be_denied(root: Path, fo
     write_files(root / folder, FILES)
     result, model = ran(root / folder, READ)
     assert model.calls == []
-    assert result.message.startswith(f"The workspace '{root / folder}' holds ")
-    assert ran(root, DONE)[0].kind is OutcomeKind.FINISHED
+    assert result.outcome.message.startswith(f"The workspace '{root / folder}' holds ")
+    assert ran(root, DONE)[0].outcome.kind is OutcomeKind.FINISHED
 
 
 # --- Roles

@@ -69,9 +69,7 @@ def test_a_name_that_promises_secrets_is_neither_read_nor_written(name: str) -> 
     assert (judge_path(name, for_write=False, rules=DEFAULT_GUARDRAIL_RULES) is None) is readable
 
 
-PATTERNS = [
-    pattern for table in (KEY_FILES, SENSITIVE_FILES, PACKAGE_LOGINS) for row in table for pattern in row.patterns
-]
+PATTERNS = (*KEY_FILES.patterns, *SENSITIVE_FILES.patterns, *PACKAGE_LOGINS.patterns)
 FOLDERS = ("", "src/", "a/b.c/")
 
 
@@ -166,6 +164,6 @@ def test_what_a_file_holds_matters_only_where_the_rule_for_sensitive_files_is_on
     assert judge_content("sa.json", without) is None
 
 
-@given(st.sampled_from([row.patterns[0] for row in SETTINGS]), st.binary(max_size=200))
+@given(st.sampled_from(SETTINGS.patterns), st.binary(max_size=200))
 def test_any_bytes_can_be_judged(name: str, data: bytes) -> None:
     secret_content(PurePosixPath(name.replace("*", "a")), data)
