@@ -246,10 +246,12 @@ def _violated(target: str, rules: Rules, *, for_write: bool) -> tuple[GuardrailV
     if not for_write:
         rules = tuple(rule for rule in rules if rule is not OWN_SETTINGS_RULE)
     violations = check_file_guardrails(path, rules).violations
-    if not violations or for_write:
+    if for_write or not violations:
         return violations
-    waived = {is_env_file} if is_readable_template(path) else {is_sensitive_config} if is_readable_login(path) else ()
-    return check_file_guardrails(path, tuple(rule for rule in rules if rule.check not in waived)).violations
+    waived = is_env_file if is_readable_template(path) else is_sensitive_config if is_readable_login(path) else None
+    if waived is None:
+        return violations
+    return check_file_guardrails(path, tuple(rule for rule in rules if rule.check is not waived)).violations
 
 
 def _error_of(violations: Sequence[GuardrailViolation], target: str) -> ToolError:
