@@ -71,6 +71,8 @@ def folded(component: str) -> str:
 
     Case, Unicode's compatible forms, invisible characters, and dots or spaces at the end make no difference.
     """
+    if component.isascii():
+        return component.lower().rstrip(_TRAILING)
     visible = _IGNORABLE.sub("", component)
     return normalize("NFKC", normalize("NFKC", visible).casefold()).rstrip(_TRAILING)
 

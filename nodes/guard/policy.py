@@ -63,6 +63,8 @@ _ASKED: Final = {
 }
 """The rules by which mode `ask` puts calls to a person."""
 
+_SENSITIVE: Final = "sensitive_config"
+
 
 @dataclass(frozen=True, kw_only=True)
 class GuardConfig:
@@ -143,9 +145,9 @@ def judge_path(relative_path: str, for_write: bool, rules: Rules) -> ToolError |
 def judge_content(relative_path: str, rules: Rules) -> Callable[[bytes], ToolError | None] | None:
     """What tells from the first bytes of a file of this name whether it may be used; None where they do not matter.
 
-    They matter to `is_sensitive_config`, if it is one of the rules, for reading and writing alike.
+    They matter where one of the rules is called "sensitive_config", be it a user's own, for reading and writing alike.
     """
-    rule = next((rule for rule in rules if rule.check is is_sensitive_config), None)
+    rule = next((rule for rule in rules if rule.name == _SENSITIVE), None)
     if rule is None or not judged_by_content(PurePath(relative_path)):
         return None
     return partial(_judge_held, relative_path, rule)
@@ -162,7 +164,7 @@ def _judge_held(relative_path: str, rule: FileGuardrailRule, data: bytes) -> Too
 def judge_workspace(root: str, rules: Rules) -> str | None:
     """Why no run may work in the folder of this absolute real name, or None: all below it would be denied by name."""
     held = SENSITIVE_FILES.held(PurePath(root))
-    if held is None or all(rule.check is not is_sensitive_config for rule in rules):
+    if held is None or all(rule.name != _SENSITIVE for rule in rules):
         return None
     return f"The workspace '{shown(root)}' holds {held}: choose a project folder."
 
