@@ -28,7 +28,7 @@ async def answer(refused: Refused, send: Send) -> None:
     if refused.status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
     said = {"error": "refused", "message": refused.detail, "detail": refused.detail}
-    await _send_json(refused.status, headers, said, send)
+    await send_json(refused.status, headers, said, send)
 
 
 def masking(send: Send, why: Why | None = None) -> Send:
@@ -53,7 +53,7 @@ def masking(send: Send, why: Why | None = None) -> Send:
             if instead is not None:
                 over = True
                 headers = [each for each in held["headers"] if each[0].lower() not in _OURS]
-                await _send_json(held["status"], headers, instead, send)
+                await send_json(held["status"], headers, instead, send)
                 return
             await send(held)
         await send(message)
@@ -71,7 +71,8 @@ async def _instead(status: int, first: MutableMapping[str, Any], why: Why | None
     return None if failure is None else {"__error__": failure}
 
 
-async def _send_json(status: int, headers: list[tuple[bytes, bytes]], said: dict[str, Any], send: Send) -> None:
+async def send_json(status: int, headers: list[tuple[bytes, bytes]], said: dict[str, Any], send: Send) -> None:
+    """Send a whole answer."""
     body = json.dumps(said).encode()
     own = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": [*own, *headers]})

@@ -1,11 +1,13 @@
-"""What `langgraph dev` starts beside its own: nothing but the look whether there are users, so that it fails early."""
+"""What `langgraph dev` starts beside its own for several users: a look whether there are any, and the guard."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 
 from graph.serving.opening import open_desk
+from graph.serving.request_guard import RequestGuard
 
 
 @asynccontextmanager
@@ -15,4 +17,4 @@ async def lifespan(_app: Starlette) -> AsyncIterator[None]:
     yield
 
 
-app = Starlette(lifespan=lifespan)
+app = Starlette(lifespan=lifespan, middleware=[Middleware(RequestGuard)])
