@@ -1,5 +1,9 @@
-"""What `langgraph.json` names: the machine without a checkpointer, because the server brings its own."""
+"""What `langgraph.json` names: the machine without a checkpointer, because the server brings its own.
 
-from graph.build import build_graph
+Its runs may do what the server's operator allows: see `graph.configuration.client_context`.
+"""
 
-graph = build_graph()
+from graph.build import build_machine
+from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
+
+graph, _ = build_machine(None, model=None, tools=None, rules=DEFAULT_GUARDRAIL_RULES, served=True)

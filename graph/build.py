@@ -114,12 +114,13 @@ def build_machine(  # noqa: PLR0913 - the same
     store: BaseStore | None = None,
     context: AgentContext | None = None,
     stop: StopRequest | None = None,
+    served: bool = False,
 ) -> tuple[Machine, Rooms]:
     """Compile the machine, and give its rooms as well: they are closed by whoever runs it (`graph.session`).
 
-    `stop` is how somebody may let a run end early.
+    `stop` is how somebody may let a run end early. With `served` every context is a client's, on any server.
     """
-    rooms = TracedRooms(model, rules, Gateway(tools, rules, roles, secrets), stop, context)
+    rooms = TracedRooms(model, rules, Gateway(tools, rules, roles, secrets), stop, context, served=served)
     builder: StateGraph[AgentState, AgentContext, AgentInput, AgentOutput] = StateGraph(
         AgentState, context_schema=AgentContext, input_schema=AgentInput, output_schema=AgentOutput
     )

@@ -16,9 +16,10 @@ from langgraph.runtime import Runtime, get_runtime
 from langgraph.types import Overwrite
 
 from graph.calling import Calling, Prepared
+from graph.configuration.client_context import client_context
 from graph.context import AgentContext
 from graph.gateway import Gateway
-from graph.given_context import given_context
+from graph.given_context import Admission, given_context
 from graph.judging import judge_calls, with_known_files
 from graph.refused_turn import refused_turn, run_id_of
 from graph.reply_reader import reply_reader, rescue
@@ -87,12 +88,15 @@ class Rooms:
         gateway: Gateway,
         stop: StopRequest | None = None,
         context: AgentContext | None = None,
+        *,
+        served: bool = False,
     ) -> None:
         """Bind the nodes; nothing is opened or connected yet.
 
-        `stop` is how somebody lets a run end early, `context` that of runs that are given none.
+        `stop` is how somebody lets a run end early, `context` that of runs that are given none. With `served` all runs
+        are those of a server's clients, whichever server it is.
         """
-        self._stop, self._bound = stop, context
+        self._stop, self._bound, self._served = stop, context, served
         self._gateway = gateway
         self._specs = gateway.specs
         self._writing = frozenset(spec.name for spec in self._specs.values() if spec.effect in CHANGING)
@@ -127,7 +131,7 @@ class Rooms:
 
     def begin_turn(self, state: BeginTurnSlice, runtime: Runtime[AgentContext]) -> Update:
         """Store the turn's context, start its counters, and check what can be checked before anything is spent."""
-        given = given_context(runtime.context, self._bound, state.get("context"))
+        given = given_context(self._asked(runtime), self._bound, state.get("context"))
         if isinstance(given, StopCause):
             return refused_turn(state, given, self._calling.profile(AgentContext()), self.scrub)
         context = given if isinstance(given, AgentContext) else AgentContext()
@@ -249,6 +253,17 @@ class Rooms:
         """End on a failure that the machine could not mend."""
         self._calling.flush()
         return give_up(state, OutcomeKind.SYSTEM_ERROR, state.get("stop") or _UNNAMED, _usage(state))
+
+    def _asked(self, runtime: Runtime[AgentContext]) -> object:
+        """The context that the run was given, or what a client may have of it where it comes through a server.
+
+        LangGraph's servers say who they are in each run's configuration, where no client can take it away.
+        """
+        given: object = runtime.context
+        if isinstance(given, Admission) or not (self._served or runtime.server_info):
+            return given
+        allowed = client_context(given, self._bound)
+        return Admission(allowed, "") if isinstance(allowed, StopCause) else allowed
 
     def _closed_history(
         self, state: BeginTurnSlice, context: AgentContext | None, run_id: str

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from graph.configuration.narrowing import fields_set, narrowed, refusal, too_wide
 from graph.context import AgentContext
 from graph.serving.folders import Resolver, project_folder
 from graph.serving.locks import Locks
-from graph.serving.narrowing import narrowed, refusal, too_wide
 from graph.serving.tenants import Tenant, Tenants
 from nodes.execute_tools.environment.database import StoreError
 from nodes.records import StopCause, StopReason
@@ -42,7 +42,7 @@ class FrontDesk:
         """The context of a new turn."""
         fields = fields_set(asked)
         folder = project_folder(self._resolver, tenant.name, fields.get("workspace"))
-        return folder if isinstance(folder, StopCause) else narrowed(fields, tenant, folder)
+        return folder if isinstance(folder, StopCause) else narrowed(fields, tenant.allowance, folder)
 
     def readmit(self, tenant: Tenant, stored: object, project: object) -> AgentContext | StopCause:
         """The context with which a turn that has begun goes on, which is the one that it began with; or why not.
@@ -56,7 +56,7 @@ class FrontDesk:
         folder = project_folder(self._resolver, tenant.name, project)
         if isinstance(folder, StopCause):
             return folder
-        what = ", ".join(("workspace",) if folder != stored.workspace else too_wide(stored, tenant))
+        what = ", ".join(("workspace",) if folder != stored.workspace else too_wide(stored, tenant.allowance))
         if what:
             return refusal(f"The server allows other things than when this turn began ({what}): send a new request.")
         return stored
@@ -114,10 +114,3 @@ class Place:
 
 def _runs(count: int) -> str:
     return "run" if count == 1 else "runs"
-
-
-def fields_set(asked: object) -> Mapping[str, Any]:
-    """What a request has set of its context, which the server may have read already."""
-    if isinstance(asked, AgentContext):
-        return {name: getattr(asked, name) for name in asked.model_fields_set}
-    return asked if isinstance(asked, Mapping) else {}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from graph.serving.narrowing import refusal
+from graph.configuration.narrowing import refusal
 from graph.serving.tenants import Tenants, is_name
 from nodes.execute_tools.environment.failures import quoted
 from nodes.execute_tools.environment.run_folder import workspace_folder

@@ -12,9 +12,10 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command
 
+from graph.configuration.narrowing import fields_set
 from graph.given_context import Admission
 from graph.own_saver import own_saver
-from graph.serving.admission import FrontDesk, RunRefusedError, fields_set
+from graph.serving.admission import FrontDesk, RunRefusedError
 from graph.serving.tenants import Tenant
 from graph.telemetry.traced_machine import TracedMachine
 from nodes.records import StopCause

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from graph.configuration.narrowing import Allowance
 from graph.configuration.settings_file import Problem
 from graph.configuration.statements import Document, SyntaxProblem, read_document
 from graph.context import AgentContext
@@ -62,6 +63,12 @@ class Tenant:
     context: AgentContext
     models: tuple[str, ...] = ()
     runs_at_once: int = RUNS_AT_ONCE
+
+    @property
+    def allowance(self) -> Allowance:
+        """The most that this user's runs may do."""
+        refusal = f"This server does not allow {self.name} what the request sets: {{}}. Leave it out."
+        return Allowance(self.context, self.models, refusal)
 
 
 @dataclass(frozen=True)

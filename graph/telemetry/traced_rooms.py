@@ -31,9 +31,11 @@ class TracedRooms(Rooms):
         gateway: Gateway,
         stop: StopRequest | None = None,
         context: AgentContext | None = None,
+        *,
+        served: bool = False,
     ) -> None:
         """As the rooms."""
-        super().__init__(model, rules, gateway, stop, context)
+        super().__init__(model, rules, gateway, stop, context, served=served)
         self._own_model = isinstance(model, BaseChatModel)
 
     def begin_turn(self, state: BeginTurnSlice, runtime: Runtime[AgentContext]) -> Update:

@@ -9,7 +9,7 @@ import { Client } from "@langchain/langgraph-sdk";
 const GRAPH = "mendgraph";
 const [url, scenario, workspace, model] = process.argv.slice(2);
 const sdk = new Client({ apiUrl: url });
-const context = { workspace, base_url: model, model: "m", read_ahead: false };
+const context = { workspace, model, read_ahead: false, allowed_programs: [] };
 const { thread_id: thread } = await sdk.threads.create();
 
 const request = (task) => ({ messages: [{ role: "user", content: task }] });

@@ -21,7 +21,7 @@ class Client:
 
     def __init__(self, url: str, workspace: str, model: str) -> None:
         self.sdk = get_sync_client(url=url)
-        self.context: Json = {"workspace": workspace, "base_url": model, "model": "m", "read_ahead": False}
+        self.context: Json = {"workspace": workspace, "model": model, "read_ahead": False, "allowed_programs": []}
         self.thread: Json = dict(self.sdk.threads.create())
         self.id = str(self.thread["thread_id"])
 

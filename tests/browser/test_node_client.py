@@ -15,7 +15,7 @@ from tests.browser.chromium import needs_node_modules
 from tests.doubles.replies import Reply, Say, Stall
 from tests.runs.playing import changed_files, write_files
 from tests.runs.scenario import Use, use
-from tests.runs.studio import told
+from tests.runs.studio import Dev, model_name, told
 
 pytestmark = pytest.mark.studio
 
@@ -38,15 +38,14 @@ class Played:
 
 
 @pytest.fixture(scope="module")
-def all_played(studio_server: tuple[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Played]:
+def all_played(studio_server: Dev, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Played]:
     """The scripts of all clients that this machine can run, each with a model of its own, at the same time."""
-    url, _ = studio_server
 
     def play(language: str) -> Played:
         folder = tmp_path_factory.mktemp(language)
         write_files(folder, PLAYED["files"])
         with told(*map(said, PLAYED["replies"])) as model:
-            command = [*CLIENTS[language], url, str(SCENARIO), str(folder), model.base_url]
+            command = [*CLIENTS[language], studio_server.url, str(SCENARIO), str(folder), model_name(model)]
             done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
             return Played(done, changed_files(folder, PLAYED["files"]), model.remaining)
 

@@ -3,20 +3,26 @@
 It runs in a folder of its own, without a key, a browser or the network, and is ended by its process id.
 """
 
+import json
 import os
+import re
+import select
 import shutil
 import signal
 import socket
+import socketserver
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -42,6 +48,7 @@ class Studio:
     client: "SyncLangGraphClient"
     log: Path
     seen: int
+    site_port: int
 
     def run(self, thread: JsonMap, folder: Path, model: ScriptedServer, **more: Any) -> JsonMap:
         """One run on this model, without any calls but the model's; what it returns."""
@@ -51,8 +58,8 @@ class Studio:
 
     def context(self, folder: Path, model: ScriptedServer, more: Mapping[str, Any] | None = None) -> JsonMap:
         """The form of a run in this folder, on this model, in which nothing calls the model but the run itself."""
-        settings = {"base_url": model.base_url, "model": "m", "evidence": False, "read_ahead": False}
-        return {"workspace": str(folder), **settings, **(more or {})}
+        settings = {"model": model_name(model), "evidence": False, "read_ahead": False, "allowed_programs": []}
+        return {"workspace": str(folder), **settings, "allowed_hosts": [], **(more or {})}
 
     def thread(self) -> JsonMap:
         """A new thread."""
@@ -81,35 +88,102 @@ class Studio:
         return [line for line in self.said().splitlines() if any(word in line for word in COMPLAINTS)]
 
 
-@pytest.fixture(scope="session")
-def studio_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    """`langgraph dev` in a folder of its own, where it may leave its `.langgraph_api`: its address, and its log."""
-    folder = tmp_path_factory.mktemp("studio")
-    shutil.copy(ROOT / "langgraph.json", folder)
-    with started(folder) as url:
-        yield url, folder / "log.txt"
+def model_name(model: ScriptedServer) -> str:
+    """The name by which the operator's endpoint knows this model."""
+    return f"m-{urlsplit(model.base_url).port}"
 
 
-@pytest.fixture
-def studio(studio_server: tuple[str, Path]) -> Iterator[Studio]:
-    """The server for one test, with a client."""
-    from langgraph_sdk import get_sync_client
+class Switchboard(socketserver.ThreadingTCPServer):
+    """The operator's one endpoint: it hands each connection on to the scripted model that its request names."""
 
-    url, log = studio_server
-    with get_sync_client(url=url) as client:
-        yield Studio(url, client, log, seen=log.stat().st_size)
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Connection)
+        self.base_url = f"http://127.0.0.1:{self.server_address[1]}/v1"
+
+
+class _Connection(socketserver.BaseRequestHandler):
+    def handle(self) -> None:
+        client, said = self.request, b""
+        while not (found := re.search(rb"content-length: (\d+).*?\r\n\r\n", said, re.IGNORECASE | re.DOTALL)) or (
+            len(said) < found.end() + int(found[1])
+        ):
+            if not (part := client.recv(65_536)):
+                return
+            said += part
+        name = json.loads(said[found.end() :])["model"]
+        with socket.create_connection(("127.0.0.1", int(name.rpartition("-")[2]))) as model:
+            model.sendall(said)
+            other = {client: model, model: client}
+            with suppress(ConnectionError):
+                while all(self._handed_on(each, other[each]) for each in select.select([client, model], [], [])[0]):
+                    pass
+
+    def _handed_on(self, one: socket.socket, other: socket.socket) -> bool:
+        """Whether there was something, and not the end."""
+        part = one.recv(65_536)
+        other.sendall(part)
+        return bool(part)
 
 
 @contextmanager
-def started(folder: Path) -> Iterator[str]:
-    """The server's address; it is ended by its process id."""
+def switchboard() -> Iterator[str]:
+    """Its address."""
+    with Switchboard() as board:
+        thread = threading.Thread(target=board.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield board.base_url
+        finally:
+            board.shutdown()
+            thread.join()
+
+
+@dataclass(frozen=True)
+class Dev:
+    """A running `langgraph dev`: its address, its log, and the port of the one site that it may ask."""
+
+    url: str
+    log: Path
+    site_port: int
+
+
+@pytest.fixture(scope="session")
+def studio_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
+    """`langgraph dev` in the folder that holds all tests' own, where it may leave its `.langgraph_api`.
+
+    Its operator allows one endpoint, one program and one site.
+    """
+    folder, port = tmp_path_factory.getbasetemp(), free_port()
+    shutil.copy(ROOT / "langgraph.json", folder)
+    settings = tmp_path_factory.mktemp("operator") / "config.toml"
+    with switchboard() as endpoint:
+        site = f'["127.0.0.1:{port}"]'
+        allowed = f'allowed_programs = ["true"]\nallowed_hosts = {site}\nallowed_private_hosts = {site}\n'
+        settings.write_text(f'base_url = "{endpoint}"\n{allowed}', encoding="utf-8")
+        with started(folder, MENDGRAPH_CONFIG=str(settings)) as url:
+            yield Dev(url, folder / "log.txt", port)
+
+
+@pytest.fixture
+def studio(studio_server: Dev) -> Iterator[Studio]:
+    """The server for one test, with a client."""
+    from langgraph_sdk import get_sync_client
+
+    url, log = studio_server.url, studio_server.log
+    with get_sync_client(url=url) as client:
+        yield Studio(url, client, log, seen=log.stat().st_size, site_port=studio_server.site_port)
+
+
+@contextmanager
+def started(folder: Path, **variables: str) -> Iterator[str]:
+    """The address of `langgraph dev` in a folder with its configuration; it is ended by its process id."""
     port = free_port()
     command = [str(Path(sys.executable).parent / "langgraph"), "dev", "--no-browser", "--no-reload"]
     with (folder / "log.txt").open("wb") as log:
         process = subprocess.Popen(
             [*command, "--host", "127.0.0.1", "--port", str(port), "--n-jobs-per-worker", "10"],
             cwd=folder,
-            env=dict(os.environ),
+            env={**os.environ, **variables},
             stdout=log,
             stderr=log,
         )

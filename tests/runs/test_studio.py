@@ -84,7 +84,7 @@ def test_a_run_is_watched_step_by_step(studio: Studio, tmp_path: Path) -> None:
     path: list[str] = []
     custom: list[JsonMap] = []
     with told(use(READ), Say("It subtracts.")) as model:
-        context: Any = {"workspace": str(tmp_path), "base_url": model.base_url, "model": "m", "read_ahead": False}
+        context: Any = studio.context(tmp_path, model)
         parts = studio.client.runs.stream(
             thread["thread_id"],
             "mendgraph",

@@ -81,7 +81,7 @@ def test_a_run_that_is_cancelled_in_a_tool_leaves_files_whole_and_the_thread_usa
 ) -> None:
     write_files(tmp_path, CALC)
     thread = studio.thread()
-    with slow_site() as (url, asked, released), ThreadPoolExecutor(1) as person:
+    with slow_site(studio.site_port) as (url, asked, released), ThreadPoolExecutor(1) as person:
         calls = use(NEW, ("http_get", {"url": url}), EDIT)
         host = url.removeprefix("http://").rstrip("/")
         context = {"allowed_hosts": [host], "allowed_private_hosts": [host], "offer": "all"}
@@ -112,7 +112,7 @@ def test_a_run_that_is_cancelled_in_a_tool_leaves_files_whole_and_the_thread_usa
 
 
 @contextmanager
-def slow_site() -> Iterator[tuple[str, threading.Event, threading.Event]]:
+def slow_site(port: int) -> Iterator[tuple[str, threading.Event, threading.Event]]:
     """A page that is not answered before the second event; the first says that somebody asks for it."""
     asked, released = threading.Event(), threading.Event()
 
@@ -125,7 +125,7 @@ def slow_site() -> Iterator[tuple[str, threading.Event, threading.Event]]:
         def log_message(self, *_: Any) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Slow) as server:
+    with ThreadingHTTPServer(("127.0.0.1", port), Slow) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:

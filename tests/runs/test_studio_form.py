@@ -81,16 +81,16 @@ def test_a_message_may_be_text_or_blocks(messages: Any, text: str | None) -> Non
 
 
 CONTEXTS: tuple[tuple[JsonMap, str], ...] = (
-    ({"workspace": "/"}, "The workspace '/' is a system directory: choose a project folder."),
-    ({"workspace": "/no/such"}, "The workspace '/no/such' does not exist: make the folder, or name another one."),
-    ({"workspace": "a\0b"}, "contains a NUL character."),
+    ({"workspace": "/"}, "The workspace '/' is outside "),
+    ({"workspace": "no/such"}, "no/such' does not exist: make the folder, or name another one."),
+    ({"workspace": "a\0b"}, "embedded null byte."),
     ({"workspace": ""}, "String should have at least 1 character"),
     ({"max_calls_per_turn": 0}, "greater than or equal to 1"),
     ({"max_cost_usd": "NaN"}, "Input should be a finite number"),
     ({"mode": "root"}, "Input should be 'read-only', 'ask' or 'auto'"),
     ({"base_url": "http://me:secret@host/v1"}, "base_url may hold no user name or password"),
     ({"answer_schema": {"$ref": "http://169.254.169.254/x"}}, "answer_schema cannot be followed"),
-    ({"role": "root"}, "'root'"),
+    ({"role": "root"}, "does not allow its clients what the request sets: role."),
     ({"tool_quotas": {"no_such_tool": 1}}, "no_such_tool"),
 )
 

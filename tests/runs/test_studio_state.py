@@ -17,6 +17,7 @@ from tests.runs.studio import Studio, told
 pytestmark = pytest.mark.studio
 
 SECRET: tuple[str, JsonMap] = ("read_file", {"path": ".env"})
+RUN: tuple[str, JsonMap] = ("run_command", {"argv": ["true"]})
 SEARCH: tuple[str, JsonMap] = ("search_files", {"pattern": "return"})
 
 
@@ -42,14 +43,14 @@ def test_verdicts_healing_and_loops_are_told_in_words(studio: Studio, tmp_path: 
 
 
 def test_nothing_blocks_the_server(studio: Studio, tmp_path: Path) -> None:
-    """A search, an edit that a person approves, checks in a sandbox, and the embedded model, which is not there."""
+    """A search, an edit and a command that a person approves, and the embedded model, which is not there."""
 
     def worked(folder: Path) -> str:
         write_files(folder, CALC)
         thread = studio.thread()
-        checks = ["true"] if sandbox_problem() is None else []
-        checked = {"mode": "ask", "evidence": True, "read_ahead": True, "offer": "all", "checks": checks}
-        with told(use(READ, SEARCH), use(EDIT), DONE, Say("You are welcome.")) as model:
+        run = [] if sandbox_problem() else [RUN]
+        checked = {"mode": "ask", "evidence": True, "read_ahead": True, "offer": "all", "allowed_programs": ["true"]}
+        with told(use(READ, SEARCH), use(EDIT, *run), DONE, Say("You are welcome.")) as model:
             studio.run(thread, folder, model, input=studio.request(TASK), context=checked)
             ended: Any = studio.client.runs.wait(thread["thread_id"], "mendgraph", command={"resume": "approve"})
         return f"{ended['outcome']['answer']} {changed_files(folder, CALC) == {'calc.py': MENDED}}"

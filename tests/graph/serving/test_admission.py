@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from graph.configuration.narrowing import refusal
 from graph.context import AgentContext
 from graph.serving.admission import FrontDesk, RunRefusedError
-from graph.serving.narrowing import refusal
 from graph.serving.tenants import Tenant, Tenants
 from nodes.execute_tools.environment.database import StoreError
 from nodes.records import StopReason

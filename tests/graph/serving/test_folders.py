@@ -6,8 +6,8 @@ from types import ModuleType
 
 import pytest
 
+from graph.configuration.narrowing import refusal
 from graph.serving.folders import load_resolver, project_folder
-from graph.serving.narrowing import refusal
 from graph.serving.tenants import Tenants
 from nodes.execute_tools.environment.run_folder import workspace_folder
 from nodes.execute_tools.environment.shared_name import known_shared_name

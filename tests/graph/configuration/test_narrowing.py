@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from graph.configuration.narrowing import narrowed, refusal, too_wide
 from graph.configuration.trust import RULES, widening
 from graph.context import AgentContext
-from graph.serving.narrowing import narrowed, refusal, too_wide
 from graph.serving.tenants import Tenant
 from nodes.records import StopCause, StopReason
 
@@ -21,7 +21,7 @@ BASE = AgentContext(
     allowed_programs=("make", "pytest"),
     tool_quotas={"read_file": 5},
 )
-ANN = Tenant("ann", (), BASE, ("m", "n", "o @ https://other/v1"))
+ANN = Tenant("ann", (), BASE, ("m", "n", "o @ https://other/v1")).allowance
 
 
 def test_where_nothing_is_asked_all_that_is_allowed_holds() -> None:
@@ -105,7 +105,7 @@ def test_an_answers_schema_has_no_patterns(schema: dict[str, Any]) -> None:
     """One match of such a pattern with what the model says would hold the whole server."""
     said = "answer_schema may have no `pattern` or `patternProperties` on this server: leave them out."
     assert narrowed({"answer_schema": schema}, ANN, "/w") == refusal(said)
-    its = Tenant("ann", (), BASE.model_copy(update={"answer_schema": schema}))
+    its = ANN._replace(context=BASE.model_copy(update={"answer_schema": schema}))
     assert isinstance(narrowed({"answer_schema": schema}, its, "/w"), AgentContext)
     named = {"properties": {"pattern": {"type": "string"}}}
     assert isinstance(narrowed({"answer_schema": named}, ANN, "/w"), AgentContext)
