@@ -17,6 +17,8 @@ from nodes.records import StopCause, StopReason
 from tests.doubles.replies import Say
 from tests.doubles.scripted_server import ScriptedServer
 
+pytestmark = pytest.mark.usefixtures("folder")
+
 ELSEWHERE = "http://elsewhere.test/v1"
 OURS = "http://models.test/v1"
 
@@ -76,7 +78,7 @@ def refused(**asked: Any) -> str:
     ],
     ids=str,
 )
-def test_what_widens_is_refused_by_name_with_the_remedy(folder: Path, asked: dict[str, Any]) -> None:
+def test_what_widens_is_refused_by_name_with_the_remedy(asked: dict[str, Any]) -> None:
     said = refused(**asked)
     assert "This server does not allow its clients what the request sets: " in said
     assert set(said.partition("sets: ")[2].partition(".")[0].split(", ")) <= set(asked)
@@ -120,7 +122,7 @@ def test_a_form_may_be_sent_as_it_is_shown(folder: Path, monkeypatch: pytest.Mon
     assert had(**shown) == had()
 
 
-def test_the_endpoint_of_the_environment_is_the_operators(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_endpoint_of_the_environment_is_the_operators(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", f"{OURS}/")
     assert had(base_url=OURS, model="m").base_url is None
     assert "base_url" in refused(base_url=f"{OURS}/../other")
@@ -171,7 +173,7 @@ BY_SERVER: Any = {"configurable": {"thread_id": "t", "graph_id": "mendgraph", "a
 
 @pytest.mark.parametrize("served", ["by any server", "as its server says"])
 def test_no_key_and_no_request_leaves_for_an_endpoint_of_the_clients(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, served: str
+    monkeypatch: pytest.MonkeyPatch, served: str
 ) -> None:
     """The same context, given in Python, is the operator's own."""
     monkeypatch.setenv("OPENAI_API_KEY", "the-key-of-the-operator-0123")
@@ -188,7 +190,7 @@ def test_no_key_and_no_request_leaves_for_an_endpoint_of_the_clients(
         assert (own["outcome"].message, len(theirs.requests)) == ("Hello.", 1)
 
 
-def test_an_agent_in_another_graph_of_a_server_is_capped_as_well(folder: Path) -> None:
+def test_an_agent_in_another_graph_of_a_server_is_capped_as_well() -> None:
     """The context of the graph around it is what the client has sent."""
 
     class Around(MessagesState):
