@@ -1,12 +1,15 @@
 """The child process that serves the embedded model on loopback; started by `local_model`, by file path.
 
 It imports nothing of this project. It says `{"url": ...}` on one line of its standard output when the model is
-loaded, lives as long as its standard input stays open, and ignores Ctrl-C, which is its parent's to decide about.
+loaded. The path of that address is random, and nothing is served above it: a web page can send requests to any port of
+this machine, but cannot guess the path. The process lives as long as its standard input stays open, and ignores Ctrl-C,
+which is its parent's to decide about.
 """
 
 import argparse
 import json
 import os
+import secrets
 import signal
 import sys
 import threading
@@ -18,19 +21,19 @@ ERRORS_ONLY = 1
 
 def main(arguments: list[str]) -> int:
     """Serve until the parent is gone. Returns 1, with the reason as the last line on stderr, where that cannot be."""
-    options = _parse(arguments)
+    options, prefix = _parse(arguments), f"/{secrets.token_urlsafe(24)}"
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # The model's library prints on descriptor 1 as it likes: the announcement goes through a copy of its own.
     announcement = os.dup(1)
     os.dup2(2, 1)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
-        server = _serve(options)
+        server = _serve(options, prefix)
     except (ImportError, AttributeError, RuntimeError, ValueError) as error:
         print(f"{error}", file=sys.stderr)  # noqa: T201 - stderr is how the parent hears the reason
         return 1
     with os.fdopen(announcement, "w") as stdout:
-        stdout.write(json.dumps({"url": server.listening_address}) + "\n")
+        stdout.write(json.dumps({"url": server.listening_address + prefix}) + "\n")
     while True:
         signal.pause()
 
@@ -45,8 +48,8 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _serve(options: argparse.Namespace) -> Any:
-    """A server of one slot that answers as soon as this returns; web pages of other origins may not read from it."""
+def _serve(options: argparse.Namespace, prefix: str) -> Any:
+    """A server of one slot that answers as soon as this returns, below this path alone."""
     from xllamacpp import CommonParams, Server
 
     params = CommonParams()
@@ -54,6 +57,7 @@ def _serve(options: argparse.Namespace) -> Any:
     params.model_alias = {options.model}
     params.hostnames = ["127.0.0.1"]
     params.port = options.port
+    params.api_prefix = prefix
     params.n_ctx = options.context_tokens
     params.n_parallel = 1
     params.cpuparams.n_threads = options.threads

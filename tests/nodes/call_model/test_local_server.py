@@ -2,16 +2,22 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+import httpx
 import pytest
 
 from nodes.call_model import local_server
+from nodes.call_model.local_model import LocalServer, start_local_server
+from tests.doubles.tiny_model import write_tiny_model
 
 LIBRARY = """
 import json, os, types
@@ -62,8 +68,47 @@ def first_line(child: Child) -> str:
     return child.stdout.readline()
 
 
+def announced_by(line: str) -> tuple[Any, str]:
+    """What the double of the library was told to serve, and the path of the address that is announced."""
+    url = json.loads(line)["url"]
+    end = url.rindex("}") + 1
+    return json.loads(url[:end]), url[end:]
+
+
+def test_the_path_of_the_address_cannot_be_guessed(library: Path) -> None:
+    paths = set()
+    for _ in range(2):
+        child = start(library, "weights.gguf")
+        paths.add(announced_by(first_line(child))[1])
+        child.communicate()
+    assert len(paths) == 2
+    assert all(re.fullmatch(r"/[A-Za-z0-9_-]{32}", path) for path in paths)
+
+
+@pytest.mark.skipif(find_spec("xllamacpp") is None, reason="the extra `local` is not installed")
+def test_the_real_server_answers_below_its_own_path_alone(tmp_path: Path) -> None:
+    server = start_local_server(str(write_tiny_model(tmp_path / "tiny.gguf")), context_tokens=512, threads=1)
+    assert isinstance(server, LocalServer), server
+    body = json.dumps({"messages": [{"role": "user", "content": "a"}], "max_tokens": 2})
+    foreign = {"host": "evil.test", "origin": "http://evil.test", "content-type": "text/plain"}
+    origin = server.base_url.rsplit("/", 2)[0]
+    try:
+        with httpx.Client(headers=foreign, timeout=60) as client:
+            asked = {
+                url: client.post(f"{url}/chat/completions", content=body) for url in (server.base_url, f"{origin}/v1")
+            }
+            other = [
+                client.get(origin + path).status_code for path in ("/", "/health", "/props", "/slots", "/v1/models")
+            ]
+    finally:
+        server.stop()
+    assert [answer.status_code for answer in asked.values()] == [200, 404]
+    assert other == [404] * 5
+
+
 def test_the_only_line_on_stdout_is_the_address(child: Child) -> None:
-    served = json.loads(json.loads(first_line(child))["url"])
+    served, path = announced_by(first_line(child))
+    assert served.pop("api_prefix") == path
     assert served == {
         "model": {"path": "weights.gguf"},
         "model_alias": ["qwen"],
@@ -146,7 +191,7 @@ def test_it_announces_itself_and_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(EndedError):
         local_server.main(["w.gguf", "--model", "qwen", "--context-tokens", "512", "--port", "81", "--threads", "2"])
     with os.fdopen(hears) as announced:
-        served = json.loads(json.loads(announced.read())["url"])
+        served, _ = announced_by(announced.read())
     assert [served[name] for name in ("model", "port", "n_ctx", "cpuparams")] == [
         {"path": "w.gguf"},
         81,
