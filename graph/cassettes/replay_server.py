@@ -46,7 +46,12 @@ class LoopbackServer:
     @property
     def base_url(self) -> str:
         """The address of the endpoint, `/v1` included."""
-        return f"http://127.0.0.1:{self._http.server_port}{ROOT}"
+        return f"http://127.0.0.1:{self.port}{ROOT}"
+
+    @property
+    def port(self) -> int:
+        """The port that it listens at."""
+        return self._http.server_port
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -97,6 +102,12 @@ class Answering(BaseHTTPRequestHandler):
         self._guarded(self.rfile.read(int(length)))
 
     def _guarded(self, body: bytes) -> None:
+        """Answer a program, and no page in a browser, which could play the cassette or spend the endpoint's key."""
+        port = self.owner.port
+        by_page = {"origin", "sec-fetch-site"} & {name.lower() for name in self.headers}
+        if by_page or self.headers.get_all("host") not in ([f"127.0.0.1:{port}"], [f"localhost:{port}"]):
+            self.refuse(403, f"web pages may not use this server: ask {self.owner.base_url} from a program")
+            return
         try:
             self.answer(body)
         except (BrokenPipeError, ConnectionResetError):

@@ -61,3 +61,28 @@ def test_a_reply_that_breaks_off_is_not_recorded() -> None:
         with suppress(httpx2.HTTPError):
             ask(server)
     assert server.exchanges == []
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"origin": "http://evil.test", "content-type": "text/plain"},
+        {"origin": "null"},
+        {"origin": "http://127.0.0.1:8080"},
+        {"sec-fetch-site": "cross-site"},
+        {"host": "evil.test"},
+        {"host": "127.0.0.1"},
+    ],
+    ids=str,
+)
+def test_a_web_page_neither_spends_the_key_nor_plays_the_cassette(headers: dict[str, str]) -> None:
+    with ScriptedServer([Say("a")]) as upstream, RecordingServer(upstream.base_url, "theirs") as server:
+        for method in ("POST", "GET"):
+            answer = httpx2.request(method, f"{server.base_url}/chat/completions", json=BODY, headers=headers)
+            assert (answer.status_code, "web pages may not use this server" in answer.text) == (403, True)
+        assert (upstream.requests, server.exchanges) == ([], [])
+        live = ask(server)
+    with ReplayServer(CassetteFile(recorded_from="x", exchanges=tuple(server.exchanges))) as replay:
+        refused = httpx2.post(f"{replay.base_url}/chat/completions", json=BODY, headers=headers)
+        assert (refused.status_code, replay.unplayed, replay.misses) == (403, 1, [])
+        assert ask(replay).content == live.content
