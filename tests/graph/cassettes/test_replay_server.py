@@ -69,7 +69,8 @@ def test_a_client_that_goes_away_is_let_go(capfd: pytest.CaptureFixture[str]) ->
     with ReplayServer(cassette(b"x" * 8_000_000, b"b")) as server:
         with socket.create_connection(("127.0.0.1", port_of(server))) as line:
             body = json.dumps(BODY).encode()
-            head = f"POST /v1/chat/completions HTTP/1.1\r\nContent-Length: {len(body)}\r\n\r\n"
+            host = f"127.0.0.1:{port_of(server)}"
+            head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body)}\r\n\r\n"
             line.sendall(head.encode() + body)
             assert line.recv(12) == b"HTTP/1.1 429"
         assert ask(server).text == "b"
