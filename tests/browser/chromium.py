@@ -5,7 +5,8 @@
         assert page.overflow() == page.console_errors() == page.requests() == []
         page.screenshot(screenshots(tmp_path) / "report-phone.png")
 
-Names are resolved for this machine only, so that no page reaches the network. Its profile is in a folder of its own,
+Names are resolved for this machine only, so that no page reaches the network: `FOREIGN` is its name for pages of other
+people, at any port. Its profile is in a folder of its own,
 and browser, driver and folder are gone when the block is left. One browser can show several views: `page.view(...)`.
 """
 
@@ -27,6 +28,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+FOREIGN = "evil.test"
 AXE = Path(__file__).parent / "node_modules" / "axe-core" / "axe.min.js"
 DEADLINE = 90
 """Seconds that a page or a script may take; a loaded machine is slow."""
@@ -226,7 +228,7 @@ def _options(folder: str) -> ChromeOptions:
         "--no-proxy-server",
         "--force-color-profile=srgb",
         "--lang=en-US",
-        "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
+        f"--host-resolver-rules=MAP {FOREIGN} 127.0.0.1, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
         f"--user-data-dir={folder}",
     ):
         options.add_argument(argument)
