@@ -18,7 +18,7 @@ import pytest
 
 from graph.cassettes.cassette_file import CassetteFile
 from graph.cassettes.recording_server import RecordingServer
-from graph.cassettes.replay_server import ReplayServer
+from graph.cassettes.replay_server import Answering, ReplayServer
 from nodes.call_model.local_model import LocalServer, start_local_server
 from nodes.records import JsonMap
 from tests.browser.chromium import FOREIGN, Page, needs_chromium
@@ -26,8 +26,10 @@ from tests.doubles.replies import Say
 from tests.doubles.scripted_server import ScriptedServer
 from tests.doubles.tiny_model import write_tiny_model
 from tests.runs.scenario import use
-from tests.runs.servers import Servers, token
+from tests.runs.servers import Servers, servers, token
 from tests.runs.studio import Studio, told
+
+__all__ = ["servers"]
 
 pytestmark = needs_chromium
 
@@ -186,7 +188,8 @@ def test_a_server_for_several_users(servers: Servers, page: Page, port: int) -> 
     assert [each.name for each in folder.iterdir()] == ["canary.txt"]
 
 
-def test_the_servers_of_cassettes(page: Page, port: int) -> None:
+def test_the_servers_of_cassettes(page: Page, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Answering, "timeout", 1)  # the browser opens connections that it does not use
     with ScriptedServer([Say("Hello.")]) as upstream, RecordingServer(upstream.base_url, "the-key") as recording:
         attacked(page, port, f"{recording.base_url}/chat/completions", CHAT)
         assert (upstream.requests, recording.exchanges) == ([], [])
