@@ -7,9 +7,11 @@ Until then the reply, its calls, verdicts and results live in channels of their 
 
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
+from langgraph.channels import LastValue
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.errors import InvalidUpdateError
 from typing_extensions import TypedDict
 
 from graph.context import AgentContext
@@ -25,6 +27,16 @@ from nodes.execute_tools.redact import Redactor, known_values
 from nodes.guard.grants import Grant
 from nodes.heal.corrective_prompt import HealingAttempt
 from nodes.language.project_notes import ProjectNotes
+
+
+class ContextChannel(LastValue[AgentContext]):
+    """The context of the turn, which only a node can write: clients of a server write JSON, and could widen it."""
+
+    def update(self, values: Sequence[AgentContext]) -> bool:
+        """Take the value; InvalidUpdateError for one that no node has made."""
+        if not all(isinstance(each, AgentContext) for each in values):
+            raise InvalidUpdateError("A thread's context cannot be written: send another one with the next request.")
+        return super().update(values)
 
 
 class AgentInput(TypedDict):
@@ -53,7 +65,7 @@ class AgentState(AgentOutput, total=False):
     window: Window
     grants: list[Grant]
 
-    context: AgentContext
+    context: Annotated[AgentContext, ContextChannel(AgentContext)]
     profile: records.Profile
     notes: tuple[ProjectNotes, ...]
     preload: records.ModelReply | None
