@@ -96,7 +96,7 @@ def _cors(environment: Mapping[str, str]) -> Mapping[str, Any] | None:
 
 def _named_hosts(environment: Mapping[str, str]) -> Iterable[str]:
     """The names that the operator gives the server; `langgraph dev` says its own address, or that of its tunnel."""
-    yield from filter(None, (each.strip().lower() for each in environment.get(HOSTS_VARIABLE, "").split(",")))
+    yield from filter(None, (_name_of(each.strip()) for each in environment.get(HOSTS_VARIABLE, "").split(",")))
     if url := environment.get("LANGGRAPH_API_URL", ""):
         yield _name_of(url.partition("://")[2].partition("/")[0])
 

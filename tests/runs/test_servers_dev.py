@@ -90,6 +90,8 @@ def test_nobody_is_anybody_else(dev: Dev) -> None:
     with httpx.Client(base_url=dev.url) as nobody, dev.client("bob") as bob:
         assert nobody.post("/threads", json={}).status_code == 401
         assert nobody.get("/threads/1/state", headers={"Authorization": "Bearer no"}).status_code == 401
+        for foreign in ({"Origin": "http://evil.test"}, {"Host": "evil.test"}):
+            assert bob.post("/threads", json={}, headers=foreign).status_code == 403
         thread = bob.post("/threads", json={"metadata": {"owner": "ann"}}).json()
         assert thread["metadata"]["owner"] == "bob"
         assert bob.patch(f"/threads/{thread['thread_id']}", json={"metadata": {"owner": "ann"}}).status_code == 200

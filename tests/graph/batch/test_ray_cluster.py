@@ -224,6 +224,12 @@ cluster = connect(None)
 assert look_at_nodes(cluster, ("A_KEY",)) is None
 paths = cluster.ray.get(cluster.ray.remote(num_cpus=0)(lambda: sys.path).remote())
 assert sys.argv[1] not in paths, paths
+[node] = cluster.ray.nodes()
+assert max(node["DashboardAgentListenPort"], node["MetricsAgentPort"]) <= 0, node
+import httpx  # the one port that a web page can talk to installs what it is told to, and wants a token
+agent = f"http://{node['NodeManagerAddress']}:{node['RuntimeEnvAgentPort']}/get_or_create_runtime_env"
+asked = httpx.post(agent, content=b"", headers={"origin": "http://evil.test", "content-type": "text/plain"})
+assert asked.status_code == 401, asked.text
 cluster.close()
 assert signal.getsignal(signal.SIGTERM) is before[1]
 changed = {name for name in {*os.environ, *before[0]} if os.environ.get(name) != before[0].get(name)}

@@ -140,7 +140,7 @@ def test_a_socket_is_no_way_around(server: Server, headers: dict[str, str], take
 
 def test_an_operator_names_other_hosts_and_origins(server: Server) -> None:
     cors = {"cors": {"allow_origins": ["https://chat.example"]}}
-    named = server(MENDGRAPH_HOSTS="box.lan, other.lan", LANGGRAPH_HTTP=json.dumps(cors))
+    named = server(MENDGRAPH_HOSTS="Box.lan:2024, other.lan", LANGGRAPH_HTTP=json.dumps(cors))
     assert named.post("/", json={}, headers={"host": "box.lan:2024", "origin": "https://chat.example"}).text == "ran"
     assert named.post("/", json={}, headers=STUDIO).status_code == 403
     assert named.get("/", headers={"host": "third.lan"}).status_code == 403
