@@ -29,7 +29,7 @@ def client_context(given: object, bound: AgentContext | None) -> object:
     """
     if not isinstance(given, AgentContext) and (bound is not None or not isinstance(given, Mapping | None)):
         return given
-    most = operator_allowance() if bound is None else _allowance(bound, "where it builds the graph")
+    most = operator_allowance() if bound is None else _allowance(bound, "in build_graph(context=AgentContext(...))")
     if isinstance(most, StopCause):
         return most
     asked = {name: value for name, value in fields_set(given).items() if not _is_left_as_it_is(name, value, most)}

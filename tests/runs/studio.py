@@ -7,7 +7,6 @@ import json
 import os
 import re
 import select
-import shutil
 import signal
 import socket
 import socketserver
@@ -151,10 +150,13 @@ class Dev:
 def studio_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
     """`langgraph dev` in the folder that holds all tests' own, where it may leave its `.langgraph_api`.
 
-    Its operator allows one endpoint, one program and one site.
+    Its operator allows one endpoint, one program and one site. Beside ours it has a graph that a user has built, `own`.
     """
     folder, port = tmp_path_factory.getbasetemp(), free_port()
-    shutil.copy(ROOT / "langgraph.json", folder)
+    configuration = json.loads((ROOT / "langgraph.json").read_text(encoding="utf-8"))
+    configuration["graphs"]["own"] = "./own.py:graph"
+    (folder / "langgraph.json").write_text(json.dumps(configuration), encoding="utf-8")
+    (folder / "own.py").write_text("from graph import build_graph\n\ngraph = build_graph()\n", encoding="utf-8")
     settings = tmp_path_factory.mktemp("operator") / "config.toml"
     with switchboard() as endpoint:
         site = f'["127.0.0.1:{port}"]'

@@ -138,6 +138,7 @@ def test_a_client_has_no_other_way_to_a_wider_context(studio: Studio, tmp_path: 
             assert refused in said("/runs/wait", {"assistant_id": made, "input": asked})
             client.delete(f"/assistants/{made}")
             assert refused in said("/runs/wait", {"input": asked, **more})
+        assert refused in said("/runs/wait", {"assistant_id": "own", "input": asked, "context": wide})
         written, unwritable = {"values": {"context": wide}, "as_node": "begin_turn"}, "context cannot be written"
         assert unwritable in said(f"/threads/{thread}/state", written)
         steps = {"metadata": {"graph_id": "mendgraph"}, "supersteps": [{"updates": [written]}]}
