@@ -29,6 +29,7 @@ from graph.batch.tasks import BatchTask
 from nodes.execute_tools.environment.failures import os_failure, quoted
 from nodes.execute_tools.environment.run_folder import remove_run_folder, workspace_folder_path
 from nodes.execute_tools.environment.run_lock import Owner, RunLock
+from nodes.execute_tools.environment.user_files import lines_of, open_regular, read_bytes
 from nodes.records import JsonMap, OutcomeKind, ToolError, ToolErrorCode
 
 BATCH: Final = "batch.json"
@@ -47,9 +48,7 @@ _APPEND: Final = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NON
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
-_NO_FILE: Final = (
-    "is a link, a pipe or a device, and a file is needed: put the file itself there, or name another folder (--out)."
-)
+_NO_FILE: Final = "is a link, a folder, a pipe or a device, and a file is needed: put the file itself there, or name another folder (--out)."
 
 
 class _NoFileError(Exception):
@@ -187,8 +186,8 @@ def read_results(path: str) -> Iterator[TaskResult]:
     Raises:
         OSError: the file cannot be read.
     """
-    with open(os.path.join(path, RESULTS), "rb") as file:
-        for line in file:
+    with open_regular(os.path.join(path, RESULTS)) as file:
+        for line in lines_of(file, RESULTS):
             if line.endswith(b"\n"):
                 yield TaskResult.model_validate_json(line)
 
@@ -244,12 +243,12 @@ def _open_lines(path: str) -> int:
 
     Raises:
         OSError: it cannot be opened.
-        _NoFileError: it is a link, a pipe or a device.
+        _NoFileError: it is a link, a folder, a pipe or a device.
     """
     try:
         descriptor = os.open(path, _APPEND, 0o644)
     except OSError as error:
-        if error.errno in {errno.ELOOP, errno.ENXIO}:
+        if error.errno in {errno.ELOOP, errno.ENXIO, errno.EISDIR}:
             raise _NoFileError(path) from error
         raise
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -261,11 +260,10 @@ def _open_lines(path: str) -> int:
 def _batch_name(path: str, options: Mapping[str, Any]) -> str | ToolError:
     """The batch's name: that of the folder, or a new one. The options of this start are written down beside it."""
     file = os.path.join(path, BATCH)
-    try:
-        with open(file, "rb") as opened:
-            known = _json(opened.read())
-    except FileNotFoundError:
-        known = {"schema": _SCHEMA, "batch": secrets.token_hex(6)}
+    data = read_bytes(file)
+    if isinstance(data, ToolError) and data.code is not ToolErrorCode.NOT_FOUND:
+        return data
+    known = {"schema": _SCHEMA, "batch": secrets.token_hex(6)} if isinstance(data, ToolError) else _json(data)
     match known:
         case {"schema": int(schema), "batch": str(name)} if schema == _SCHEMA and _NAME.fullmatch(name):
             whole = {"schema": _SCHEMA, "batch": name, "options": dict(options)}
@@ -289,7 +287,7 @@ def _strangers(path: str) -> list[str]:
 
 
 def _read_done(folder: BatchFolder) -> ToolError | None:
-    for number, line in enumerate(_whole_lines(folder.results_fd), 1):
+    for number, line in enumerate(_whole_lines(folder.results_fd, RESULTS), 1):
         try:
             result = TaskResult.model_validate_json(line)
         except ValidationError:
@@ -301,7 +299,7 @@ def _read_done(folder: BatchFolder) -> ToolError | None:
 
 
 def _read_begun(folder: BatchFolder) -> ToolError | None:
-    for number, line in enumerate(_whole_lines(folder.begun_fd), 1):
+    for number, line in enumerate(_whole_lines(folder.begun_fd, BEGUN), 1):
         match _json(line):
             case {"id": str(task_id), "task": str(task)}:
                 folder.begun[task_id] = task
@@ -318,12 +316,12 @@ def _unreadable(folder: BatchFolder, name: str, line: int, what: str) -> ToolErr
     return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
 
 
-def _whole_lines(descriptor: int) -> Iterator[bytes]:
+def _whole_lines(descriptor: int, name: str) -> Iterator[bytes]:
     """The lines of the file; what follows the last line end was torn by a kill, and is cut off."""
     whole = 0
     with os.fdopen(os.dup(descriptor), "rb") as file:
         file.seek(0)
-        for line in file:
+        for line in lines_of(file, name):
             if line.endswith(b"\n"):
                 whole += len(line)
                 yield line

@@ -1,7 +1,7 @@
 """The file of tasks on the disk, and whether what its tasks work on is there."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -9,6 +9,7 @@ from graph.batch.copies import pin_revision
 from graph.batch.tasks import BatchTask, ReadTask, read_tasks
 from graph.configuration.settings_file import Problem
 from nodes.execute_tools.environment.failures import os_failure, quoted
+from nodes.execute_tools.environment.user_files import lines_of, open_regular
 from nodes.records import ToolError
 
 PINNED_AT_ONCE: Final = 500
@@ -29,14 +30,20 @@ class Sources:
 def read_task_file(path: str) -> tuple[list[ReadTask], list[Problem]]:
     """The tasks of a file, with absolute names of their workspaces, and all that is wrong with the others."""
     try:
-        with open(path, encoding="utf-8-sig", newline="\n") as file:
-            tasks, problems = read_tasks(file, path)
+        with open_regular(path) as file:
+            tasks, problems = read_tasks(_texts(lines_of(file, "it")), path)
     except OSError as error:
         return [], [Problem(path, os_failure(error, "read", path).message)]
     except UnicodeDecodeError as error:
         return [], [Problem(path, f"this is no UTF-8 text ({error.reason}): write it as UTF-8")]
     base = os.path.dirname(os.path.abspath(path))
     return [ReadTask(absolute(task, base), line) for task, line in tasks], problems
+
+
+def _texts(lines: Iterable[bytes]) -> Iterator[str]:
+    """The lines as text; a byte order mark may stand before the first."""
+    for number, line in enumerate(lines):
+        yield line.decode("utf-8" if number else "utf-8-sig")
 
 
 def absolute(task: BatchTask, base: str) -> BatchTask:

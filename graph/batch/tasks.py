@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic_core import PydanticCustomError
 
-from graph.configuration.settings_file import Problem
+from graph.configuration.settings_file import MORE_PROBLEMS, MOST_PROBLEMS, Problem
 from graph.context import AgentContext
 from nodes.language.closest import closest_names
 from nodes.records import JsonMap
@@ -119,6 +119,9 @@ def read_tasks(lines: Iterable[str], file: str = "") -> tuple[list[ReadTask], li
                 problems.append(Problem(file, doubled(found.id, *before), number, field="id"))
         else:
             problems += [Problem(file, message, number, column, field) for message, column, field in found]
+        if len(problems) >= MOST_PROBLEMS:
+            problems.append(Problem(file, MORE_PROBLEMS, number))
+            break
     if not tasks and not problems:
         problems.append(Problem(file, 'it holds no task: write {"id": ..., "prompt": ..., "workspace": ...} on a line'))
     return tasks, problems

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field
 
+from nodes.language.documents import DocumentProblem, read_yaml
 from nodes.records import JsonMap, Record, ToolError, ToolErrorCode
 
 HOST: Final = "http://llm.test"
@@ -53,6 +54,8 @@ MACHINE_SHAPES: Final[Mapping[str, re.Pattern[str]]] = {
 _FOREIGN_BREAKS: Final = re.compile("[\r\x85\u2028\u2029]")
 """What YAML takes for the end of a line, too, and would not give back as it was."""
 _TOP_KEYS: Final = frozenset({"recorded_from", "settings", "interactions", "version"})
+_LONGEST: Final = 300
+"""Characters of what is wrong with a cassette, which may quote it."""
 _REMEDY: Final = "record it again with `pytest --mendgraph-record`, or take it back from version control"
 
 
@@ -89,18 +92,14 @@ class Finding(NamedTuple):
 
 def parse(text: str, name: str = "the cassette") -> CassetteFile | ToolError:
     """Read the text of a cassette file; `name` is what an error calls it."""
-    import yaml
-
     if not text.strip():
         return _unreadable(name, "is empty")
     if len(text) > MOST_BYTES:
         return _unreadable(name, f"has {len(text):,} characters, more than a conversation can have")
-    try:
-        document = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe
-    except yaml.YAMLError as error:
-        return _unreadable(name, f"is not YAML{_place(error)}: {_first_line(getattr(error, 'problem', None) or error)}")
-    except (ValueError, RecursionError) as error:
-        return _unreadable(name, f"is not YAML: {_first_line(error)}")
+    document = read_yaml(text)
+    if isinstance(document, DocumentProblem):
+        place = f" (line {document.line}, column {document.column})" if document.line else ""
+        return _unreadable(name, f"is not YAML{place}: {document.message}")
     try:
         return _cassette_of(document)
     except _ShapeError as error:
@@ -279,17 +278,8 @@ def _kind(value: Any) -> str:
     return "nothing" if value is None else f"a value of type {type(value).__name__}"
 
 
-def _place(error: Any) -> str:
-    mark = getattr(error, "problem_mark", None)
-    return f" (line {mark.line + 1}, column {mark.column + 1})" if mark is not None else ""
-
-
-def _first_line(error: object) -> str:
-    return str(error).strip().partition("\n")[0][:200]
-
-
 def _unreadable(name: str, problem: str) -> ToolError:
-    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=f"{name} {problem}: {_REMEDY}")
+    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=f"{name} {problem[:_LONGEST]}: {_REMEDY}")
 
 
 # --- Writing

@@ -7,6 +7,7 @@ from typing import Final
 
 from graph.cassettes.cassette_file import MOST_BYTES, CassetteFile, decode, parse, render
 from graph.cassettes.naming import SUFFIX
+from nodes.execute_tools.environment.user_files import open_regular, read_bytes
 from nodes.records import ToolError, ToolErrorCode
 
 _FIRST_WORD: Final = b"recorded_from:"
@@ -15,15 +16,12 @@ _FIRST_WORD: Final = b"recorded_from:"
 def read_text(path: str, name: str = "") -> str | ToolError:
     """The text of the cassette file at `path`, which errors call `name`; NOT_FOUND where there is none."""
     name = name or path
-    try:
-        with open(path, "rb") as file:
-            content = file.read(MOST_BYTES + 1)
-    except FileNotFoundError:
+    content = read_bytes(path, MOST_BYTES, name)
+    if not isinstance(content, ToolError):
+        return decode(content, name)
+    if content.code is ToolErrorCode.NOT_FOUND:
         return ToolError(code=ToolErrorCode.NOT_FOUND, message=f"there is no cassette {name}")
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-        return ToolError(code=ToolErrorCode.IO_ERROR, message=f"{name} cannot be read: {reason}")
-    return decode(content, name)
+    return content
 
 
 def read(path: str, name: str = "") -> CassetteFile | ToolError:
@@ -60,7 +58,7 @@ def cassettes_below(folder: str) -> list[str]:
 def is_ours(path: str) -> bool:
     """Whether the file begins as our cassettes do: other tools keep theirs in folders of the same name."""
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             return file.read(len(_FIRST_WORD)) == _FIRST_WORD
     except OSError:
         return False

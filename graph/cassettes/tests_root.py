@@ -4,7 +4,6 @@ Source: pytest's reference, "Initialization: determining rootdir and configfile"
 """
 
 import os
-import tomllib
 from collections.abc import Mapping
 from configparser import ConfigParser, Error as IniError
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any, Final
 
 from graph.cassettes.replayed_run import anything_goes
 from nodes.execute_tools.environment.failures import quoted
+from nodes.language.documents import DocumentProblem, read_toml
 from nodes.records import ToolError, ToolErrorCode
 
 LIBRARY: Final = "cassettes"
@@ -84,7 +84,9 @@ def _tables_of(name: str, text: str) -> Mapping[str, Any]:
         parser = ConfigParser(interpolation=None, strict=False, allow_no_value=True)
         parser.read_string(text)
         return dict(parser)
-    document: dict[str, Any] = tomllib.loads(text)
+    document = read_toml(text)
+    if isinstance(document, DocumentProblem):
+        raise ValueError(document.message)
     tool = document.get("tool")
     pytest = tool.get("pytest") if isinstance(tool, dict) else None
     options = pytest.get("ini_options") if isinstance(pytest, dict) else None

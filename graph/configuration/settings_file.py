@@ -2,24 +2,31 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final
 
 from pydantic import ValidationError
 
 from graph.configuration.program_names import program_problem
-from graph.configuration.statements import Document, SyntaxProblem, read_document
+from graph.configuration.statements import Document, read_document
 from graph.context import AgentContext
 from nodes.execute_tools.environment.url_rules import NetworkRules, rule_problems
 from nodes.execute_tools.redact import Redactor
 from nodes.language.closest import closest_names
+from nodes.language.documents import DocumentProblem
 
 TRUSTED: Final = "trusted_workspaces"
 """The one key that is no field of a run: folders whose own settings take effect. Only the user's file may have it."""
 
 ELSEWHERE: Final = {"workspace": "name the folder with --root, or start in it"}
 """Fields that no file may set, and how they are set."""
+
+MOST_PROBLEMS: Final = 100
+"""Of one file that are told."""
+
+MORE_PROBLEMS: Final = f"there may be more: the first {MOST_PROBLEMS} problems are told"
 
 _SECRET_NAME: Final = re.compile(
     r"(api|access|auth|private|secret)[_-]?key|token$|password|passwd|secret|credential|authorization", re.IGNORECASE
@@ -63,14 +70,21 @@ class Settings:
 def parse_settings(text: str, file: str, *, of_user: bool) -> Settings | tuple[Problem, ...]:
     """The settings in `text`, or all that is wrong with it; `file` is what messages call it."""
     document = read_document(text)
-    if isinstance(document, SyntaxProblem):
+    if isinstance(document, DocumentProblem):
         return (Problem(file, f"this is no TOML: {document.message}", document.line, document.column),)
-    problems = tuple(sorted(_problems(document, file, of_user=of_user), key=lambda each: (each.line, each.field)))
+    problems = first_problems(_problems(document, file, of_user=of_user), file)
     if problems:
         return problems
     values = {name: value for name, value in document.values.items() if name != TRUSTED}
     lines = {name: document.lines.get((name,), 0) for name in values}
     return Settings(file, values, lines, tuple(document.values.get(TRUSTED, ())))
+
+
+def first_problems(problems: Iterable[Problem], file: str) -> tuple[Problem, ...]:
+    """The first `MOST_PROBLEMS` by their lines; where there are more, the last one says so."""
+    found = [*islice(problems, MOST_PROBLEMS + 1)]
+    more = [Problem(file, MORE_PROBLEMS)] if len(found) > MOST_PROBLEMS else []
+    return (*sorted(found[:MOST_PROBLEMS], key=lambda each: (each.line, each.field)), *more)
 
 
 def _problems(document: Document, file: str, *, of_user: bool) -> Iterator[Problem]:

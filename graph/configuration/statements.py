@@ -1,10 +1,11 @@
 """Where in a TOML document each key stands: the standard library reads the values and forgets the lines. Pure."""
 
-import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
+
+from nodes.language.documents import DocumentProblem, read_toml
 
 Path = tuple[str, ...]
 """The keys that lead to a value, outermost first."""
@@ -13,18 +14,6 @@ _TOKEN: Final = re.compile(
     r'#[^\n]*|"""(?:\\.|[^\\])*?"""(?!")|\'\'\'.*?\'\'\'(?!\')|"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\'|[\[\]{}\n]', re.DOTALL
 )
 _DEPTH: Final = {"[": 1, "{": 1, "]": -1, "}": -1}
-_NUMBER: Final = re.compile(r"\d+")
-_TOO_DEEP: Final = "arrays or tables are nested too deep"
-MOST_NESTED: Final = 64
-"""Tables and arrays in each other. pydantic's reader gives up at about 200, and then judges nothing at all."""
-
-
-class SyntaxProblem(NamedTuple):
-    """Why a text is no TOML. Line and column count from 1; 0 where nobody knows."""
-
-    message: str
-    line: int = 0
-    column: int = 0
 
 
 class Document(NamedTuple):
@@ -34,33 +23,10 @@ class Document(NamedTuple):
     lines: Mapping[Path, int]
 
 
-def read_document(text: str) -> Document | SyntaxProblem:
+def read_document(text: str) -> Document | DocumentProblem:
     """The document, or the first place at which it is none."""
-    try:
-        values = tomllib.loads(text)
-        json.dumps(values, default=str)  # which refuses the numbers that tomllib reads and nobody can write
-        return SyntaxProblem(_TOO_DEEP) if _is_deep(values, MOST_NESTED) else Document(values, _lines(text))
-    except tomllib.TOMLDecodeError as error:
-        return _problem(str(error), text)
-    except RecursionError:
-        return SyntaxProblem(_TOO_DEEP)
-    except ValueError:  # a number of thousands of digits
-        return SyntaxProblem("a number in it is too long")
-
-
-def _is_deep(value: Any, left: int) -> bool:
-    """Whether tables and arrays stand in each other more often than this."""
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return left < 0 or any(_is_deep(each, left - 1) for each in inner)
-
-
-def _problem(said: str, text: str) -> SyntaxProblem:
-    """What tomllib said: a message, and "(at line 1, column 2)" or "(at end of document)" after it."""
-    message, _, place = said.rpartition(" (at ")
-    numbers = [int(each) for each in _NUMBER.findall(place)]
-    if not numbers:
-        return SyntaxProblem(f"{message} at the end of the file", text.count("\n") + 1)
-    return SyntaxProblem(message, *numbers)
+    values = read_toml(text)
+    return values if isinstance(values, DocumentProblem) else Document(values, _lines(text))
 
 
 def _lines(text: str) -> dict[Path, int]:

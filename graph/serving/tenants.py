@@ -23,10 +23,11 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from graph.configuration.narrowing import Allowance
-from graph.configuration.settings_file import Problem
-from graph.configuration.statements import Document, SyntaxProblem, read_document
+from graph.configuration.settings_file import Problem, first_problems
+from graph.configuration.statements import Document, read_document
 from graph.context import AgentContext
 from nodes.language.closest import closest_names
+from nodes.language.documents import DocumentProblem
 
 SHORTEST_TOKEN: Final = 32
 """Characters. A hash hides what nobody can guess, so shorter tokens let nobody in."""
@@ -102,13 +103,14 @@ def is_name(name: str) -> bool:
 def parse_tenants(text: str, file: str) -> Tenants | tuple[Problem, ...]:
     """The users in `text`, or all that is wrong with it; `file` is what messages call it."""
     document = read_document(text)
-    if isinstance(document, SyntaxProblem):
+    if isinstance(document, DocumentProblem):
         return (Problem(file, f"this is no TOML: {document.message}", document.line, document.column),)
-    problems = [
-        Problem(file, message, _line(document, path), field=".".join(path)) for path, message in _problems(document)
-    ]
+    problems = first_problems(
+        (Problem(file, message, _line(document, path), field=".".join(path)) for path, message in _problems(document)),
+        file,
+    )
     if problems:
-        return tuple(sorted(problems, key=lambda each: (each.line, each.field)))
+        return problems
     defaults = document.values.get("defaults", {})
     users = {name: _tenant(name, {**defaults, **table}) for name, table in document.values["users"].items()}
     return Tenants(users, document.values.get("root", ""), document.values.get("resolver", ""))

@@ -1,13 +1,13 @@
 """What models cost: price lists read from TOML text, and the price of a model by its name."""
 
 import re
-import tomllib
 from datetime import date
 from typing import Any, Final
 
 from pydantic import Field
 
 from nodes.call_model.estimates import countable
+from nodes.language.documents import DocumentProblem, read_toml
 from nodes.records import Record, ToolError, ToolErrorCode
 
 PRICES_VARIABLE: Final = "MENDGRAPH_PRICES"
@@ -77,14 +77,10 @@ def parse_prices(text: str, name: str) -> PriceList | ToolError:
     Returns:
         The list, or INVALID_ARGUMENT with the line or the field that is wrong.
     """
-    try:
-        tree = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        return _wrong(name, f"it is no TOML: {error}")
-    except ValueError:  # of the interpreter, which reads no number of so many digits
-        return _wrong(name, "it holds a number that is too long")
-    except RecursionError:
-        return _wrong(name, "its brackets are nested too deeply")
+    tree = read_toml(text)
+    if isinstance(tree, DocumentProblem):
+        where = f" (line {tree.line})" if tree.line else ""
+        return _wrong(name, f"it is no TOML: {tree.message}{where}")
     prices: dict[str, Price] = {}
     for provider, rows in tree.items():
         if provider in {"dated", "source"}:

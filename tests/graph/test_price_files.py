@@ -62,7 +62,7 @@ def test_a_broken_file_is_an_error(config: Path) -> None:
     assert load_prices() == ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
     path.unlink()
     path.mkdir()
-    message = f"Cannot read {str(path)!r}: it is not a regular file."
+    message = f"Cannot read {str(path)!r}: it is a directory, and a file is needed."
     assert load_prices() == ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
 
 

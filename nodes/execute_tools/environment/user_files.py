@@ -3,7 +3,8 @@
 import errno
 import os
 import stat
-from typing import Final
+from collections.abc import Iterator
+from typing import BinaryIO, Final
 
 from nodes.execute_tools.environment.failures import os_failure, quoted
 from nodes.execute_tools.environment.handles import closing
@@ -12,6 +13,9 @@ from nodes.records import ToolError, ToolErrorCode
 
 MOST_BYTES: Final = 1_000_000
 """No file that a person writes by hand is larger."""
+
+LONGEST_LINE: Final = 64_000_000
+"""Bytes of a line of a file that has one record on each: a task, or a result with its whole answer."""
 
 _NEW_FILE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
@@ -57,20 +61,51 @@ def absolute_name(path: str) -> str:
     return os.path.abspath(os.path.expanduser(path))
 
 
+def open_regular(path: str) -> BinaryIO:
+    """The file, open for reading. Nothing is waited for.
+
+    Raises:
+        OSError: it cannot be opened, or is a directory (EISDIR), a pipe, a socket or a device (ENXIO).
+    """
+    descriptor = os.open(path, _READ)
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    raise OSError(errno.EISDIR if stat.S_ISDIR(mode) else errno.ENXIO, "")
+
+
+def lines_of(file: BinaryIO, name: str) -> Iterator[bytes]:
+    """The lines of a file, each with its end; an error calls the file `name`.
+
+    Raises:
+        OSError: it cannot be read, or a line has more than `LONGEST_LINE` bytes.
+    """
+    while line := file.readline(LONGEST_LINE + 1):
+        if len(line) > LONGEST_LINE:
+            raise OSError(0, f"a line of {name} has more than {LONGEST_LINE:,} bytes")
+        yield line
+
+
+def read_bytes(path: str, most: int = MOST_BYTES, name: str = "") -> bytes | ToolError:
+    """All of a regular file that has `most` bytes at most; an error calls it `name`, by default its path."""
+    name = name or path
+    try:
+        with open_regular(path) as file:
+            data = file.read(most + 1)
+    except OSError as error:
+        return os_failure(error, "read", name)
+    if len(data) > most:
+        message = f"Cannot read {quoted(name)}: it has more than {most:,} bytes."
+        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+    return data
+
+
 def read_user_file(path: str) -> str | ToolError:
     """The text of a small file that the user wrote: UTF-8, `MOST_BYTES` at most."""
-    try:
-        with closing(os.open(os.path.expanduser(path), _READ)) as descriptor:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                message = f"Cannot read {quoted(path)}: it is not a regular file."
-                return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
-            with os.fdopen(os.dup(descriptor), "rb") as file:
-                data = file.read(MOST_BYTES + 1)
-    except OSError as error:
-        return os_failure(error, "read", path)
-    if len(data) > MOST_BYTES:
-        message = f"Cannot read {quoted(path)}: it has more than {MOST_BYTES:,} bytes."
-        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+    data = read_bytes(os.path.expanduser(path))
+    if isinstance(data, ToolError):
+        return data
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

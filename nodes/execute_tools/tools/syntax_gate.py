@@ -5,8 +5,6 @@ Nothing is made of the text but a syntax tree or a stream of events: no object, 
 
 import json
 import posixpath
-import re
-import tomllib
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
@@ -14,15 +12,13 @@ import yaml
 
 from nodes.execute_tools.tools.python_units import SyntaxProblem, parse
 from nodes.execute_tools.tools.text_files import count_lines
+from nodes.language.documents import DocumentProblem, read_toml
 
 LARGEST_JUDGED: Final = 1_000_000
 """Characters of a text that is judged."""
 DEEPEST_YAML: Final = 100
 """Levels of a YAML text that is judged: libyaml's time grows with the square of the depth of brackets."""
-MOST_DOTS: Final = 50
-"""Dots in a line of a TOML text that is judged: tomllib's time and memory grow with the square of a dotted key."""
 
-_TOML_LINE = re.compile(r"\(at line (\d+)")
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _CANNOT_TELL: Final = SyntaxProblem(0, "cannot be judged")
 """Like what `parse` says of a text that is too much for it: a problem without a line."""
@@ -85,14 +81,8 @@ def _json(text: str) -> SyntaxProblem | None:
 
 
 def _toml(text: str) -> SyntaxProblem | None:
-    if any(line.count(".") > MOST_DOTS for line in text.split("\n")):
-        return _CANNOT_TELL
-    try:
-        tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        line = _TOML_LINE.search(str(error))  # without a line it is the end
-        return SyntaxProblem(int(line[1]) if line else count_lines(text), str(error).partition(" (at ")[0])
-    return None
+    problem = read_toml(text)
+    return SyntaxProblem(problem.line, problem.message) if isinstance(problem, DocumentProblem) else None
 
 
 def _yaml(text: str) -> SyntaxProblem | None:

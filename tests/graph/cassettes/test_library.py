@@ -20,7 +20,10 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
 def test_a_cassette_that_is_missing_or_cannot_be_read_is_told(tmp_path: Path) -> None:
     missing, folder = library.read(str(tmp_path / "a.yaml"), "a.yaml"), library.read(str(tmp_path), "the folder")
     assert missing == ToolError(code=ToolErrorCode.NOT_FOUND, message="there is no cassette a.yaml")
-    assert folder == ToolError(code=ToolErrorCode.IO_ERROR, message="the folder cannot be read: Is a directory")
+    assert folder == ToolError(
+        code=ToolErrorCode.INVALID_ARGUMENT,
+        message="Cannot read 'the folder': it is a directory, and a file is needed.",
+    )
 
 
 def test_bad_bytes_are_told_with_the_path(tmp_path: Path) -> None:

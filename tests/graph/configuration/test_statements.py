@@ -5,7 +5,8 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
-from graph.configuration.statements import MOST_NESTED, Document, SyntaxProblem, read_document
+from graph.configuration.statements import Document, read_document
+from nodes.language.documents import DEEPEST, DocumentProblem
 
 TEXT = '''# "[ a comment
 mode = "ask" # ["
@@ -76,20 +77,35 @@ def test_lines_are_those_of_any_document(parts: list[tuple[str, str]], ends: str
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("a = 1\nb = ", SyntaxProblem("Invalid value at the end of the file", 2)),
-        ("a = 1\nb = ?\n", SyntaxProblem("Invalid value", 2, 5)),
-        ("a = 1\na = 2\n", SyntaxProblem("Cannot overwrite a value", 2, 6)),
-        ("a = " + "[" * 5_000, SyntaxProblem("arrays or tables are nested too deep")),
-        ("a = " + "9" * 5_000, SyntaxProblem("a number in it is too long")),
-        ("a = 0x" + "f" * 5_000, SyntaxProblem("a number in it is too long")),
-        ("a = " + "[" * 65 + "]" * 65, SyntaxProblem("arrays or tables are nested too deep")),
-        (f"[{'a.' * 65}a]\nb = 1", SyntaxProblem("arrays or tables are nested too deep")),
+        ("a = 1\nb = ", DocumentProblem("Invalid value at the end of the file", 2)),
+        ("a = 1\nb = ?\n", DocumentProblem("Invalid value", 2, 5)),
+        ("a = 1\na = 2\n", DocumentProblem("Cannot overwrite a value", 2, 6)),
+        ("a = " + "[" * 5_000, DocumentProblem("arrays or tables are nested too deep")),
+        ("a = " + "9" * 5_000, DocumentProblem("a number in it is too long")),
+        ("a = 0x" + "f" * 5_000, DocumentProblem("a number in it is too long")),
+        ("a = " + "[" * 65 + "]" * 65, DocumentProblem("arrays or tables are nested too deep")),
+        (f"[{'a.' * 65}a]\nb = 1", DocumentProblem("a key in it has more than 64 parts")),
+        ("a." * 30_000 + "a = 1", DocumentProblem("a key in it has more than 64 parts")),
+        (f"x = {{{'a . ' * 9_000}a = 1}}", DocumentProblem("a key in it has more than 64 parts")),
+        ("'a'." * 9_000 + "a = 1", DocumentProblem("a key in it has more than 64 parts")),
     ],
-    ids=["unfinished", "no value", "twice", "deep", "long", "long in hex", "too deep to judge", "deep tables"],
+    ids=[
+        "unfinished",
+        "no value",
+        "twice",
+        "deep",
+        "long",
+        "long in hex",
+        "too deep to judge",
+        "deep tables",
+        "parts",
+        "spaced parts",
+        "quoted parts",
+    ],
 )
-def test_what_is_no_toml_is_told_with_its_place(text: str, problem: SyntaxProblem) -> None:
+def test_what_is_no_toml_is_told_with_its_place(text: str, problem: DocumentProblem) -> None:
     found = read_document(text)
-    assert isinstance(found, SyntaxProblem)
+    assert isinstance(found, DocumentProblem)
     assert (found.message.lower(), found.line, found.column) == (problem.message.lower(), problem.line, problem.column)
 
 
@@ -103,5 +119,5 @@ def test_every_text_is_a_document_or_a_problem(text: str) -> None:
 
 
 def test_what_is_nested_as_deep_as_may_be_is_read() -> None:
-    document = read_document("a = " + "[" * (MOST_NESTED - 1) + "]" * (MOST_NESTED - 1))
+    document = read_document("a = " + "[" * (DEEPEST - 1) + "]" * (DEEPEST - 1))
     assert isinstance(document, Document)

@@ -127,8 +127,8 @@ def test_the_users_own_prices_replace_those_of_the_same_name() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ('[a]\n"x" = { input = 1', "it is no TOML: Unclosed inline table (at end of document)"),
-        ("a = = 1", "it is no TOML: Invalid value (at line 1, column 5)"),
+        ('[a]\n"x" = { input = 1', "it is no TOML: Unclosed inline table at the end of the file (line 2)"),
+        ("a = = 1", "it is no TOML: Invalid value (line 1)"),
         ('dated = "soon"', "'dated' is no day like 2026-02-28"),
         ("dated = 5", "'dated' is no day like 2026-02-28"),
         ("source = 5", "'source' is no text"),
@@ -159,9 +159,11 @@ def test_the_users_own_prices_replace_those_of_the_same_name() -> None:
             "[a]\nx = { input = true, output = 1 }",
             "'x' in [a] has input = True, and a price is a number of USD, from 0 to 1,000,000,000",
         ),
-        ("x = " + "[" * 100_000, "its brackets are nested too deeply"),
-        ("x = " + "[" * 5_000 + "]" * 5_000, "its brackets are nested too deeply"),
-        (f"x = {'9' * 5_000}", "it holds a number that is too long"),
+        ("x = " + "[" * 100_000, "it is no TOML: arrays or tables are nested too deep"),
+        ("x = " + "[" * 5_000 + "]" * 5_000, "it is no TOML: arrays or tables are nested too deep"),
+        ("a." * 400_000 + "a = 1", "it is no TOML: a key in it has more than 64 parts"),
+        (f"x = {'9' * 5_000}", "it is no TOML: a number in it is too long"),
+        (f"x = 0x{'f' * 5_000}", "it is no TOML: a number in it is too long"),
         *(
             (
                 f"[a]\nx = {{ input = {value}, output = 1 }}",
@@ -169,9 +171,8 @@ def test_the_users_own_prices_replace_those_of_the_same_name() -> None:
             )
             for value, named in (
                 ("1" + "0" * 400, "a number with many digits"),
-                ("0x" + "f" * 5_000, "a number with many digits"),
                 ("1e308", "1e+308"),
-                ("[0x" + "f" * 5_000 + "]", "a list"),
+                ("[1]", "a list"),
                 (f"'{'9' * 60}'", f"'{'9' * 40}'..."),
             )
         ),

@@ -78,8 +78,8 @@ def test_a_users_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     ("name", "code", "reason"),
     [
         ("none", ToolErrorCode.NOT_FOUND, "there is no such file or directory"),
-        ("folder", ToolErrorCode.INVALID_ARGUMENT, "it is not a regular file"),
-        ("pipe", ToolErrorCode.INVALID_ARGUMENT, "it is not a regular file"),
+        ("folder", ToolErrorCode.INVALID_ARGUMENT, "it is a directory, and a file is needed"),
+        ("pipe", ToolErrorCode.INVALID_ARGUMENT, "it is not a regular file (a pipe, socket or device)"),
         ("large", ToolErrorCode.INVALID_ARGUMENT, "it has more than 1,000,000 bytes"),
         ("latin", ToolErrorCode.INVALID_ARGUMENT, "it is no UTF-8 text (byte 1)"),
     ],

@@ -9,10 +9,10 @@ from nodes.execute_tools.tools import syntax_gate
 from nodes.execute_tools.tools.syntax_gate import (
     DEEPEST_YAML,
     LARGEST_JUDGED,
-    MOST_DOTS,
     broken_by,
     syntax_problem,
 )
+from nodes.language.documents import DEEPEST
 
 PURE_YAML = yaml.SafeLoader
 
@@ -38,7 +38,7 @@ FAILS = [
     ("a.json", '{\n  "a": 1\n  "b": 2\n}\n', "line 3: Expecting ',' delimiter"),
     ("a.json", '// no comments\n{"a": 1}\n', "line 1: Expecting value"),
     ("a.toml", "a = 1\nb = \n", "line 2: Invalid value"),
-    ("a.toml", "a = 1\nb = [1,\n", "line 2: Invalid value"),
+    ("a.toml", "a = 1\nb = [1,\n", "line 2: Invalid value at the end of the file"),
     ("a.toml", "a = 1\na = 2\n", "line 2: Cannot overwrite a value"),
     (
         "a.yaml",
@@ -60,7 +60,7 @@ UNJUDGED = [
     ("a.json", "[" * 100_000),
     ("a.toml", "a = " + "[" * 100_000),
     ("a.toml", "a = " + "1" * 5_000),
-    ("a.toml", "a." * MOST_DOTS + "a." + "b\n"),
+    ("a.toml", "a." * DEEPEST + "a." + "b\n"),
     ("a.yaml", "[" * (DEEPEST_YAML + 1)),
     ("a.yaml", "- " * (DEEPEST_YAML + 1)),
     ("a.yaml", "a: \ud800"),
@@ -81,7 +81,7 @@ def test_the_problem_and_its_line(path: str, text: str, problem: str) -> None:
     ("path", "text", "edge"),
     [
         ("a.py", "#" * (LARGEST_JUDGED - 2) + "\n(", "line 2: '(' was never closed"),
-        ("a.toml", "a." * MOST_DOTS + "a", "line 1: Expected"),
+        ("a.toml", "a." * (DEEPEST - 1) + "a", "line 1: Expected"),
         ("a.yaml", "[" * (DEEPEST_YAML - 1) + "a", "line 1: did not find expected"),
     ],
 )
@@ -129,7 +129,12 @@ def test_only_what_parsed_can_be_broken(before: str | None, after: str, said: st
     [
         ("tsconfig.json", "{} // x", "{", None),
         ("a.json", "{}", "{", "no longer parses as JSON: line 1: Expecting property name enclosed in double quotes"),
-        ("a.toml", "", "a", "no longer parses as TOML: line 1: Expected '=' after a key in a key/value pair"),
+        (
+            "a.toml",
+            "",
+            "a",
+            "no longer parses as TOML: line 1: Expected '=' after a key in a key/value pair at the end of the file",
+        ),
         ("a.yml", "", "a: b: c", "no longer parses as YAML: line 1: mapping values are not allowed in this context"),
         ("a.txt", "", "(", None),
     ],
