@@ -48,7 +48,9 @@ _APPEND: Final = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NON
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
-_NO_FILE: Final = "is a link, a folder, a pipe or a device, and a file is needed: put the file itself there, or name another folder (--out)."
+_NO_FILE: Final = (
+    "is a link, a pipe or a device, and a file is needed: put the file itself there, or name another folder (--out)."
+)
 
 
 class _NoFileError(Exception):
@@ -243,12 +245,12 @@ def _open_lines(path: str) -> int:
 
     Raises:
         OSError: it cannot be opened.
-        _NoFileError: it is a link, a folder, a pipe or a device.
+        _NoFileError: it is a link, a pipe or a device.
     """
     try:
         descriptor = os.open(path, _APPEND, 0o644)
     except OSError as error:
-        if error.errno in {errno.ELOOP, errno.ENXIO, errno.EISDIR}:
+        if error.errno in {errno.ELOOP, errno.ENXIO}:
             raise _NoFileError(path) from error
         raise
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
