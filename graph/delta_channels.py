@@ -14,6 +14,7 @@ from langchain_core.messages import AnyMessage, BaseMessage, BaseMessageChunk, R
 from langgraph.channels import DeltaChannel
 from langgraph.graph.message import add_messages
 
+from nodes.execute_tools.environment.database import UnreadableValueError
 from nodes.records import FileChange
 
 Item = TypeVar("Item")
@@ -45,6 +46,17 @@ class GrowingChannel(DeltaChannel[Any]):
     @snapshot_frequency.setter
     def snapshot_frequency(self, fewest: int) -> None:
         self._fewest = fewest
+
+    def replay_writes(self, writes: Sequence[Any]) -> None:
+        """As the base class.
+
+        Raises:
+            UnreadableValueError: what is stored does not fit the channel.
+        """
+        try:
+            super().replay_writes(writes)
+        except (ValueError, TypeError, LookupError, AttributeError, NotImplementedError) as error:
+            raise UnreadableValueError(f"What is stored of {self.key} is damaged ({error}).") from error
 
 
 def fold_messages(messages: list[Any], writes: Sequence[Any]) -> list[Any]:

@@ -18,11 +18,14 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.types import Overwrite
 
 from nodes.begin_turn.scrubbed_messages import scrubbed
-from nodes.execute_tools.environment.database import StoreError
+from nodes.execute_tools.environment.database import StoreError, UnreadableValueError
 from nodes.execute_tools.redact import Redactor
 
 COMPRESSED: Final = "+zlib"
 """Ends the kind of bytes that were compressed."""
+
+MOST_BYTES: Final = 256 * 1024 * 1024
+"""Of a value that is stored. A run of a thousand steps has some megabytes."""
 
 _DEEPEST = 32
 """How deep a person's words may lie in what is stored: a checkpoint holds channels, one of which holds the input."""
@@ -74,6 +77,9 @@ class ScrubbingSerializer(JsonPlusSerializer):
                 " half characters."
             )
             raise StoreError(message) from error
+        if len(data) > MOST_BYTES:
+            message = f"A value cannot be stored with the run: it has {len(data):,} bytes, and may have {MOST_BYTES:,}."
+            raise StoreError(message)
         for form in self._known:
             if form in data:
                 data = data.replace(form, b"*" * len(form))
@@ -91,30 +97,36 @@ class ScrubbingSerializer(JsonPlusSerializer):
             StoreError: they are damaged, or hold a record that this version does not know.
         """
         kind, stored = data
-        refusals: list[StoreError] = []  # ormsgpack replaces the error of a hook by one of its own
+        if not isinstance(kind, str) or not isinstance(stored, bytes):
+            raise UnreadableValueError("A stored value is damaged: it is of another type.")
+        refusals: list[UnreadableValueError] = []  # ormsgpack replaces the error of a hook by one of its own
         try:
             if kind.endswith(COMPRESSED):
                 kind, stored = kind.removesuffix(COMPRESSED), self._decompressed(stored)
             if kind == "msgpack":
                 return self._unpacked(stored, refusals)
             return super().loads_typed((kind, stored))
-        except (ValueError, zlib.error, NotImplementedError) as error:
-            raise refusals[0] if refusals else StoreError(f"A stored value is damaged: {error}.") from error
+        except MemoryError as error:
+            raise UnreadableValueError("A stored value is damaged: it takes more memory than there is.") from error
+        except (ValueError, zlib.error, NotImplementedError, RecursionError) as error:
+            raise refusals[0] if refusals else UnreadableValueError(f"A stored value is damaged: {error}.") from error
 
     def _decompressed(self, data: bytes) -> bytes:
         packer = zlib.decompressobj(zdict=self._dictionary)
-        whole = packer.decompress(data) + packer.flush()
+        whole = packer.decompress(data, MOST_BYTES)
         if not packer.eof:
-            raise zlib.error("its end is missing")
+            raise zlib.error(
+                "its end is missing" if len(whole) < MOST_BYTES else f"it has more than {MOST_BYTES:,} bytes"
+            )
         return whole
 
-    def _unpacked(self, data: bytes, refusals: list[StoreError]) -> Any:
+    def _unpacked(self, data: bytes, refusals: list[UnreadableValueError]) -> Any:
         def built(code: int, inner: bytes) -> Any:
             parts = ormsgpack.unpackb(inner, ext_hook=built, option=ormsgpack.OPT_NON_STR_KEYS)
             if isinstance(parts, list) and len(parts) > 2 and str(parts[0]).startswith(_OURS):
                 try:
                     return self._record(parts[0], parts[1], parts[2])
-                except StoreError as refusal:
+                except UnreadableValueError as refusal:
                     refusals.append(refusal)
                     raise
             return self._unpack_ext_hook(code, inner)
@@ -161,4 +173,4 @@ def _refuse(name: str, reason: str) -> NoReturn:
         f"A stored {name} cannot be read ({line}): another version of mendgraph wrote it. Go on with that version, or"
         " begin a new run."
     )
-    raise StoreError(message)
+    raise UnreadableValueError(message, is_damage=False)

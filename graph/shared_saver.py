@@ -11,7 +11,7 @@ that no secret is stored, nor any sign that PostgreSQL refuses. Imported only wh
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final, cast
 from uuid import uuid4
 
@@ -31,8 +31,9 @@ from psycopg.rows import DictRow, dict_row
 from psycopg.types.json import Jsonb
 
 from graph.pending_rows import PendingRows, is_urgent
+from graph.stored_checkpoint import checked, checked_history, undamaged
 from graph.threaded_saver import ThreadedSaver, config_of, is_quick, place_of
-from nodes.execute_tools.environment.database import Database, StoreError, open_shared
+from nodes.execute_tools.environment.database import Database, open_shared
 from nodes.execute_tools.environment.shared_database import SharedDatabase
 from nodes.execute_tools.environment.shared_schema import SharedPart
 
@@ -156,17 +157,17 @@ class SharedSaver(ThreadedSaver, PostgresSaver):
     ) -> Iterator[CheckpointTuple]:
         """The checkpoints, newest first; those of all threads of the workspace where none is named."""
         self.flush()
-        with self._undamaged():
+        with self._undamaged(config):
             inner = None if config is None else self._inner(config)
-            found = [*super().list(inner, filter=filter, before=before, limit=limit)]
+            found = [*map(checked, super().list(inner, filter=filter, before=before, limit=limit))]
         return map(self._outer, found)
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """A checkpoint, the newest one where `config` names none."""
         self.flush()
-        with self._undamaged():
+        with self._undamaged(config):
             found = super().get_tuple(self._inner(config))
-        return None if found is None else self._outer(found)
+            return None if found is None else self._outer(checked(found))
 
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
@@ -178,8 +179,9 @@ class SharedSaver(ThreadedSaver, PostgresSaver):
                 return {channel: {"writes": []} for channel in channels}
             config = newest.config
         self.flush()
-        with self._undamaged():
-            return super().get_delta_channel_history(config=self._inner(config), channels=channels)
+        with self._undamaged(config):
+            found = super().get_delta_channel_history(config=self._inner(config), channels=channels)
+            return checked_history(found)
 
     def delete_thread(self, thread_id: str) -> None:
         """Delete all that is stored of a thread."""
@@ -246,16 +248,9 @@ class SharedSaver(ThreadedSaver, PostgresSaver):
         thread = str(where["thread_id"]).partition(":")[2]
         return cast("RunnableConfig", {"configurable": {**where, "thread_id": thread}})
 
-    @contextmanager
-    def _undamaged(self) -> Iterator[None]:
+    def _undamaged(self, config: RunnableConfig | None) -> AbstractContextManager[None]:
         """A row that was changed behind our back comes out as a `StoreError`, whatever is wrong with it."""
-        try:
-            yield
-        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-            raise StoreError(
-                f"The shared store {self._database.name} is damaged ({error}): put a backup in its place, or name"
-                " another database."
-            ) from error
+        return undamaged(place_of(config).thread if config else "", f"The shared store {self._database.name}")
 
 
 def with_checkpoints(database: SharedDatabase) -> SharedDatabase:

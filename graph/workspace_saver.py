@@ -8,7 +8,7 @@ together with the next checkpoint: flushing a disk costs more than such a node.
 import json
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
@@ -26,9 +26,10 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from graph.delta_history import delta_history
 from graph.pending_rows import PendingRows, is_urgent
 from graph.remembering_serializer import RememberingSerializer
+from graph.stored_checkpoint import checked, checked_history, undamaged
 from graph.threaded_saver import ThreadedSaver, config_of, is_quick, place_of
 from nodes.execute_tools.environment import database
-from nodes.execute_tools.environment.database import Database, StoreError, store_errors
+from nodes.execute_tools.environment.database import Database, store_errors
 from nodes.execute_tools.environment.failures import quoted
 
 _FORGET = ("DELETE FROM checkpoints WHERE thread_id = ?", "DELETE FROM writes WHERE thread_id = ?")
@@ -146,13 +147,15 @@ class WorkspaceSaver(ThreadedSaver, SqliteSaver):
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
         """The checkpoints, newest first. All are read before the first is given: who has it may ask for others."""
-        with self._undamaged():
-            return iter([*super().list(config, filter=filter, before=before, limit=limit)])
+        with self._undamaged(config):
+            found = super().list(config, filter=filter, before=before, limit=limit)
+            return iter([*map(checked, found)])
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """A checkpoint, the newest one where `config` names none."""
-        with self._undamaged():
-            return super().get_tuple(config)
+        with self._undamaged(config):
+            found = super().get_tuple(config)
+            return found and checked(found)
 
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
@@ -164,20 +167,12 @@ class WorkspaceSaver(ThreadedSaver, SqliteSaver):
             if newest is None:
                 return {channel: {"writes": []} for channel in channels}
             place = place_of(newest.config)
-        with self._undamaged(), self.cursor(transaction=False) as walk, closing(self.conn.cursor()) as look:
-            return delta_history(walk, look, place, channels, self._memory)
+        with self._undamaged(config), self.cursor(transaction=False) as walk, closing(self.conn.cursor()) as look:
+            return checked_history(delta_history(walk, look, place, channels, self._memory))
 
-    @contextmanager
-    def _undamaged(self) -> Iterator[None]:
+    def _undamaged(self, config: RunnableConfig | None) -> AbstractContextManager[None]:
         """A row that was changed behind our back comes out as a `StoreError`, whatever is wrong with it."""
-        try:
-            yield
-        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-            message = (
-                f"The database {quoted(self._path)} is damaged ({error}): put a backup in its place, or move it away"
-                " and begin with a new one."
-            )
-            raise StoreError(message) from error
+        return undamaged(place_of(config).thread if config else "", f"The database {quoted(self._path)}")
 
     def get_next_version(self, current: str | None, channel: None) -> str:  # noqa: ARG002 - LangGraph's signature
         """The next version of a channel: a number, in few digits, as each row holds one for each channel."""

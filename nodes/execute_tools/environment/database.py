@@ -53,6 +53,14 @@ class StoreError(Exception):
     """The database cannot be read or written; the text is one sentence or two, with the remedy."""
 
 
+class UnreadableValueError(StoreError):
+    """A stored value cannot be read: it is damaged, or (`is_damage` is false) of another version of mendgraph."""
+
+    def __init__(self, message: str, *, is_damage: bool = True) -> None:
+        super().__init__(message)
+        self.is_damage = is_damage
+
+
 class Rows(Protocol):
     """What a statement gives."""
 
