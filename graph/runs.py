@@ -18,7 +18,7 @@ from graph.run_records import old_runs
 from graph.run_steps import RunStep, read_steps
 from graph.step_history import step_history
 from graph.store import Pruned, RunRecord, Store
-from nodes.execute_tools.environment.database import StoreError
+from nodes.execute_tools.environment.database import StoreError, UnreadableValueError
 from nodes.execute_tools.environment.journal import Journal
 from nodes.execute_tools.environment.lock_holder import lock_holder
 from nodes.execute_tools.environment.sandbox import check_workspace
@@ -29,10 +29,14 @@ if TYPE_CHECKING:  # who only looks does not wait for what a run needs
 
 
 class RunState(StrEnum):
-    """Where a run stands. The first four can go on: at work, waiting for a person, cut off, or forked and not begun."""
+    """Where a run stands. The first four can go on: at work, waiting for a person, cut off, or forked and not begun.
+
+    Of a run that is DAMAGED what is stored cannot be read; others are not concerned.
+    """
 
     WORKING, ASKS, CUT_OFF, FORKED = "working", "asks", "cut off", "forked"
     FINISHED, STOPPED, FAILED = "finished", "stopped", "failed"
+    DAMAGED = "damaged"
 
 
 _MOST_DAYS = 36_500
@@ -156,7 +160,10 @@ def _listed(store: Store, records: Iterable[RunRecord]) -> tuple[ListedRun, ...]
 
     def listed(record: RunRecord) -> ListedRun:
         written = {each.name: getattr(record, each.name) for each in fields(RunRecord)}
-        effects = [effect for change in journal.changes_of(record.run_id) for effect in change.effects]
+        try:
+            effects = [effect for change in journal.changes_of(record.run_id) for effect in change.effects]
+        except UnreadableValueError as error:
+            return ListedRun(**{**written, "damage": str(error)}, standing=RunState.DAMAGED, files=())
         files = sorted({effect.path for effect in effects})
         return ListedRun(**written, standing=_standing(store, record, at_work), files=tuple(files))
 
@@ -164,6 +171,8 @@ def _listed(store: Store, records: Iterable[RunRecord]) -> tuple[ListedRun, ...]
 
 
 def _standing(store: Store, record: RunRecord, at_work: str) -> RunState:
+    if record.damage:
+        return RunState.DAMAGED
     if record.run_id == at_work:
         return RunState.WORKING
     if record.state == "ended" and record.kind:

@@ -171,7 +171,11 @@ class Session:
         return self._result or self._read_result()
 
     def usage(self) -> JsonMap:
-        """What the thread has used so far, a turn that was cut off included; the keys are those of an outcome."""
+        """What the thread has used so far, a turn that was cut off included; the keys are those of an outcome.
+
+        Raises:
+            StoreError: the thread cannot be read.
+        """
         spending = self._machine.get_state(self._config()).values.get("spending") or Spending()
         return usage_report(spending)
 

@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from types import MappingProxyType
 from typing import Any, Final, cast
 from uuid import uuid4
 
@@ -62,6 +63,8 @@ WITH
 SELECT coalesce(sum(size), 0)::bigint FROM (SELECT * FROM c UNION ALL SELECT * FROM b UNION ALL SELECT * FROM w) AS gone
 """
 
+_ANY: Final[Mapping[str, Any]] = MappingProxyType({})
+
 
 class SharedSaver(ThreadedSaver, PostgresSaver):
     """A saver of one workspace for sync and async graphs. Whatever the server refuses is a `StoreError`.
@@ -69,10 +72,16 @@ class SharedSaver(ThreadedSaver, PostgresSaver):
     Threads are stored under the workspace's name and their own, so those of two workspaces never meet.
     """
 
-    def __init__(self, database: SharedDatabase, serde: SerializerProtocol, quick: Collection[str] = ()) -> None:
-        """`database` has the tables of `CHECKPOINTS`. `quick` are nodes without effects that take no time."""
+    def __init__(
+        self,
+        database: SharedDatabase,
+        serde: SerializerProtocol,
+        quick: Collection[str] = (),
+        types: Mapping[str, Any] = _ANY,
+    ) -> None:
+        """`database` has the tables of `CHECKPOINTS`; `quick` and `types` as those of `WorkspaceSaver`."""
         super().__init__(cast("Any", None), serde=serde)
-        self._database, self._quick = database, frozenset(quick)
+        self._database, self._quick, self._types = database, frozenset(quick), types
         self._pending = PendingRows(serde, self.INSERT_CHECKPOINT_WRITES_SQL, self.UPSERT_CHECKPOINT_WRITES_SQL)
 
     def setup(self) -> None:
@@ -159,7 +168,9 @@ class SharedSaver(ThreadedSaver, PostgresSaver):
         self.flush()
         with self._undamaged(config):
             inner = None if config is None else self._inner(config)
-            found = [*map(checked, super().list(inner, filter=filter, before=before, limit=limit))]
+            found = [
+                checked(each, self._types) for each in super().list(inner, filter=filter, before=before, limit=limit)
+            ]
         return map(self._outer, found)
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
@@ -167,7 +178,7 @@ class SharedSaver(ThreadedSaver, PostgresSaver):
         self.flush()
         with self._undamaged(config):
             found = super().get_tuple(self._inner(config))
-            return None if found is None else self._outer(checked(found))
+            return None if found is None else self._outer(checked(found, self._types))
 
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
@@ -181,7 +192,7 @@ class SharedSaver(ThreadedSaver, PostgresSaver):
         self.flush()
         with self._undamaged(config):
             found = super().get_delta_channel_history(config=self._inner(config), channels=channels)
-            return checked_history(found)
+            return checked_history(found, self._types)
 
     def delete_thread(self, thread_id: str) -> None:
         """Delete all that is stored of a thread."""

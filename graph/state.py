@@ -6,12 +6,15 @@ Until then the reply, its calls, verdicts and results live in channels of their 
 """
 
 import os
-from collections.abc import Sequence
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Annotated, Any, get_type_hints
 
 from langgraph.channels import LastValue
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.checkpoint.serde.types import INTERRUPT
 from langgraph.errors import InvalidUpdateError
+from langgraph.types import Interrupt
 from typing_extensions import TypedDict
 
 from graph.context import AgentContext
@@ -115,6 +118,12 @@ def serializer(secrets: Sequence[str] = (), dictionary: bytes = b"", types: Sequ
     """
     redactor = Redactor((*secrets, *known_values(os.environ)))
     return ScrubbingSerializer(redactor, (*CHECKPOINT_TYPES, *types), dictionary)
+
+
+@cache
+def channel_types() -> Mapping[str, Any]:
+    """The types of all channels, by their names, and of LangGraph's own for questions to a person."""
+    return {**get_type_hints(AgentState), INTERRUPT: list[Interrupt]}
 
 
 def allowed_msgpack_modules() -> list[list[str]]:

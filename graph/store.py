@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from graph.context import AgentContext
 from graph.run_records import UNDONE, Durability, RunRecord, bounded, find_run, run_record
-from graph.state import serializer
+from graph.state import channel_types, serializer
 from graph.typical_checkpoint import typical_checkpoint
 from graph.workspace_saver import WorkspaceSaver
 from nodes.execute_tools.environment.database import (
@@ -205,7 +205,7 @@ def _saver(folder: str, root: str, secrets: Sequence[str]) -> "WorkspaceSaver | 
         from graph.shared_saver import SharedSaver, with_checkpoints
 
         rooted = RootedSerializer(serializer(secrets, _dictionary(shared)), root)
-        return SharedSaver(with_checkpoints(shared), rooted, _QUICK)
+        return SharedSaver(with_checkpoints(shared), rooted, _QUICK, channel_types())
     path, connection = os.path.join(folder, FILE_NAME), open_file(folder)
     try:
         with store_errors(path):
@@ -213,7 +213,7 @@ def _saver(folder: str, root: str, secrets: Sequence[str]) -> "WorkspaceSaver | 
     except BaseException:
         connection.close()
         raise
-    return WorkspaceSaver(connection, path, serializer(secrets, dictionary), _QUICK)
+    return WorkspaceSaver(connection, path, serializer(secrets, dictionary), _QUICK, channel_types())
 
 
 def _dictionary(database: Database) -> bytes:
@@ -224,4 +224,6 @@ def _dictionary(database: Database) -> bytes:
         with transaction(database):
             database.execute("INSERT INTO dictionary VALUES (1, ?) ON CONFLICT DO NOTHING", (typical,))
             row = database.execute("SELECT data FROM dictionary").fetchone()
-    return bytes(row[0])
+    if not isinstance(row[0], bytes):
+        raise StoreError("The database of the workspace is damaged: its dictionary is of another type.")
+    return row[0]

@@ -6,18 +6,15 @@ A value of another type would fail far from here, in the middle of a run.
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
-from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Final, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, Union, get_args, get_origin
 
 from langgraph.checkpoint.base import CheckpointTuple, DeltaChannelHistory
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
-from langgraph.types import Interrupt, Overwrite
+from langgraph.types import Overwrite
 
-from graph.state import AgentState
 from nodes.execute_tools.environment.database import StoreError, UnreadableValueError
 
-_INTERRUPT: Final = "__interrupt__"
 _RAW: Final = "messages"
 """The channel whose writes may be whatever LangChain takes for messages; it judges them itself."""
 
@@ -48,8 +45,8 @@ def _damaged(run: str, who: str, database: str, error: Exception) -> str:
     )
 
 
-def checked(found: CheckpointTuple) -> CheckpointTuple:
-    """The same; the caller is in `undamaged`.
+def checked(found: CheckpointTuple, types: Mapping[str, Any]) -> CheckpointTuple:
+    """The same; `types` are those of the channels, by their names. The caller is in `undamaged`.
 
     Raises:
         ValueError: it is no checkpoint of our machine.
@@ -63,35 +60,30 @@ def checked(found: CheckpointTuple) -> CheckpointTuple:
     _expect(isinstance(versions, dict) and all(map(_is_version, versions.values())), "its versions are no numbers")
     _expect(isinstance(seen, dict) and all(isinstance(each, dict) for each in seen.values()), "its nodes are no maps")
     _expect(isinstance(found.metadata, dict) and type(found.metadata.get("step", 0)) is int, "its step is no number")
-    _check_values(values.items())
+    _check_values(values.items(), types)
     for _, channel, value in found.pending_writes or ():
-        asks = channel != _INTERRUPT or _fits(value, list[Interrupt]) or _fits(value, tuple[Interrupt, ...])
-        _expect(asks, "a question is none")
-        _check_values([(channel, value)] if channel != _RAW else [])
+        _check_values([(channel, value)] if channel != _RAW else [], types)
     return found
 
 
-def checked_history(found: Mapping[str, DeltaChannelHistory]) -> Mapping[str, DeltaChannelHistory]:
+def checked_history(
+    found: Mapping[str, DeltaChannelHistory], types: Mapping[str, Any]
+) -> Mapping[str, DeltaChannelHistory]:
     """The same of the values of growing channels.
 
     Raises:
         ValueError: one of them fits no channel of our machine.
     """
     for channel, history in found.items():
-        _check_values([(channel, history["seed"])] if "seed" in history else [])
-        _check_values((channel, value) for _, _, value in history["writes"] if channel != _RAW)
+        _check_values([(channel, history["seed"])] if "seed" in history else [], types)
+        _check_values([(channel, value) for _, _, value in history["writes"] if channel != _RAW], types)
     return found
 
 
-def _check_values(values: Iterable[tuple[str, Any]]) -> None:
+def _check_values(values: Iterable[tuple[str, Any]], types: Mapping[str, Any]) -> None:
     for name, value in values:
-        hint = _channels().get(name)
+        hint = types.get(name)
         _expect(hint is None or _fits(value, hint), f"the channel {name!r} holds a {type(value).__name__}")
-
-
-@cache
-def _channels() -> Mapping[str, Any]:
-    return get_type_hints(AgentState)
 
 
 def _fits(value: Any, hint: Any) -> bool:

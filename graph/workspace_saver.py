@@ -9,7 +9,8 @@ import json
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -39,19 +40,27 @@ INSERT OR REPLACE INTO checkpoints
 VALUES (?, ?, ?, ?, ?, ?, ?)
 """
 
+_ANY: Final[Mapping[str, Any]] = MappingProxyType({})
+
 
 class WorkspaceSaver(ThreadedSaver, SqliteSaver):
     """A saver for sync and async graphs. Whatever the database or the disk refuses is a `StoreError`."""
 
     def __init__(
-        self, connection: sqlite3.Connection, path: str, serde: SerializerProtocol, quick: Collection[str] = ()
+        self,
+        connection: sqlite3.Connection,
+        path: str,
+        serde: SerializerProtocol,
+        quick: Collection[str] = (),
+        types: Mapping[str, Any] = _ANY,
     ) -> None:
         """`connection` is that of `open_database`, `path` what its errors name. `close` closes it.
 
-        `quick` are nodes without effects that take no time to speak of.
+        `quick` are nodes without effects that take no time to speak of. `types` are those of the machine's channels:
+        a stored value of another type is damage.
         """
         super().__init__(connection, serde=serde)
-        self._path, self._quick = path, frozenset(quick)
+        self._path, self._quick, self._types = path, frozenset(quick), types
         self._memory = RememberingSerializer(serde)
         self._pending = PendingRows(serde)
 
@@ -149,13 +158,13 @@ class WorkspaceSaver(ThreadedSaver, SqliteSaver):
         """The checkpoints, newest first. All are read before the first is given: who has it may ask for others."""
         with self._undamaged(config):
             found = super().list(config, filter=filter, before=before, limit=limit)
-            return iter([*map(checked, found)])
+            return iter([checked(each, self._types) for each in found])
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """A checkpoint, the newest one where `config` names none."""
         with self._undamaged(config):
             found = super().get_tuple(config)
-            return found and checked(found)
+            return found and checked(found, self._types)
 
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
@@ -168,7 +177,7 @@ class WorkspaceSaver(ThreadedSaver, SqliteSaver):
                 return {channel: {"writes": []} for channel in channels}
             place = place_of(newest.config)
         with self._undamaged(config), self.cursor(transaction=False) as walk, closing(self.conn.cursor()) as look:
-            return checked_history(delta_history(walk, look, place, channels, self._memory))
+            return checked_history(delta_history(walk, look, place, channels, self._memory), self._types)
 
     def _undamaged(self, config: RunnableConfig | None) -> AbstractContextManager[None]:
         """A row that was changed behind our back comes out as a `StoreError`, whatever is wrong with it."""

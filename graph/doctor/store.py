@@ -7,7 +7,7 @@ from contextlib import closing
 from urllib.parse import quote
 
 from graph.doctor.finding import Finding, Status
-from nodes.execute_tools.environment.database import APPLICATION_ID, FILE_NAME, FORMAT, StoreError
+from nodes.execute_tools.environment.database import APPLICATION_ID, FILE_NAME, FORMAT, StoreError, check_file
 from nodes.execute_tools.environment.lock_holder import lock_holder
 from nodes.execute_tools.environment.run_folder import DATA_DIR_VARIABLE, data_folder, workspace_folder_path
 from nodes.execute_tools.environment.sandbox import check_workspace
@@ -65,6 +65,7 @@ def database(root: str) -> Finding:
     if not os.path.lexists(path):
         return Finding("run database", Status.OFF, "no run of this folder yet")
     try:
+        check_file(path)
         with closing(sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True, timeout=2.0)) as connection:
             (owner,), (found,) = (
                 connection.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")
@@ -80,7 +81,7 @@ def database(root: str) -> Finding:
             if whole != "ok":
                 raise sqlite3.DatabaseError(whole)
             (runs,) = connection.execute("SELECT count(*) FROM runs").fetchone()
-    except sqlite3.Error as error:
+    except (sqlite3.Error, StoreError, UnicodeDecodeError) as error:
         remedy = f"put a backup of {path} in its place, or move it away and begin with a new one"
         return Finding("run database", Status.PROBLEM, f"it is damaged or cannot be read ({error})", remedy)
     size = f"{os.path.getsize(path) / 1e6:.1f} MB"

@@ -33,8 +33,15 @@ def tidy(error: typer.TyperException) -> str:
 
 
 def report_bug(arguments: Sequence[str], error: Exception) -> int:
-    """A bug of ours: one line that asks for a report, and with `--debug` the traceback without secrets."""
+    """A bug of ours: one line that asks for a report, and with `--debug` the traceback without secrets.
+
+    A store that cannot be used is none.
+    """
+    from nodes.execute_tools.environment.database import StoreError
     from nodes.execute_tools.redact import Redactor, known_values
+
+    if isinstance(error, StoreError):
+        return fail(arguments, ExitCode.SYSTEM_ERROR, one_line(str(error), 2_000))
 
     scrub = Redactor(known_values(os.environ)).text
     if "--debug" in arguments:

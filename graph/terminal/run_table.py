@@ -25,7 +25,7 @@ _LONGEST_TASK = 200
 _STYLES = {
     **dict.fromkeys(("working", "asks"), "bold cyan"),
     **dict.fromkeys(("cut off", "stopped", "forked"), "yellow"),
-    "failed": "red",
+    **dict.fromkeys(("failed", "damaged"), "red"),
 }
 
 

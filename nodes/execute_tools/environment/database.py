@@ -6,8 +6,9 @@ SQL that is for both has "?" for values, `RETURNING id` and `ON CONFLICT DO NOTH
 
 import os
 import sqlite3
+import stat
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from nodes.execute_tools.environment.database_schema import SCHEMA
@@ -157,10 +158,51 @@ def open_file(folder: str) -> sqlite3.Connection:
 def connect_to(path: str) -> sqlite3.Connection:
     """A connection to the database in a file of ours, for any thread, one at a time; who opens it closes it.
 
+    Text that is no UTF-8 comes out with marks in the place of the damage, so that the other rows can be read.
+
     Raises:
         sqlite3.Error: it cannot be opened.
+        StoreError: it is a link, a pipe or a device.
     """
-    return sqlite3.connect(path, timeout=LONGEST_WAIT_S, isolation_level=None, check_same_thread=False)
+    check_file(path)
+    connection = sqlite3.connect(path, timeout=LONGEST_WAIT_S, isolation_level=None, check_same_thread=False)
+    connection.text_factory = _text
+    return connection
+
+
+def check_file(path: str) -> None:
+    """Refuse what SQLite would wait for without an end, and what leads elsewhere; a file that is not there is fine.
+
+    Raises:
+        StoreError: it is a link, a pipe, a device or a folder.
+    """
+    with suppress(FileNotFoundError):
+        if not stat.S_ISREG(os.lstat(path).st_mode):
+            message = (
+                f"The database {quoted(path)} is a link, a pipe, a device or a folder, and a file is needed: put the"
+                f" file itself there, or set {DATA_DIR_VARIABLE} to another folder."
+            )
+            raise StoreError(message)
+
+
+def refuse_programs(connection: sqlite3.Connection, path: str) -> None:
+    """Refuse a file with triggers or views, which are none of ours: they would run with each statement.
+
+    Raises:
+        StoreError: it has some.
+    """
+    connection.execute("PRAGMA trusted_schema = OFF")
+    found = connection.execute("SELECT name FROM sqlite_master WHERE type IN ('trigger', 'view')").fetchone()
+    if found:
+        message = (
+            f"The database {quoted(path)} has the trigger or view {quoted(str(found[0]))}, which mendgraph never makes:"
+            " somebody else has changed it. Put a backup in its place, or move it away."
+        )
+        raise StoreError(message)
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
 
 
 @contextmanager
@@ -173,6 +215,8 @@ def store_errors(path: str) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise StoreError(_sentence(error, path)) from error
+    except UnicodeDecodeError as error:  # SQLite's own words about a damaged schema
+        raise StoreError(_damaged(path, "its tables have no names")) from error
     except UnicodeEncodeError as error:
         message = f"The database {quoted(path)} cannot hold a name with half a character: {quoted(str(error.object))}."
         raise StoreError(message) from error
@@ -226,6 +270,7 @@ def _prepare(connection: sqlite3.Connection, path: str) -> None:
             if _is_empty(connection):  # nobody was faster
                 _make_tables(connection)
     _check_format(connection, path)
+    refuse_programs(connection, path)
 
 
 def _is_empty(connection: sqlite3.Connection) -> bool:
@@ -274,9 +319,13 @@ def _code(error: sqlite3.Error) -> int:
 def _sentence(error: sqlite3.Error, path: str) -> str:
     code = _code(error)
     if code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
-        return (
-            f"The database {quoted(path)} is damaged, or no database at all ({error}): put a backup in its place, or"
-            " move it away and begin with a new one."
-        )
+        return _damaged(path, str(error))
     reason = _REASONS.get(code, f"{str(error).rstrip('.')}. Try again, or move it away and begin with a new one")
     return f"The database {quoted(path)} cannot be used: {reason}."
+
+
+def _damaged(path: str, reason: str) -> str:
+    return (
+        f"The database {quoted(path)} is damaged, or no database at all ({reason}): put a backup in its place, or"
+        " move it away and begin with a new one."
+    )

@@ -5,6 +5,7 @@ hold; both are on the disk when the method returns. So after a kill it is known 
 hashes say whether it was.
 """
 
+import hashlib
 import json
 import os
 import threading
@@ -19,7 +20,7 @@ from nodes.execute_tools.environment.current_files import LARGEST_BACKUP
 from nodes.execute_tools.environment.database import (
     FILE_NAME,
     Database,
-    StoreError,
+    UnreadableValueError,
     open_database,
     store_errors,
     transaction,
@@ -193,9 +194,9 @@ class Journal:
         with self._opened() as database:
             row = database.execute("SELECT data FROM backups WHERE sha256 = ?", (sha256,)).fetchone()
         try:
-            return None if row is None else zlib.decompress(row[0])
-        except zlib.error as error:
-            raise StoreError(f"A backup in {self._folder} is damaged: {error}.") from error
+            return None if row is None else _unpacked(row[0], sha256)
+        except (zlib.error, TypeError, ValueError) as error:
+            raise UnreadableValueError(f"A backup in {self._folder} is damaged: {error}.") from error
 
     def recorder(self, call: int) -> "CallRecorder":
         """Where the file layer writes down what it does on behalf of this call."""
@@ -273,16 +274,45 @@ class CallRecorder:
 
 def _changes(database: Database, where: str, *values: object) -> Iterator[RecordedChange]:
     rows: list[Any] = database.execute(f"SELECT {_CHANGE_COLUMNS} {where}", values).fetchall()
-    for number, token, call, step, state, made in rows:
-        effects = database.execute(
-            "SELECT path, sha256_before, mode_before, sha256_after, mode_after FROM effects WHERE change = ?"
-            " ORDER BY place",
-            (number,),
-        )
-        found = tuple(map(_effect, effects.fetchall()))
-        yield RecordedChange(token, call, step, found, tuple(json.loads(made)), ChangeState(state))
+    try:
+        yield from [_change(database, *row) for row in rows]
+    except (ValueError, TypeError, RecursionError) as error:
+        raise UnreadableValueError(
+            f"What the journal of the workspace holds of a change is damaged: {error}."
+        ) from error
+
+
+def _change(database: Database, number: int, token: str, call: int, step: int, state: str, made: str) -> RecordedChange:
+    if type(step) is not int:
+        raise TypeError(f"its step is a {type(step).__name__}")
+    effects = database.execute(
+        "SELECT path, sha256_before, mode_before, sha256_after, mode_after FROM effects WHERE change = ?"
+        " ORDER BY place",
+        (number,),
+    )
+    found = tuple(map(_effect, effects.fetchall()))
+    names = json.loads(made)
+    if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
+        raise TypeError("the directories that it made are no names")
+    return RecordedChange(token, call, step, found, tuple(names), ChangeState(state))
 
 
 def _effect(row: tuple[bytes, str, int | None, str, int | None]) -> FileEffect:
     path, sha256_before, mode_before, sha256_after, mode_after = row
+    if not all(isinstance(each, str) for each in (sha256_before, sha256_after)):
+        raise TypeError("a hash is no text")
+    if not all(each is None or type(each) is int for each in (mode_before, mode_after)):
+        raise TypeError("the permissions of a file are no number")
     return FileEffect(os.fsdecode(path), FileState(sha256_before, mode_before), FileState(sha256_after, mode_after))
+
+
+def _unpacked(data: bytes, sha256: str) -> bytes:
+    """The bytes with this hash.
+
+    Raises:
+        zlib.error, TypeError, ValueError: they are damaged, or others.
+    """
+    whole = zlib.decompressobj().decompress(data, LARGEST_BACKUP + 1)
+    if hashlib.sha256(whole).hexdigest() != sha256:
+        raise ValueError("it holds other bytes than those that were kept")
+    return whole

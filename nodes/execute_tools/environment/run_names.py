@@ -6,7 +6,7 @@ from contextlib import closing, suppress
 from typing import Final
 from urllib.parse import quote
 
-from nodes.execute_tools.environment.database import FILE_NAME, StoreError
+from nodes.execute_tools.environment.database import FILE_NAME, StoreError, check_file
 from nodes.execute_tools.environment.run_folder import workspace_folder_path
 from nodes.execute_tools.environment.shared_name import known_shared_name
 from nodes.execute_tools.environment.shared_url import shared_url
@@ -33,6 +33,7 @@ def run_names(root: str, base: str | None = None) -> list[tuple[str, str]]:
         if os.path.isfile(path):
             # Beside a log of changes its files are there already; without one SQLite would make some to look.
             way = "mode=ro" if os.path.exists(f"{path}-wal") else "immutable=1"
+            check_file(path)
             with closing(sqlite3.connect(f"file:{quote(path)}?{way}", timeout=_WAIT_S, uri=True)) as database:
                 found = database.execute(
                     "SELECT run_id, task FROM runs ORDER BY updated DESC, id DESC LIMIT ?", (MOST_NAMES,)
