@@ -151,10 +151,12 @@ def find_run(wanted: str, records: Iterable[RunRecord]) -> RunRecord | ToolError
 def old_runs(records: Sequence[RunRecord], keep: int, oldest: datetime, *, unfinished: bool) -> list[str]:
     """The runs after the newest `keep` that were last at work before `oldest`; those that can go on if `unfinished`.
 
-    `records` are newest first.
+    `records` are newest first. One that is damaged is kept.
     """
     return [
         record.run_id
         for record in records[keep:]
-        if datetime.fromisoformat(record.updated) <= oldest and (unfinished or not record.resumable)
+        if not record.damage
+        and datetime.fromisoformat(record.updated) <= oldest
+        and (unfinished or not record.resumable)
     ]

@@ -168,9 +168,8 @@ class SharedSaver(ThreadedSaver, PostgresSaver):
         self.flush()
         with self._undamaged(config):
             inner = None if config is None else self._inner(config)
-            found = [
-                checked(each, self._types) for each in super().list(inner, filter=filter, before=before, limit=limit)
-            ]
+            stored = [*super().list(inner, filter=filter, before=before, limit=limit)]
+            found = [checked(each, self._types) for each in stored]
         return map(self._outer, found)
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:

@@ -10,6 +10,7 @@ from uuid import uuid4
 
 from graph.judged_workspace import judged_workspace
 from graph.open_store import thread_config, with_store_alone
+from graph.run_records import find_run
 from graph.run_steps import call_after
 from graph.step_history import step_history
 from graph.store import Store
@@ -46,7 +47,7 @@ def undo_run(
     """
 
     def undo(store: Store, root: str) -> Restored | ToolError:
-        found = store.run(run)
+        found = find_run(run, store.runs())  # its settings are not wanted, so they may be damaged
         if isinstance(found, ToolError):
             return found
         restored = restore(

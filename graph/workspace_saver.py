@@ -157,7 +157,7 @@ class WorkspaceSaver(ThreadedSaver, SqliteSaver):
     ) -> Iterator[CheckpointTuple]:
         """The checkpoints, newest first. All are read before the first is given: who has it may ask for others."""
         with self._undamaged(config):
-            found = super().list(config, filter=filter, before=before, limit=limit)
+            found = [*super().list(config, filter=filter, before=before, limit=limit)]  # which frees the lock
             return iter([checked(each, self._types) for each in found])
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:

@@ -20,6 +20,7 @@ from nodes.execute_tools.environment.audit_log import FILE_NAME
 from nodes.execute_tools.environment.database import StoreError
 from nodes.execute_tools.environment.failures import os_failure, quoted
 from nodes.execute_tools.environment.run_folder import run_folder_path
+from nodes.execute_tools.environment.user_files import lines_of, open_regular
 from nodes.execute_tools.redact import Redactor, known_values
 from nodes.records import ToolError, ToolErrorCode
 
@@ -124,10 +125,10 @@ def _log_of(run_id: str) -> list[Any]:
     for name in _OLDER_LOGS:
         with (
             suppress(OSError),
-            open(os.path.join(run_folder_path(run_id), name), encoding="utf-8", errors="replace") as file,
+            open_regular(os.path.join(run_folder_path(run_id), name)) as file,
         ):
-            for line in file:
-                with suppress(ValueError):
+            for line in lines_of(file, name):
+                with suppress(ValueError, RecursionError):
                     found.append(json.loads(line))
     return found
 

@@ -108,7 +108,7 @@ def _write(descriptor: int, data: bytes) -> None:
 def _requests(data: bytes) -> Iterable[str]:
     """What the lines hold; one that was cut is passed over."""
     for line in data.split(b"\n"):
-        with suppress(ValueError):
+        with suppress(ValueError, RecursionError):
             request = json.loads(line)
             if isinstance(request, str):
                 yield request
