@@ -181,7 +181,7 @@ def test_a_store_with_programs_of_its_own_is_refused(
 ) -> None:
     runs.change(statement)
     before = runs.path.read_bytes()
-    for words in (("runs",), ("undo", runs.first), ("Mend add.",)):
+    for words in (("runs",), ("undo", runs.first), ("resume", runs.first)):
         code, error = told(capsys, *words)
         assert (code, "which mendgraph never makes" in error, "bug" in error) == (4, True, False), words
     assert runs.path.read_bytes() == before
@@ -189,7 +189,7 @@ def test_a_store_with_programs_of_its_own_is_refused(
 
 @pytest.mark.parametrize("kind", ["pipe", "link", "folder"])
 def test_what_is_no_file_is_no_store(runs: Played, capsys: pytest.CaptureFixture[str], kind: str) -> None:
-    kept = runs.path.rename(runs.folder / "kept.sqlite")
+    kept = runs.path.rename(runs.path.with_name("kept.sqlite"))
     before = kept.read_bytes()
     for rest in ("-wal", "-shm"):
         Path(f"{runs.path}{rest}").unlink(missing_ok=True)
