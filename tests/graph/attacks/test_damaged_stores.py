@@ -6,6 +6,7 @@ import sqlite3
 import zlib
 from collections.abc import Callable
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +16,8 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from graph import cli
 from graph.run import run_task
-from graph.runs import RunState, list_runs, prune_runs, steps_of
+from graph.run_records import old_runs
+from graph.runs import RunState, list_runs, steps_of
 from graph.scrubbing_serializer import MOST_BYTES
 from graph.state import serializer
 from graph.store import Store
@@ -134,7 +136,8 @@ def test_a_damaged_row_is_listed_and_other_runs_are_not_concerned(
     assert (code, f"of the run {runs.first} is damaged" in error) == (4, True)
     assert told(capsys, "runs", "--json") == (0, "")
     assert told(capsys, "runs", "show", runs.second)[0] == 0
-    assert prune_runs(str(runs.folder), keep=0).run_ids == (runs.second,)  # type: ignore[union-attr]
+    with closing(Store(str(runs.folder))) as store:
+        assert old_runs(store.runs(), 0, datetime.now(UTC), unfinished=True) == [runs.second]
     assert not isinstance(undo_run(runs.first, str(runs.folder)), ToolError)
 
 
