@@ -158,7 +158,8 @@ def test_a_folder_in_its_place_is_refused(tmp_path: Path) -> None:
     path = tmp_path / FILE_NAME
     path.mkdir()
     assert refusal(tmp_path) == (
-        f"The database {str(path)!r} cannot be used: it cannot be opened. Allow yourself to write it and its folder."
+        f"The database {str(path)!r} is a link, a pipe, a device or a folder, and a file is needed: put the file itself"
+        " there, or set MENDGRAPH_DATA_DIR to another folder."
     )
 
 

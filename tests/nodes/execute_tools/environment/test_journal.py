@@ -260,18 +260,18 @@ def test_a_recorder_writes_on_behalf_of_its_call(journal: Journal) -> None:
     call = journal.begin(KEY)
     recorder: ChangeRecorder = journal.recorder(call)
     assert isinstance(recorder, CallRecorder)
-    recorder.intend("token", [EFFECT], {"h": b"old"}, ["x"])
+    recorder.intend("token", [EFFECT], {sha(b"old"): b"old"}, ["x"])
     assert journal.open_changes() == [RecordedChange("token", call, 3, (EFFECT,), ("x",), ChangeState.INTENDED)]
-    assert journal.backup("h") == b"old"
+    assert journal.backup(sha(b"old")) == b"old"
     recorder.settle("token", ChangeState.DONE)
     assert [change.state for change in journal.changes_of("run")] == [ChangeState.DONE]
 
 
 def test_what_a_program_has_changed_already_is_written_down_as_done(journal: Journal) -> None:
     call = journal.begin(KEY)
-    journal.recorder(call).add("token", [EFFECT], {"h": b"old"}, ["x"])
+    journal.recorder(call).add("token", [EFFECT], {sha(b"old"): b"old"}, ["x"])
     assert journal.changes_of("run") == [RecordedChange("token", call, 3, (EFFECT,), ("x",), ChangeState.DONE)]
-    assert (journal.open_changes(), journal.backup("h")) == ([], b"old")
+    assert (journal.open_changes(), journal.backup(sha(b"old"))) == ([], b"old")
 
 
 def test_what_could_not_be_settled_is_settled_before_the_next_change(
