@@ -89,7 +89,13 @@ def run_record(row: tuple[Any, ...]) -> RunRecord:
     damage = _damage(values)
     if not damage:
         return RunRecord(**{**values, "changed": tuple(json.loads(values["changed"]))})
-    nothing = {**dict.fromkeys(_COLUMNS, ""), "state": "ended", "turns": 0, "changed": (), "forked_at": None}
+    nothing: dict[str, Any] = {
+        **dict.fromkeys(_COLUMNS, ""),
+        "state": "ended",
+        "turns": 0,
+        "changed": (),
+        "forked_at": None,
+    }
     known = {name: str(values[name])[:LONGEST_TEXT] for name in ("run_id", "task")}
     rest = {"created": _LONG_AGO, "updated": _LONG_AGO, "stored_context": "{}", "durability": "sync"}
     return RunRecord(**{**nothing, **known, **rest, "damage": damage})

@@ -99,7 +99,7 @@ def _yaml_problem(events: Any) -> DocumentProblem | None:
         if depth > DEEPEST:
             return DocumentProblem(_TOO_DEEP, *_place(event.start_mark))
         if isinstance(event, yaml.AliasEvent):
-            return DocumentProblem(f"an alias, *{event.anchor[:40]}, is not read", *_place(event.start_mark))
+            return DocumentProblem(f"an alias, *{str(event.anchor)[:40]}, is not read", *_place(event.start_mark))
         if getattr(event, "tag", None) not in _TEXT_TAGS:
             return DocumentProblem(f"the tag {str(event.tag)[:80]} is not read", *_place(event.start_mark))
     return None
