@@ -31,6 +31,7 @@ from nodes.execute_tools.environment.command_rules import CommandRules
 from nodes.execute_tools.environment.commands import Commands, open_commands
 from nodes.execute_tools.environment.database import StoreError
 from nodes.execute_tools.environment.deadline import monotonic_s
+from nodes.execute_tools.environment.failures import os_failure
 from nodes.execute_tools.environment.journal import Journal
 from nodes.execute_tools.environment.judged_paths import ContentJudge
 from nodes.execute_tools.environment.kept_results import KeptResults
@@ -137,6 +138,13 @@ class Gateway:
         """The only door to the files of the run."""
         extensions = frozenset(context.allowed_extensions)
         return judged_workspace(context.workspace, self.rules(context), observe, extensions)
+
+    def leads_to(self, context: AgentContext, path: str, for_write: bool) -> str | ToolError:
+        """Where a path leads that is not plainly one of the workspace, or the refusal: see `Workspace.leads_to`."""
+        try:
+            return self.workspace(context).leads_to(path, for_write=for_write)
+        except OSError as error:
+            return os_failure(error, "look at", context.workspace)
 
     def commands(self, context: AgentContext) -> Commands | ToolError | None:
         """What may be started; None where nothing may, and why it cannot where no sandbox starts.

@@ -37,6 +37,7 @@ def judge_calls(gateway: Gateway, state: GuardSlice) -> GuardUpdate:
         rules=gateway.rules(context),
         allowed=frozenset() if isinstance(allowed, ToolError) else allowed,
         paths_of=gateway.paths_of,
+        leads_to=partial(gateway.leads_to, context),
     )
     overrides = state.get("loop", LoopRecord()).overrides
     signature = partial(signature_of, root=context.workspace)

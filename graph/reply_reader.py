@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import islice
 
 from langchain_core.messages import AnyMessage
 from typing_extensions import TypedDict
@@ -15,16 +14,10 @@ from nodes.call_model.turn_view import TurnView, view_turn
 from nodes.heal.corrective_prompt import HealingAttempt
 from nodes.heal.healing import is_unfounded
 from nodes.language.history import is_request
-from nodes.language.meant_paths import Candidates, meant_path
 from nodes.parse.answer_schema import answer_problems
 from nodes.parse.claims import TurnFacts
 from nodes.parse.reading import CHECKS_TOOL, Reader, check_call, completed, foreign_calls
 from nodes.records import CHANGING, CallError, Correction, EditForm, FileChange, Profile, ToolCall
-
-_TAKE_AWAY = frozenset({"delete_file", "move_file"})
-_MAKE_FILES = frozenset({"edit_blocks", "edit_file", "write_file", "append_file"})
-_MOST_FILES = 5_000
-"""Files among which the one is looked for that a path may mean."""
 
 
 class ReadingSlice(TypedDict, total=False):
@@ -53,7 +46,6 @@ def reply_reader(gateway: Gateway, state: ReadingSlice, *, told: bool = True) ->
         shown_files=tuple(view.files),
         told=sentences if blocks else (),
         turn=_facts(gateway, state)._replace(faulty=bool(view.evidence)),
-        meant_path=partial(_meant_path, gateway, context, tuple(view.files), near=profile.small),
         only_required=_only_required(gateway),
     )
 
@@ -72,25 +64,6 @@ def _only_required(gateway: Gateway) -> dict[str, str]:
     """The argument of each tool that cannot do without exactly one."""
     needed = {name: spec.parameters.get("required", []) for name, spec in gateway.specs.items()}
     return {name: required[0] for name, required in needed.items() if len(required) == 1}
-
-
-def _meant_path(
-    gateway: Gateway, context: AgentContext, shown: tuple[str, ...], tool: str, path: str, *, near: bool
-) -> str | Candidates | None:
-    """What a path means that names nothing in the workspace. A call that takes a file away means what it says.
-
-    A near miss is read as the file that is meant for a small model only; others are told the names that are there.
-    """
-    try:
-        workspace = gateway.workspace(context)
-        if tool in _TAKE_AWAY or workspace.exists(path):
-            return None
-        files = [entry.path for entry in islice(workspace.walk(), _MOST_FILES) if entry.kind == "file"]
-    except OSError:
-        return None  # the workspace is gone, which the call itself will say
-    allowed = [file for file in files if workspace.denied(file) is None]
-    relative = path.removeprefix(f"{context.workspace.rstrip('/')}/")
-    return meant_path(relative, allowed, shown, for_new=not near or tool in _MAKE_FILES)
 
 
 def _facts(gateway: Gateway, state: ReadingSlice) -> TurnFacts:

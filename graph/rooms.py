@@ -304,7 +304,8 @@ class Rooms:
         messages = state.get("messages") or []
         wanted = context.project_notes and bool(messages)
         most = most_bytes(profile, self._calling.window_tokens(context, profile)) if wanted else 0
-        found = find_notes(messages[-1].text if messages else "", partial(self._note, workspace), most)
+        request = messages[-1].text.replace(f"{workspace.root}/", "") if messages else ""
+        found = find_notes(request, partial(self._note, workspace), most)
         for path, reason in found.unread:
             _tell(run_id, "notes.unread", {"path": path, "reason": reason})
         if found.notes == tuple(state.get("notes") or ()):

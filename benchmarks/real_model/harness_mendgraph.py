@@ -36,7 +36,6 @@ WITHOUT: dict[str, tuple[tuple[str, Any], ...]] = {
     "last_line": (("nodes.call_model.block_prompt._how_to_answer", lambda *_: ""),),
     "examples": (("nodes.call_model.block_prompt.EXAMPLES", ()),),
     "echoes": (("nodes.parse.reading.echoes", lambda *_: False),),
-    "meant_paths": (("graph.reply_reader.meant_path", lambda *_, **__: None),),
     "asked_changes": (
         ("nodes.execute_tools.tools.asked_edits.asked_deletions", lambda *_: set()),
         ("nodes.execute_tools.tools.asked_edits.asked_renames", lambda *_: {}),

@@ -226,7 +226,8 @@ def _missing(task: str, view: TurnView) -> list[str]:
     if is_question(task):
         return []
     known = {*view.files, *view.changed}
-    return [path for path in named_paths(task) if path not in known and path.rpartition(".")[2] in TEXT_SUFFIXES]
+    named = (path for path in named_paths(task) if path not in known and not path.startswith("/"))
+    return [path for path in named if path.rpartition(".")[2] in TEXT_SUFFIXES]
 
 
 def _how_to_answer(task: str, view: TurnView, missing: Sequence[str], focus: Focus | None) -> str:

@@ -11,6 +11,8 @@ from functools import lru_cache
 from pathlib import PurePath
 from unicodedata import normalize
 
+from nodes.language.outside_paths import names_elsewhere
+
 MAX_PATH_CHARS = 4096
 """Longer names cannot be opened. Source: Linux `PATH_MAX`."""
 
@@ -48,10 +50,10 @@ def workspace_relative(path: str, root: str) -> str | None:
     """Where the path points, seen from `root`: POSIX, without `.` and `..`; "." is the workspace itself.
 
     `path` is relative to `root`, or absolute; `root` is absolute, and the real name of the workspace. None for a path
-    outside, for one that `path_problem` refuses, for `~` (the user's home), and for every path when `root` is not
-    absolute. A folder that is really called `~` is reached as `./~`.
+    outside, for one that `path_problem` refuses, for one that `names_elsewhere`, such as `~/a`, and for every path when
+    `root` is not absolute.
     """
-    if path_problem(path) is not None or not root.startswith("/") or path.split("/", 1)[0] == "~":
+    if path_problem(path) is not None or not root.startswith("/") or names_elsewhere(path):
         return None
     base = _absolute(root)
     target = _absolute(posixpath.join(base, path))

@@ -50,6 +50,8 @@ Mode = Literal["read-only", "ask", "auto"]
 Rules = tuple[FileGuardrailRule, ...]
 SignatureOf = Callable[[ToolCall, ToolSpec], str]
 PathsOf = Callable[[ToolCall], Sequence[str]]
+LeadsTo = Callable[[str, bool], str | ToolError]
+"""(path, for writing?) -> the workspace-relative name of where it leads, or the refusal with what may be meant."""
 
 
 def _no_paths(_: ToolCall) -> Sequence[str]:
@@ -71,11 +73,12 @@ class GuardConfig:
     """What a run may do. `root` is the absolute real name of the workspace; without one, no path is allowed.
 
     `allowed` are the tools of the run's role, None means all. `paths_of` gives the paths that a call names beside its
-    path fields, as inside a patch.
+    path fields, as inside a patch. `leads_to` is asked of names that do not plainly lie below `root`.
     """
 
     mode: Mode
     root: str
+    leads_to: LeadsTo
     rules: Rules = DEFAULT_GUARDRAIL_RULES
     allowed: frozenset[str] | None = None
     paths_of: PathsOf = _no_paths
@@ -125,7 +128,7 @@ def judge_call(
                 continue
             message = f"{named} is a kept result, which can only be read. Write to a file of the workspace instead."
             return denied("kept_result", ToolErrorCode.INVALID_ARGUMENT, message)
-        target = _locate(named, config)
+        target = _locate(named, config, for_write=spec.effect is Effect.WRITE)
         if isinstance(target, Verdict):
             return target
         targets.append(target)
@@ -174,26 +177,19 @@ def _named_paths(call: ToolCall, spec: ToolSpec, config: GuardConfig) -> list[ob
     return [part for value in values if value is not None for part in (value if isinstance(value, list) else [value])]
 
 
-def _locate(named: object, config: GuardConfig) -> str | Verdict:
+def _locate(named: object, config: GuardConfig, *, for_write: bool) -> str | Verdict:
     if not isinstance(named, str):
         return denied("invalid_path", ToolErrorCode.INVALID_ARGUMENT, "A path must be text, such as '.' or 'src/a.py'.")
     if problem := path_problem(named):
         message = f"The path {problem.value}. Use a relative path under '.', such as 'src/a.py'."
         return denied("invalid_path", ToolErrorCode.INVALID_ARGUMENT, message, (".",))
     target = workspace_relative(named, config.root)
-    if target is not None:
+    if target is not None and "\\" not in named:
         return target
-    message = f"'{shown(named)}' is outside the workspace. Use a relative path under '.'."
-    suggestion = _inside_suggestion(named, config.rules)
-    return denied("workspace_boundary", ToolErrorCode.PERMISSION_DENIED, message, (suggestion,))
-
-
-def _inside_suggestion(outside: str, rules: Rules) -> str:
-    """The same file name at the top of the workspace: what a model means that invents the folders above it."""
-    name = outside.rstrip("/").rpartition("/")[2]
-    if name in {"", ".", "..", "~"} or not name.isprintable() or _violations(name, rules, for_write=False):
-        return "."
-    return f"./{name}"
+    found = config.leads_to(named, for_write)
+    if isinstance(found, ToolError):
+        return Verdict(kind=VerdictKind.DENY, rule="workspace_boundary", error=found)
+    return target or found
 
 
 def _judge_files(targets: Sequence[str], spec: ToolSpec, rules: Rules) -> Verdict | None:

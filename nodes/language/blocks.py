@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from posixpath import basename
 from typing import NamedTuple
 
+from nodes.language.named_things import named_paths
 from nodes.records import ExtractionError, ExtractionErrorType, ToolInvocation
 
 EDIT_TOOL = "edit_blocks"
@@ -37,15 +38,18 @@ def initials(name):
     "limits.json": '{\n  "depth": 3,\n  "width": 8\n}\n',
     "colors.md": "red, blue\n",
 }
-"""The edits of the prompt's examples. An unsure model repeats their names, and then means the file it was shown; where
-it repeats their text it has no edit at all."""
+"""The edits of the prompt's examples, which an unsure model repeats: they are no edits."""
 
 EXAMPLE_FILES = frozenset({*EXAMPLE_EDITS, "words.py"})
 """The files of the prompt's examples."""
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})[ \t]*([^`]*)")
-_PATH = re.compile(r"/?(?:[\w@.+-]+/)*(?:[\w@.+-]*\.\w+|(?<=/)[\w@.+-]+|Makefile|Dockerfile)")
+_PATH = re.compile(
+    r"/?(?:[\w@.+-]+[/\\])*(?:[\w@.+-]*\.\w+|(?<=[/\\])[\w@.+-]+|Makefile|Dockerfile)"
+    r"|(?:~/|[A-Za-z]:[/\\]|/|\\\\)[^`]*\.\w+"
+)
 _READING = re.compile(r"tool:\s*+\w++\(\{\s*+\"path\"\s*+:\s*+\"(?P<path>[^\"]++)\"\s*+\}\)")
+_COMMENT = re.compile(r"#+ ?|// ?")
 _LABEL = re.compile(r"^file(?:name)?(?:[ \t]*:[ \t]*|[ \t]+)", re.IGNORECASE)
 _DEFINITION = re.compile(r"^\s*(?:async\s+def|def|class|@)\b", re.MULTILINE)
 _QUOTED_LANGUAGES = frozenset({"bash", "sh", "shell", "console", "text", "diff", "output", "pycon"})
@@ -79,15 +83,19 @@ def read_blocks(text: str, shown_files: Sequence[str], request: str | None = Non
     outcomes: list[ToolInvocation | ExtractionError] = []
     fences, prose = _split(text, shown_files)
     for fence in fences:
-        path, body = _target(fence, shown_files, request or "")
+        path, body = _target(fence, shown_files)
         if path is None:
             continue
         foreign = path in EXAMPLE_FILES and path not in shown_files and request is not None and path not in request
+        wrong = ""
         if foreign or body in EXAMPLE_EDITS.values():
             whose = "what changes" if foreign else path
-            details = f"This block is the example's. Write the new text of {whose}, or answer in words."
-            echoed = ExtractionErrorType.INVALID_ARGUMENTS
-            outcomes.append(ExtractionError(echoed, fence.line_number, fence.heading or fence.info, details))
+            wrong = f"This block is the example's. Write the new text of {whose}, or answer in words."
+        elif path not in (request or "") and (shown := _namesakes(path, shown_files)):
+            wrong = f"{path} was not shown, but {' and '.join(shown)}. Send the block again under its whole path."
+        if wrong:
+            invalid = ExtractionErrorType.INVALID_ARGUMENTS
+            outcomes.append(ExtractionError(invalid, fence.line_number, fence.heading or fence.info, wrong))
         elif fence.closed:
             outcomes.append(ToolInvocation(EDIT_TOOL, {"path": path, "content": body}, fence.line_number))
         else:
@@ -137,14 +145,15 @@ def _closing(lines: list[str], start: int, fence: str) -> int:
     return len(lines)
 
 
-def _target(fence: Fence, shown_files: Sequence[str], request: str) -> tuple[str | None, str]:
+def _target(fence: Fence, shown_files: Sequence[str]) -> tuple[str | None, str]:
     """The file that a block is for, and its body without a comment that only names the file."""
     language = re.split(r"[\s:]", fence.info, maxsplit=1)[0].lower()
     body, info = fence.body, fence.info[len(language) :] or (fence.info if fence.info in shown_files else "")
     named = _path_in(fence.heading, shown_files) or _path_in(info, shown_files)
     if named is None:
         first, _, rest = body.partition("\n")
-        named = _path_in(first.lstrip("#/ "), shown_files) if first.startswith(("#", "//")) else None
+        comment = _COMMENT.match(first)
+        named = _path_in(first[comment.end() :], shown_files) if comment else None
         body = body if named is None else rest
     quoted = language in _QUOTED_LANGUAGES
     if named is None:
@@ -152,7 +161,12 @@ def _target(fence: Fence, shown_files: Sequence[str], request: str) -> tuple[str
         return (shown_files[0] if only_file else None), body
     if quoted and named not in shown_files and not named.endswith(_QUOTED_SUFFIXES):
         return None, body
-    return (named if named in request else _nearest(named, shown_files)), body
+    return named, body
+
+
+def _namesakes(path: str, shown_files: Sequence[str]) -> list[str]:
+    """The shown files that a bare name may be short for, none where it is the name of one."""
+    return [] if path in shown_files else [shown for shown in shown_files if basename(shown) == path]
 
 
 def _path_in(text: str, shown_files: Sequence[str]) -> str | None:
@@ -164,16 +178,8 @@ def _path_in(text: str, shown_files: Sequence[str]) -> str | None:
     bare = _LABEL.sub("", text.strip().strip("*#`: "), count=1).strip("*`: ")
     if bare in shown_files or _PATH.fullmatch(bare):
         return bare.removeprefix("./")
+    if absolute := [path for path in named_paths(text) if path.startswith("/")]:
+        return absolute[0]
     quoted = re.findall(r"`([^`]+)`", text)
     paths = [word for word in quoted if _PATH.fullmatch(word)]
     return paths[0].removeprefix("./") if len(paths) == 1 and text.rstrip().endswith(":") else None
-
-
-def _nearest(path: str, shown_files: Sequence[str]) -> str:
-    """Map a path to the one shown file that it can mean: itself, or the only one with the same name."""
-    if path in shown_files:
-        return path
-    if path in EXAMPLE_FILES and len(shown_files) == 1:
-        return shown_files[0]
-    same_name = [shown for shown in shown_files if basename(shown) == basename(path)]
-    return same_name[0] if len(same_name) == 1 else path

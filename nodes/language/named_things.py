@@ -12,7 +12,10 @@ TEXT_SUFFIXES = frozenset(
 """Ends of the names of text files that people work on."""
 
 _QUOTED = re.compile(r"([`'\"])(?P<path>[^`'\"\n]{1,200})\1")
-_PATH = re.compile(r"(?<![\w@+/.-])(?:\./)?[\w@+-][\w@.+-]*(?:/[\w@.+-]+)*(?:\.[A-Za-z]\w*)|(?<![\w@+/.-])\.[\w.-]+")
+_PATH = re.compile(
+    r"(?<![\w@+/.\\-])(?:\./)?[\w@+-][\w@.+-]*(?:/[\w@.+-]+)*(?:\.[A-Za-z]\w*)|(?<![\w@+/.\\-])\.[\w.-]+"
+    r"|(?<![\w@+/.\\:~<>-])/(?:[\w@.+-]+/)*[\w@.+-]*\.[A-Za-z]\w*"
+)
 _IDENTIFIER = re.compile(
     r"`(?P<quoted>[A-Za-z_]\w{2,60})(?:\(\))?`"
     r"|(?<![\w./-])(?P<plain>[A-Za-z]\w*_\w+|[a-z]+[A-Z]\w*|[A-Z][a-z0-9]+[A-Z]\w*|[A-Za-z_]\w+(?=\())(?![\w/-]|\.\w)"
@@ -20,7 +23,7 @@ _IDENTIFIER = re.compile(
 
 
 def named_paths(request: str) -> list[str]:
-    """What may be paths in a request, each once, in order; those in quotes may hold spaces."""
+    """What may be paths in a request, absolute ones too, each once, in order; those in quotes may hold spaces."""
     plain = (match.group() for match in _PATH.finditer(request))
     quoted = (match["path"] for match in _QUOTED.finditer(request) if " " in match["path"])
     found = dict.fromkeys(path.removeprefix("./").rstrip(".") for path in chain(quoted, plain))

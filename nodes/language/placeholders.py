@@ -3,7 +3,7 @@
 A small model copies what it was shown. A text that only stands for one must reach no file. Source: 53 of 551
 logged replies of a 1.5B model.
 
-Nothing here is certain without its place: ask about a text that is to be written. Paths are `meant_paths`'.
+Nothing here is certain without its place: ask about a text that is to be written.
 """
 
 import re

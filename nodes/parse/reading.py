@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 from nodes.language.blocks import read_blocks
 from nodes.language.dialects import Rescue, describe_dialect, looks_like_call, recognised
-from nodes.language.meant_paths import Candidates
 from nodes.language.named_things import named_paths
 from nodes.language.native_calls import read_native_calls
 from nodes.language.placeholders import echoes, is_placeholder_content
@@ -41,18 +40,11 @@ CHECKS_TOOL = "run_checks"
 Validate = Callable[[str, dict[str, Any]], dict[str, Any] | list[str]]
 """Checks arguments against a tool's schema: the canonical arguments, or what is wrong with them."""
 
-MeantPath = Callable[[str, str], str | Candidates | None]
-"""(tool, path) -> the file that a path must mean which names none, those that it may mean, or None to leave it."""
-
 CheckAnswer = Callable[[Answer], list[str]]
 """Checks a final answer against the user's schema: what is wrong with it, or nothing."""
 
 
 NO_SINGLE: Mapping[str, str] = MappingProxyType({})
-
-
-def _as_named(_tool: str, _path: str) -> None:
-    return None
 
 
 class ReplyReading(NamedTuple):
@@ -80,7 +72,6 @@ class Reader(NamedTuple):
     shown_files: tuple[str, ...] = ()
     told: tuple[str, ...] = ()
     turn: TurnFacts = TurnFacts()
-    meant_path: MeantPath = _as_named
     only_required: Mapping[str, str] = NO_SINGLE
 
 
@@ -126,34 +117,27 @@ def check_call(call: ToolInvocation, call_id: str, raw_arguments: str, reader: R
         problems = reader.check_answer(answer)
         kind = ExtractionErrorType.INVALID_ANSWER
     else:
-        problems = checked if isinstance(checked, list) else []
+        problems = checked if isinstance(checked, list) else _placeholders(call.tool_name, checked, reader)
         kind = ExtractionErrorType.INVALID_ARGUMENTS
     if problems or not isinstance(checked, dict):
         details = f"{call.tool_name}: " + "; ".join(problems)
         error = ExtractionError(kind, call.line_number, raw_arguments[:200], details)
         return CallError(call_id=call_id, tool=call.tool_name, raw_arguments=raw_arguments, error=error)
-    meant = _with_meant_path(call, checked, reader)
-    if isinstance(meant, str):
-        error = ExtractionError(ExtractionErrorType.INVALID_ARGUMENTS, call.line_number, raw_arguments[:200], meant)
-        return CallError(call_id=call_id, tool=call.tool_name, raw_arguments=raw_arguments, error=error)
     return ToolCall(
         call_id=call_id,
         tool=call.tool_name,
-        arguments=meant,
+        arguments=checked,
         raw_arguments=raw_arguments,
         line_number=call.line_number,
     )
 
 
-def _with_meant_path(call: ToolInvocation, arguments: dict[str, Any], reader: Reader) -> dict[str, Any] | str:
-    """The arguments with the path of the file that is meant, or why this call names and writes nothing real."""
-    path, content = arguments.get("path"), arguments.get("content")
-    if isinstance(content, str) and call.tool_name in reader.writing_tools and is_placeholder_content(content):
-        return f"{call.tool_name}: content {content.strip()!r} only stands for a text: write the text itself."
-    meant = reader.meant_path(call.tool_name, path) if isinstance(path, str) else None
-    if isinstance(meant, Candidates):
-        return f"{call.tool_name}: there is no {path!r}; it may mean {' or '.join(meant.paths[:3])}: name one of them."
-    return arguments if meant is None else {**arguments, "path": meant}
+def _placeholders(tool: str, arguments: dict[str, Any], reader: Reader) -> list[str]:
+    """What is wrong with a call that would write a text which only stands for another."""
+    content = arguments.get("content")
+    if not isinstance(content, str) or tool not in reader.writing_tools or not is_placeholder_content(content):
+        return []
+    return [f"content {content.strip()!r} only stands for a text: write the text itself."]
 
 
 def _checked(call: _ReadCall, reader: Reader) -> ToolCall | CallError:

@@ -12,7 +12,6 @@ from graph.reply_reader import ReadingSlice, reply_reader, rescue
 from nodes.execute_tools.tools import default_tools
 from nodes.heal.corrective_prompt import HealingAttempt
 from nodes.language.history import settle_exchange
-from nodes.language.meant_paths import Candidates
 from nodes.parse.claims import TurnFacts
 from nodes.parse.reading import Reader
 from nodes.records import (
@@ -33,7 +32,6 @@ from nodes.records import (
     ToolErrorCode,
     ToolResult,
 )
-from tests.runs.playing import write_files
 
 GATEWAY = Gateway(None, (), {}, ())
 UNCHECKED = Gateway([each for each in default_tools() if each.name != "run_checks"], (), {}, ())
@@ -170,70 +168,6 @@ def test_a_rescued_edit_in_block_form_is_the_whole_work_and_checked() -> None:
 def test_the_files_of_a_machine_are_not_touched_by_reading(tmp_path: Path) -> None:
     context = AgentContext(workspace=str(tmp_path / "gone"))
     assert reply_reader(GATEWAY, state(TASK, context=context)).turn.request == "Fix calc.py."
-
-
-# --- Paths that mean another file
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    write_files(tmp_path, {"calc.py": "", "src/report.py": "", "a/same.py": "", "b/same.py": "", ".env": "", "x": ""})
-    return tmp_path
-
-
-def meant(folder: Path, tool: str, path: str, *messages: AnyMessage) -> str | Candidates | None:
-    how = reader(profile=SMALL, context=AgentContext(workspace=str(folder)), messages=[TASK, *messages])
-    return how.meant_path(tool, path.replace("ROOT", str(folder)))
-
-
-SMALL = BLOCKS.model_copy(update={"small": True})
-
-
-@pytest.mark.parametrize(
-    ("tool", "path", "expected"),
-    [
-        ("read_file", "calc.py", None),
-        ("read_file", "/path/to/calc.py", "calc.py"),
-        ("read_file", "Report.py", "src/report.py"),
-        ("read_file", "ROOT/report.py", "src/report.py"),
-        ("read_file", "same.py", Candidates(("a/same.py", "b/same.py"))),
-        ("read_file", "nothing.py", None),
-        ("read_file", ".env", None),
-        ("read_file", "env", None),
-        ("list_files", "src", None),
-        ("list_files", ".", None),
-        ("list_files", "", None),
-        ("search_files", "..", None),
-        ("edit_file", "/path/to/report.py", "src/report.py"),
-        ("edit_file", "reports.py", None),
-        ("edit_blocks", "report.py", None),
-        ("write_file", "Report.py", None),
-        ("append_file", "report.py", None),
-        ("delete_file", "/path/to/calc.py", None),
-        ("move_file", "Report.py", None),
-    ],
-)
-def test_a_path_that_names_no_file_may_mean_one(
-    folder: Path, tool: str, path: str, expected: str | Candidates | None
-) -> None:
-    assert meant(folder, tool, path) == expected
-
-
-@pytest.mark.parametrize(("path", "expected"), [("Report.py", None), ("/path/to/calc.py", "calc.py")])
-def test_a_larger_model_is_told_of_a_near_miss(folder: Path, path: str, expected: str | None) -> None:
-    how = reader(profile=BLOCKS, context=AgentContext(workspace=str(folder)), messages=[TASK])
-    assert how.meant_path("read_file", path) == expected
-
-
-def test_of_several_files_the_one_that_was_shown_is_meant(folder: Path) -> None:
-    assert meant(folder, "read_file", "same.py", *step(shown("b/same.py"))) == "b/same.py"
-
-
-def test_a_call_of_a_reply_is_for_the_file_that_it_means(folder: Path) -> None:
-    printed = '{"name": "read_file", "arguments": {"path": "/path/to/calc.py"}}'
-    [call] = rescue(reader(context=AgentContext(workspace=str(folder))), printed, 4)
-    assert isinstance(call, ToolCall)
-    assert (call.arguments["path"], call.raw_arguments) == ("calc.py", '{"path": "/path/to/calc.py"}')
 
 
 def test_an_argument_that_a_tool_cannot_do_without_may_stand_alone() -> None:

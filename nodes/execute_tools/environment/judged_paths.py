@@ -73,6 +73,16 @@ class JudgedPaths:
             return self._sandbox.not_found(path, place.requested, access)
         return place
 
+    def leads_to(self, path: str, access: PathAccess) -> str | ToolError:
+        r"""The real name of where a path leads, of which nothing is judged, or why it may not go there.
+
+        `src\a.py` is refused where no file is called so: `src/a.py` is meant.
+        """
+        place = self._sandbox.locate(path, access)
+        if isinstance(place, ToolError) or not (place.missing and "\\" in path):
+            return place if isinstance(place, ToolError) else place.real
+        return self._sandbox.outside(path, access, "does not exist, and '/' stands between names")
+
     def opened_name(self, descriptor: int, root_fd: int, place: Place, *, for_write: bool) -> str | ToolError:
         """The real name of the file or directory that is open, judged; the walked name where the kernel knows none."""
         root, absolute = handle_name(root_fd), handle_name(descriptor)

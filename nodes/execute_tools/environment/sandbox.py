@@ -6,7 +6,8 @@ that appears between the decision and the opening is refused and not followed.
 
 import errno
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,6 +18,7 @@ from nodes.execute_tools.environment.handles import closing, open_beneath, open_
 from nodes.execute_tools.environment.path_shape import malformed, names_no_file
 from nodes.execute_tools.environment.workspace_root import check_workspace
 from nodes.language.closest import closest_names
+from nodes.language.outside_paths import names_elsewhere
 from nodes.records import JsonMap, ToolError, ToolErrorCode
 
 __all__ = ["PathAccess", "PathSandbox", "Place", "check_workspace", "open_beneath"]
@@ -89,12 +91,12 @@ class PathSandbox:
         no_path = malformed(path)
         if no_path is not None:
             return self._refused(no_path, path, "")
-        if path == "~" or path.startswith("~/"):
-            return self._refused(self._escapes(path), path, "")
+        if names_elsewhere(path):
+            return self._refused(self.outside(path, access), path, "")
         candidate = self._candidate(path)
         requested = self._relative(candidate)
         if requested is None and (not os.path.isabs(path) or candidate.startswith(MAGIC_DIRECTORIES)):
-            return self._refused(self._escapes(path), path, os.path.relpath(candidate, self.root))
+            return self._refused(self.outside(path, access), path, os.path.relpath(candidate, self.root))
         no_file = names_no_file(path) if access is not PathAccess.LIST_DIR else None
         if no_file is not None:
             return self._refused(no_file, path, requested or "")
@@ -104,7 +106,7 @@ class PathSandbox:
             return self._refused(os_failure(error, "resolve", path), path, requested or candidate)
         relative = self._relative(real)
         if relative is None:
-            return self._refused(self._escapes(path), path, os.path.relpath(real, self.root))
+            return self._refused(self.outside(path, access), path, os.path.relpath(real, self.root))
         no_path = malformed(relative)  # a link may lead to a name that no path can spell
         if no_path is not None:
             return self._refused(no_path, path, relative)
@@ -151,13 +153,20 @@ class PathSandbox:
         except OSError:
             return False
 
-    def _escapes(self, path: str) -> ToolError:
-        """The denial; it suggests the end of the path that exists inside, as models like to put "/" in front."""
-        parts = [part for part in os.path.normpath(path).split("/") if part not in {"", "..", "~"}]
-        ends = ("/".join(parts[start:]) for start in range(max(0, len(parts) - 8), len(parts)))
-        inside = next((end for end in ends if self._is_inside(end) and self._may_name(end)), ".")
-        message = f"The path {quoted(path)} leads out of the workspace: use a relative path under '.'."
-        return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message, suggestions=(inside,))
+    def outside(self, path: str, access: PathAccess, what: str = "is outside the workspace") -> ToolError:
+        """The refusal of a path that is none of this workspace, as `what` says, with the one that it may mean."""
+        inside = self._meant_inside(path, access)
+        remedy = f"; did you mean {quoted(inside)}?" if inside else ". Use a relative path under '.'."
+        message = f"{quoted(path)} {what}{remedy}"
+        return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message, suggestions=(inside or ".",))
+
+    def _meant_inside(self, path: str, access: PathAccess) -> str:
+        """The longest end of a path that is there, or may be made; "" for none. Models like to invent a front."""
+        ends = [end for end in _ends(path) if end.isprintable() and self._may_name(end)]
+        there = next((end for end in ends if self._is_inside(end)), "")
+        if there or access is not PathAccess.WRITE_FILE:
+            return there
+        return next((end for end in ends if self._is_inside(os.path.dirname(end))), "")
 
     def _has_parent(self, place: Place) -> bool:
         return os.path.isdir(os.path.join(self.root, *place.parts[:-1]))
@@ -178,6 +187,14 @@ class PathSandbox:
             with suppress(Exception):  # an observer must not change the answer
                 self._observe({**decision, "code": error.code.value})
         return error
+
+
+def _ends(path: str) -> Iterator[str]:
+    """The last parts of a path, eight at most and the longest end first, with "/" between them."""
+    parts = [part for part in re.split(r"[/\\]", path) if part not in {"", ".", "..", "~"} and not part.endswith(":")]
+    for start in range(max(0, len(parts) - 8), len(parts)):
+        end = "/".join(parts[start:])
+        yield f"./{end}" if names_elsewhere(end) else end
 
 
 def _real_name(candidate: str) -> tuple[str, bool]:

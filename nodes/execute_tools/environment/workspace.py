@@ -150,6 +150,13 @@ class Workspace:
         place = self._paths.place(path, PathAccess.LIST_DIR)
         return isinstance(place, Place) and not place.missing
 
+    def leads_to(self, path: str, *, for_write: bool = False) -> str | ToolError:
+        """The real name of where a path leads, whether or not something is there, or PERMISSION_DENIED outside of here.
+
+        The refusal suggests the path that may be meant. Whether the file may be used is not judged.
+        """
+        return self._paths.leads_to(path, PathAccess.WRITE_FILE if for_write else PathAccess.LIST_DIR)
+
     def suggest(self, path: str) -> tuple[str, ...]:
         """Up to three closest existing names that may be read, best first."""
         return self._paths.suggest(path)

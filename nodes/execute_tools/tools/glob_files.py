@@ -9,7 +9,7 @@ from pydantic import Field
 from nodes.execute_tools.environment.workspace import Entry
 from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from nodes.execute_tools.tools.arguments import FolderPath, ToolArguments
-from nodes.execute_tools.tools.path_globs import MAX_PATTERN_CHARACTERS, PathGlob, parse_glob
+from nodes.execute_tools.tools.path_globs import MAX_PATTERN_CHARACTERS, PathGlob, parse_glob, relative_glob
 from nodes.execute_tools.tools.saving import invalid
 from nodes.execute_tools.tools.search_matches import MORE_MATCHES, NO_MATCHES
 from nodes.language.kept_reference import is_reference, only_read
@@ -30,7 +30,10 @@ class GlobFilesArguments(ToolArguments):
 @tool(effect=Effect.READ, path_fields=("path",))
 def glob_files(context: ToolContext, arguments: GlobFilesArguments) -> ToolOutput:
     """Find files below a directory by name, but for what .gitignore names."""
-    glob = parse_glob(arguments.pattern)
+    pattern = relative_glob(context, arguments.pattern)
+    if isinstance(pattern, ToolError):
+        return ToolOutput.failed(pattern)
+    glob = parse_glob(pattern)
     if glob is None:
         message = f"The pattern is too long or has too many alternatives; at most {MAX_PATTERN_CHARACTERS} characters."
         return ToolOutput.failed(invalid(message))

@@ -5,6 +5,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import translate
 
+from nodes.execute_tools.registry import ToolContext
+from nodes.language.outside_paths import names_elsewhere
+from nodes.records import ToolError
+
 MAX_PATTERN_CHARACTERS = 500
 MAX_ALTERNATIVES = 64
 
@@ -24,8 +28,8 @@ class PathGlob:
 def parse_glob(pattern: str) -> PathGlob | None:
     """`*`, `?`, `[a-z]` within one part of a path, `**` over parts, `{a,b}` alternatives; letter case counts.
 
-    A pattern without "/" matches the name in any folder, as in .gitignore. None stands for a pattern that is too long
-    or has more than 64 alternatives.
+    A pattern without "/" matches the name in any folder, as in .gitignore, and one that begins with "/" nothing. None
+    stands for a pattern that is too long or has more than 64 alternatives.
     """
     if len(pattern) > MAX_PATTERN_CHARACTERS:
         return None
@@ -37,9 +41,17 @@ def parse_glob(pattern: str) -> PathGlob | None:
     return PathGlob(tuple(alternatives))
 
 
+def relative_glob(context: ToolContext, pattern: str) -> str | ToolError:
+    """The pattern as it is below the workspace, or the refusal of one that names another place."""
+    if not pattern.startswith("/") and not names_elsewhere(pattern):
+        return pattern
+    inside = pattern.removeprefix(f"{context.workspace.root.rstrip('/')}/")
+    return context.workspace.leads_to(pattern, for_write=True) if inside == pattern else inside
+
+
 def _segments(pattern: str) -> tuple[re.Pattern[str] | None, ...]:
     anywhere = "/" not in pattern
-    parts = [part for part in pattern.split("/") if part not in {"", "."}]
+    parts = [part for at, part in enumerate(pattern.split("/")) if part != "." and (part or not at)]
     if anywhere or not parts:
         parts = ["**", *parts]
     if pattern.endswith("/"):

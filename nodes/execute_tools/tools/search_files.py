@@ -21,7 +21,7 @@ from nodes.execute_tools.environment.search_program import handle_path, search_h
 from nodes.execute_tools.environment.workspace import OpenedFile
 from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from nodes.execute_tools.tools.arguments import FolderPath, ToolArguments
-from nodes.execute_tools.tools.path_globs import PathGlob, parse_glob
+from nodes.execute_tools.tools.path_globs import PathGlob, parse_glob, relative_glob
 from nodes.execute_tools.tools.saving import invalid
 from nodes.execute_tools.tools.search_matches import (
     MORE_MATCHES,
@@ -75,7 +75,10 @@ Wanted = Callable[[str], bool]
 @tool(effect=Effect.READ, path_fields=("path",))
 def search_files(context: ToolContext, arguments: SearchFilesArguments) -> ToolOutput:
     """Search the text of a file, or of those below a directory but for what .gitignore names."""
-    glob = parse_glob(arguments.glob or "**")
+    names = relative_glob(context, arguments.glob or "**")
+    if isinstance(names, ToolError):
+        return ToolOutput.failed(names)
+    glob = parse_glob(names)
     problem = _problem(arguments, glob)
     if problem or glob is None:
         return ToolOutput.failed(invalid(problem))

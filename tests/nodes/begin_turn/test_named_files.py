@@ -18,7 +18,7 @@ from nodes.language.native_calls import read_native_calls
 from nodes.language.text_protocol import extract_in_order
 from nodes.records import EditForm, ModelReply, Profile, Protocol, RawCall, ToolInvocation
 
-KNOWN = frozenset({"read_file", "list_files", "run_checks"})
+KNOWN = frozenset({"read_file", "list_files", "run_checks", "search_files"})
 TEXT, NATIVE = Profile(protocol=Protocol.TEXT), Profile(protocol=Protocol.NATIVE)
 BLOCKS = Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS)
 SMALL = [("calc.py", 10), ("names.md", 20)]
@@ -40,7 +40,8 @@ def named(request: str, existing: Iterable[str]) -> list[str]:
         ("pack.tar.gz and .gitignore and a-b/c+d.e_f", ["pack.tar.gz", ".gitignore", "a-b/c+d.e_f"]),
         ("überall.py und データ.json", ["überall.py", "データ.json"]),
         ("calc.py calc.py ./calc.py", ["calc.py"]),
-        ("look at ../calc.py and /etc/calc.py and https://example.org/calc.py", []),
+        ("look at ../calc.py and /etc/calc.py and https://example.org/calc.py", ["/etc/calc.py"]),
+        ("C:\\work\\calc.py, src\\calc.py, ~/calc.py, file:///calc.py and this/or.that", ["this/or.that"]),
         ("e.g. version 1.0, i.e. nothing", ["e.g", "i.e"]),
         ("Makefile has no suffix. Neither has this. . .. ...", []),
         ("", []),

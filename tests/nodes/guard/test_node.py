@@ -35,8 +35,8 @@ from nodes.records import (
 READ = ToolSpec(name="read", description="", parameters={}, effect=Effect.READ, path_fields=("path",))
 WRITE = ToolSpec(name="write", description="", parameters={}, effect=Effect.WRITE, path_fields=("path",))
 SPECS = {"read": READ, "write": WRITE}
-AUTO = GuardConfig(mode="auto", root="/home/dev/project")
-ASK = GuardConfig(mode="ask", root="/home/dev/project")
+AUTO = GuardConfig(mode="auto", root="/home/dev/project", leads_to=lambda path, _: path)
+ASK = GuardConfig(mode="ask", root="/home/dev/project", leads_to=lambda path, _: path)
 BLOCKED = "Blocked by rule 'env_file': Environment variable files (.env). Go on without this file."
 ENV_DENIED = denied("env_file", ToolErrorCode.PERMISSION_DENIED, BLOCKED, path=".env")
 GRANT = Grant(thread="1", rule="ask_before_write", tool="write")
@@ -117,7 +117,7 @@ def test_what_a_person_allowed_before_is_not_asked_again_unless_the_mode_denies_
     assert judge(ASK, state=state)["verdicts"] == [
         Verdict(kind=VerdictKind.ALLOW, rule="ask_before_write", path="a.py")
     ]
-    read_only = GuardConfig(mode="read-only", root="/home/dev/project")
+    read_only = GuardConfig(mode="read-only", root="/home/dev/project", leads_to=lambda path, _: path)
     assert [each.rule for each in judge(read_only, state=state)["verdicts"]] == ["read_only"]
     denied_path = GuardState(items=[call("1", "write", ".env")], grants=[GRANT])
     assert judge(ASK, state=denied_path)["verdicts"] == [ENV_DENIED]

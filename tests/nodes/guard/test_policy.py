@@ -7,6 +7,7 @@ from hypothesis import given, strategies as st
 
 from nodes.guard import policy
 from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
+from nodes.guard.paths import shown
 from nodes.guard.policy import GuardConfig, Mode, judge_call, judge_path, judge_reply
 from nodes.guard.verdicts import Item, denied, verdict_on_malformed
 from nodes.records import (
@@ -28,6 +29,11 @@ def spec(name: str, effect: Effect, *path_fields: str) -> ToolSpec:
     return ToolSpec(name=name, description="", parameters={}, effect=effect, path_fields=path_fields)
 
 
+def outside(path: str, _for_write: bool) -> ToolError:
+    """What the workspace says of a path that is none of its own."""
+    return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=f"no {shown(path)}", suggestions=("in.py",))
+
+
 READ = spec("read_file", Effect.READ, "path")
 WRITE = spec("edit_file", Effect.WRITE, "path")
 MOVE = spec("move_file", Effect.WRITE, "source", "target")
@@ -35,7 +41,7 @@ PLAN = spec("update_plan", Effect.NONE)
 RUN = spec("run_command", Effect.EXECUTE, "cwd")
 GET = spec("http_get", Effect.NETWORK)
 SPECS = {tool.name: tool for tool in (READ, WRITE, MOVE, PLAN)}
-AUTO = GuardConfig(mode="auto", root="/home/dev/project")
+AUTO = GuardConfig(mode="auto", root="/home/dev/project", leads_to=outside)
 ASK = replace(AUTO, mode="ask")
 READ_ONLY = replace(AUTO, mode="read-only")
 OVERRIDE = OverrideConstraint(signature="cafe", tool="read_file", target="a.py", repeats=3)
@@ -93,28 +99,27 @@ def test_an_overridden_action_is_refused_before_anything_else(target: str, named
 
 
 @pytest.mark.parametrize(
-    ("path", "suggestion"),
+    "path",
     [
-        ("../", "."),
-        ("..", "."),
-        ("/", "."),
-        ("~", "."),
-        ("/etc/hosts", "./hosts"),
-        ("/workspace/src/calc.py", "./calc.py"),
-        ("../other/calc.py", "./calc.py"),
-        ("~/notes/", "./notes"),
-        ("/etc/.", "."),
-        ("/other/X", "./X"),
-        ("/home/dev/.env", "."),
-        ("/home/dev/.env.example", "./.env.example"),
-        ("/home/dev/a\u202eb", "."),
+        *("../", "..", "/", "~", "/etc/hosts", "/workspace/src/calc.py", "../other/calc.py", "~/notes/", "/etc/."),
+        *("/home/dev/.env", "/home/dev/a\u202eb", "~bob/calc.py", "C:\\work\\calc.py", "C:/calc.py", "src\\calc.py"),
+        *("\\\\host\\calc.py", "file:///home/dev/project/calc.py", "file:/calc.py", "https://example.com/calc.py"),
     ],
 )
 @pytest.mark.parametrize("tool", [READ, WRITE])
-def test_a_path_outside_is_denied_with_a_path_inside(tool: ToolSpec, path: str, suggestion: str) -> None:
-    shown = path.replace("\u202e", "\\u202e")
-    message = f"'{shown}' is outside the workspace. Use a relative path under '.'."
-    assert judge(tool, path=path) == denied("workspace_boundary", DENIED, message, (suggestion,))
+def test_a_path_outside_is_denied_with_what_the_workspace_says(tool: ToolSpec, path: str) -> None:
+    assert judge(tool, path=path) == denied("workspace_boundary", DENIED, f"no {shown(path)}", ("in.py",))
+
+
+def test_a_path_that_leads_inside_by_another_name_is_judged_by_its_own() -> None:
+    assert judge(READ, replace(AUTO, leads_to=lambda *_: "src/a.py"), path="/link/src/a.py") == allowed("src/a.py")
+    assert judge(READ, replace(AUTO, leads_to=lambda *_: ".env"), path="/link/x").rule == "env_file"
+    assert judge(READ, replace(AUTO, leads_to=lambda *_: "real"), path="a\\b") == allowed("a\\b")
+    asked: list[bool] = []
+    config = replace(AUTO, leads_to=lambda _, for_write: str(asked.append(for_write)))
+    judge(READ, config, path="/x")
+    judge(WRITE, config, path="/x")
+    assert asked == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -274,7 +279,7 @@ def test_every_call_gets_a_verdict_and_only_a_clean_one_runs(
     arguments: dict[str, Any], tool: ToolSpec | None, mode: Mode, root: str, signature: str, broken_rule: bool
 ) -> None:
     rules = (*DEFAULT_GUARDRAIL_RULES, *([FileGuardrailRule("broken", "Broken", raises)] if broken_rule else []))
-    config = GuardConfig(mode=mode, root=root, rules=rules)
+    config = GuardConfig(mode=mode, root=root, leads_to=outside, rules=rules)
     verdict = judge_call(call("any", **arguments), tool, config, [OVERRIDE], signature)
     if verdict.kind is VerdictKind.DENY:
         assert verdict.error is not None

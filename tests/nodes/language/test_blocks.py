@@ -46,9 +46,15 @@ def edit(path: str = "calc.py", content: str = CODE, line: int = 2) -> ToolInvoc
         (f".gitignore\n{BLOCK}", ".gitignore", 2, ""),
         (f"Makefile\n{BLOCK}", "Makefile", 2, ""),
         (f"new/thing.tar.gz\n{BLOCK}", "new/thing.tar.gz", 2, ""),
-        (f"util.py\n{BLOCK}", "src/util.py", 2, ""),
-        (f"/path/to/calc.py\n{BLOCK}", "calc.py", 2, ""),
-        (f"/path/to/other.py\n{BLOCK}", "/path/to/other.py", 2, ""),
+        (f"/path/to/calc.py\n{BLOCK}", "/path/to/calc.py", 2, ""),
+        (f"~/calc.py\n{BLOCK}", "~/calc.py", 2, ""),
+        (f"file:///tmp/calc.py\n{BLOCK}", "///tmp/calc.py", 2, ""),
+        (f"`C:\\my work\\calc.py`\n{BLOCK}", "C:\\my work\\calc.py", 2, ""),
+        (f"src\\calc.py\n{BLOCK}", "src\\calc.py", 2, ""),
+        (f"/my work/calc.py\n{BLOCK}", "/my work/calc.py", 2, ""),
+        (f"Here is /tmp/calc.py as it was:\n{BLOCK}", "/tmp/calc.py", 2, ""),
+        (f"```js\n// /tmp/calc.py\n{CODE}```", "/tmp/calc.py", 1, ""),
+        (f"```python\n# /tmp/calc.py\n{CODE}```", "/tmp/calc.py", 1, ""),
         (BLOCK, None, 0, ""),
         (f"Use `calc.py` or `util.py`:\n{BLOCK}", None, 0, "Use `calc.py` or `util.py`:"),
         (f"See `calc.py` for more.\n{BLOCK}", None, 0, "See `calc.py` for more."),
@@ -107,7 +113,7 @@ def test_what_is_quoted_is_no_edit(language: str) -> None:
 
 
 def test_several_blocks_are_several_edits_in_order() -> None:
-    text = f"Both:\n\ncalc.py\n{BLOCK}\n\n**util.py**\n\n```python\nX = 1\n```\nThen run:\n```bash\nmake\n```\n"
+    text = f"Both:\n\ncalc.py\n{BLOCK}\n\n**src/util.py**\n\n```python\nX = 1\n```\nThen run:\n```bash\nmake\n```\n"
     assert read_blocks(text, SHOWN) == BlockReading(
         [edit(line=4), edit("src/util.py", "X = 1\n", 11)], "Both:\n\n\nThen run:"
     )
@@ -212,29 +218,38 @@ def test_prose_around_a_block_is_kept(path: str, body: str, said: str) -> None:
 
 
 @pytest.mark.parametrize("example", sorted(EXAMPLE_EDITS))
-def test_an_examples_name_means_the_only_file_that_was_shown(example: str) -> None:
-    for shown, path in ((["calc.py"], "calc.py"), (SHOWN, example), ([], example), ([example], example)):
-        assert read_blocks(f"{example}\n{BLOCK}", shown).outcomes == [edit(path)]
+def test_an_examples_name_means_no_other_file(example: str) -> None:
+    for shown in (["calc.py"], SHOWN, [], [example]):
+        assert read_blocks(f"{example}\n{BLOCK}", shown).outcomes == [edit(example)]
 
 
 @pytest.mark.parametrize("example", sorted(EXAMPLE_EDITS))
 def test_an_examples_text_is_no_edit(example: str) -> None:
     [error] = read_blocks(render_file(example, EXAMPLE_EDITS[example]), ["calc.py"]).outcomes
-    details = "This block is the example's. Write the new text of calc.py, or answer in words."
+    details = f"This block is the example's. Write the new text of {example}, or answer in words."
     assert error == ExtractionError(ExtractionErrorType.INVALID_ARGUMENTS, 2, example, details)
 
 
 @pytest.mark.parametrize(
-    ("named", "shown", "path"),
+    ("named", "shown"),
     [
-        ("util.py", ["a/util.py", "b/util.py"], "util.py"),
-        ("b/util.py", ["a/util.py", "b/util.py"], "b/util.py"),
-        ("c/util.py", ["a/util.py", "calc.py"], "a/util.py"),
-        ("new.py", ["calc.py"], "new.py"),
+        ("b/util.py", ["a/util.py", "b/util.py"]),
+        ("c/util.py", ["a/util.py", "calc.py"]),
+        ("/c/util.py", ["util.py"]),
+        ("util.py", ["util.py", "a/util.py"]),
+        ("new.py", ["calc.py"]),
     ],
 )
-def test_a_path_means_the_one_file_of_its_name(named: str, shown: list[str], path: str) -> None:
-    assert read_blocks(f"{named}\n{BLOCK}", shown).outcomes == [edit(path)]
+def test_a_path_is_the_file_that_it_names(named: str, shown: list[str]) -> None:
+    assert read_blocks(f"{named}\n{BLOCK}", shown).outcomes == [edit(named)]
+
+
+def test_a_bare_name_of_a_shown_file_is_asked_for_again_unless_the_request_has_it() -> None:
+    reply, shown = f"util.py\n{BLOCK}", ["a/util.py", "b/util.py"]
+    [refused] = read_blocks(reply, shown, "Mend it.").outcomes
+    details = "util.py was not shown, but a/util.py and b/util.py. Send the block again under its whole path."
+    assert refused == ExtractionError(ExtractionErrorType.INVALID_ARGUMENTS, 2, "util.py", details)
+    assert read_blocks(reply, shown, "Write util.py.").outcomes == [edit("util.py")]
 
 
 # --- The prompt's examples, held against the request
@@ -249,7 +264,7 @@ def test_a_path_means_the_one_file_of_its_name(named: str, shown: list[str], pat
         (SHOWN, "Write {}.", True),
         (SHOWN, None, True),
         (["calc.py", "{}"], "Fix the sum.", True),
-        (["calc.py"], "Fix the sum.", True),
+        (["calc.py"], "Fix the sum.", False),
         ([], "", False),
     ],
 )
@@ -261,7 +276,7 @@ def test_an_examples_file_is_edited_only_where_it_is_there_or_asked_for(
     [outcome] = read_blocks(f"{example}\n{BLOCK}", files, asked).outcomes
     details = "This block is the example's. Write the new text of what changes, or answer in words."
     refused = ExtractionError(ExtractionErrorType.INVALID_ARGUMENTS, 2, example, details)
-    assert outcome == (edit(files[0] if len(files) == 1 else example) if is_edit else refused)
+    assert outcome == (edit(example) if is_edit else refused)
 
 
 @pytest.mark.parametrize("request_text", [None, "Fix the sum.", "Write colors.md."])
@@ -276,13 +291,3 @@ def test_an_examples_text_is_no_edit_of_another_file_either(request_text: str | 
 def test_what_is_asked_changes_nothing_about_other_blocks(path: str, body: str, asked: str | None) -> None:
     text = render_file(path, body)
     assert read_blocks(text, [path], asked) == read_blocks(text, [path])
-
-
-@pytest.mark.parametrize(
-    ("request_text", "path"), [("Write a module words.py.", "words.py"), ("Mend it.", "calc.py"), (None, "calc.py")]
-)
-def test_a_file_of_the_examples_is_meant_where_the_request_names_it(request_text: str | None, path: str) -> None:
-    reply = "words.py\n```python\ndef count(text):\n    return len(text.split())\n```"
-    (edit,) = read_blocks(reply, ["calc.py"], request_text).outcomes
-    assert isinstance(edit, ToolInvocation)
-    assert edit.args["path"] == path

@@ -3,7 +3,6 @@ import json
 import pytest
 
 from nodes.language.blocks import EXAMPLE_EDITS
-from nodes.language.meant_paths import Candidates
 from nodes.parse.claims import TurnFacts
 from nodes.parse.node import ParseState, parse
 from nodes.parse.reading import Reader, ReplyReading, foreign_calls
@@ -277,53 +276,7 @@ def test_half_a_body_is_never_written(how: Reader) -> None:
     assert (found.reading, [error.error_type for error in found.errors]) == (Reading.MALFORMED, [Kind.TRUNCATED_REPLY])
 
 
-# --- Paths and texts that only stand for others
-
-EDIT = '{"path": "/path/to/calc.py", "content": "x = 1"}'
-
-
-def meaning(found: str | Candidates | None) -> tuple[Reader, list[tuple[str, str]]]:
-    """A reader that finds this for any path, and what it is asked."""
-    asked: list[tuple[str, str]] = []
-
-    def meant(tool: str, path: str) -> str | Candidates | None:
-        asked.append((tool, path))
-        return found
-
-    return NATIVE._replace(meant_path=meant), asked
-
-
-def test_a_path_is_read_as_the_file_that_it_means_and_kept_as_it_was_sent() -> None:
-    how, asked = meaning("calc.py")
-    [call] = parsed(how, "", raw("write_file", EDIT, "x")).items
-    assert call == ToolCall(
-        call_id="x", tool="write_file", arguments={"path": "calc.py", "content": "x = 1"}, raw_arguments=EDIT
-    )
-    assert asked == [("write_file", "/path/to/calc.py")]
-
-
-def test_a_path_that_means_nothing_else_is_left_as_it_is() -> None:
-    how, asked = meaning(None)
-    assert parsed(how, "", raw("write_file", EDIT, "x")) == parsed(NATIVE, "", raw("write_file", EDIT, "x"))
-    final = raw("final_answer", '{"answer": "Done."}', "x")
-    assert parsed(how, "", final) == parsed(NATIVE, "", final)
-    assert asked == [("write_file", "/path/to/calc.py")]
-
-
-def test_a_path_that_may_mean_several_files_is_refused_with_them() -> None:
-    how, _ = meaning(Candidates(("a/x.py", "b/x.py", "c/x.py", "d/x.py")))
-    arguments = '{"path": "x.py"}'
-    details = "read_file: there is no 'x.py'; it may mean a/x.py or b/x.py or c/x.py: name one of them."
-    error = ExtractionError(Kind.INVALID_ARGUMENTS, 0, arguments, details)
-    item = CallError(call_id="x", tool="read_file", raw_arguments=arguments, error=error)
-    assert parsed(how, "", raw("read_file", arguments, "x")) == ReplyReading(Reading.MALFORMED, [item], [error])
-
-
-def test_a_block_too_is_for_the_file_that_its_heading_means() -> None:
-    how = BLOCKS._replace(shown_files=("calc.py", "util.py"), meant_path=lambda _tool, path: f"src/{path}")
-    [edit, answer] = parsed(how, f"other.py\n```python\n{CODE}```").items
-    assert isinstance(edit, ToolCall)
-    assert (edit.arguments["path"], answer) == ("src/other.py", implied("Changed src/other.py."))
+# --- Texts that only stand for others
 
 
 @pytest.mark.parametrize("content", ["<content>", "...", "TEXT", "# your code here\n", "whole new file"])

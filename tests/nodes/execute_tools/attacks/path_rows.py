@@ -201,7 +201,12 @@ NAMED_ROWS: dict[str, Row] = {
     "an option": Row("-rf", ("-rf",), file_at("-rf")),
     "a space at the end": Row("f ", ("f",), nothing_at("f ").but({"suggest": ("f",)})),
     "a glob": Row("*", ("f",), nothing_at("*")),
-    "a drive": Row("C:\\x", (), nothing_at("C:\\x")),
+    "a drive": Row("C:\\x", (), OUT, always_fails),
+    "a drive with slashes": Row("C:/x", (), OUT, always_fails),
+    "a share": Row("\\\\host\\x", (), OUT, always_fails),
+    "a URL": Row("file://{outside}/secret.txt", (), OUT, always_fails),
+    "another's home": Row("~root/.profile", (), OUT, always_fails),
+    "a folder that is called like a home": Row("./~root/f", ("~root/f",), file_at("~root/f")),
     # --- guard
     "env": Row(".env", (".env!",), secret_at(".env"), reads_secret),
     "env, not there": Row(".env", (), new_secret_at(".env"), always_fails),

@@ -85,7 +85,7 @@ LATE_NUL = b"alpha\n" + b"x" * SNIFFED_BYTES + b"\x00\n"
 TEXT = b"alpha\nbeta\n"
 MISS = Refused(INVALID, "old_str does not occur in 'f'. Nothing in it is near: read_file it first.")
 NO_PLACE = Refused(INVALID, "the lines of this hunk do not occur in 'f'.")
-NOT_HERE = Refused(DENIED, "The path 'f' leads out of the workspace")
+NOT_HERE = Refused(DENIED, "'f' is outside the workspace")
 
 KINDS = (
     Kind(

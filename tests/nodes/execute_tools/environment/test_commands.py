@@ -103,9 +103,9 @@ def test_the_longest_command_runs(place: Place) -> None:
 @pytest.mark.parametrize(
     ("cwd", "error"),
     [
-        ("..", "permission_denied: The path '..' leads out of the workspace: use a relative path under '.'."),
-        ("/etc", "permission_denied: The path '/etc' leads out of the workspace: use a relative path under '.'."),
-        ("out", "permission_denied: The path 'out' leads out of the workspace: use a relative path under '.'."),
+        ("..", "permission_denied: '..' is outside the workspace. Use a relative path under '.'."),
+        ("/etc", "permission_denied: '/etc' is outside the workspace. Use a relative path under '.'."),
+        ("out", "permission_denied: 'out' is outside the workspace. Use a relative path under '.'."),
         (".git", "permission_denied: No command may run in '.git'."),
         ("to-keys", "permission_denied: No command may run in 'src/keys'."),
         ("src/a.py", "invalid_argument: 'src/a.py' is a file: a command runs in a directory."),

@@ -190,11 +190,28 @@ def test_a_new_file_below_new_directories_has_a_place_but_no_resolution(root: Pa
     ],
 )
 def test_an_escape_is_answered_with_a_relative_path(root: Path, path: str, suggestion: str) -> None:
+    remedy = ". Use a relative path under '.'." if suggestion == "." else f"; did you mean {suggestion!r}?"
     assert PathSandbox(str(root)).resolve(path, READ) == ToolError(
-        code=DENIED,
-        message=f"The path {path!r} leads out of the workspace: use a relative path under '.'.",
-        suggestions=(suggestion,),
+        code=DENIED, message=f"{path!r} is outside the workspace{remedy}", suggestions=(suggestion,)
     )
+
+
+@pytest.mark.parametrize(
+    ("path", "suggestion"),
+    [
+        ("/tmp/new.py", "new.py"),
+        ("/workspace/src/new.py", "src/new.py"),
+        ("/workspace/src/calc.py", "src/calc.py"),
+        ("~bob/src/new.py", "src/new.py"),
+        ("D:\\work\\src\\new.py", "src/new.py"),
+        ("file:///work/README.md", "README.md"),
+        ("../a\u202eb", "."),
+    ],
+)
+def test_a_new_file_outside_is_answered_with_where_it_may_be(root: Path, path: str, suggestion: str) -> None:
+    refused = PathSandbox(str(root)).resolve(path, PathAccess.WRITE_FILE)
+    assert isinstance(refused, ToolError)
+    assert refused.suggestions == (suggestion,)
 
 
 @pytest.mark.parametrize(

@@ -217,7 +217,7 @@ REFUSED: list[tuple[str, ToolErrorCode, str]] = [
     ("*** Update File: src/m.py\n*** Move to: .env\n", DENIED, ".env is secret (for_write=True)."),
     ("*** Add File: src/.env\n+x\n", DENIED, "src/.env is secret (for_write=True)."),
     ("*** Delete File: .env\n", DENIED, "Line 8 of the patch: .env is secret (for_write=False)."),
-    ("*** Add File: ../b.py\n+x\n", DENIED, "The path '../b.py' leads out of the workspace"),
+    ("*** Add File: ../b.py\n+x\n", DENIED, "'../b.py' is outside the workspace"),
     ("*** Delete File: ./old.py\n", INVALID, "Two of these changes concern 'old.py': make one of them."),
     ("*** Add File: new\n+x\n", INVALID, "'new' cannot be a file here, because 'new/b.py' needs it as a directory."),
     ("*** Rename File: x\n", INVALID, "Line 8 of the patch: here a file begins"),

@@ -2,7 +2,9 @@ import sys
 
 import pytest
 
+from nodes.execute_tools.registry import Tool, ToolOutput
 from nodes.execute_tools.tools.glob_files import MAX_PATHS, glob_files
+from nodes.execute_tools.tools.search_files import search_files
 from nodes.records import ToolErrorCode
 from tests.nodes.execute_tools.tools.conftest import Bench
 
@@ -38,6 +40,22 @@ def test_paths_are_sorted_readable_and_not_ignored(bench: Bench, pattern: str, p
     (bench.root / "src" / "secret").symlink_to(".env")
     (bench.root / "src" / "outside").symlink_to("/etc/hosts")
     assert bench.data(glob_files, pattern=pattern, path=path)["paths"] == paths
+
+
+@pytest.mark.parametrize("tool", [glob_files, search_files], ids=["glob_files", "search_files"])
+def test_an_absolute_pattern_means_the_place_that_it_names(bench: Bench, tool: Tool) -> None:
+    bench.put(FILES)
+
+    def asked(glob: str) -> ToolOutput:
+        return bench.run(tool, pattern=glob) if tool is glob_files else bench.run(tool, pattern="^", glob=glob)
+
+    (bench.root.parent / "alias").symlink_to(bench.root)
+    for root in (bench.root, bench.root.parent / "alias"):
+        assert asked(f"{root}/src/*.py") == asked("src/*.py")
+    for elsewhere in ("/tmp/other/src/*.py", "~/src/*.py", "C:\\work\\src\\*.py", "file:///src/*.py"):
+        error = asked(elsewhere).result.error
+        assert error is not None
+        assert (error.code, error.suggestions) == (ToolErrorCode.PERMISSION_DENIED, ("src/*.py",))
 
 
 def test_no_match_gives_guidance(bench: Bench) -> None:

@@ -32,7 +32,7 @@ def test_a_large_directory_is_cut_and_counted(bench: Bench) -> None:
     ("path", "code", "message"),
     [
         ("scr", ToolErrorCode.NOT_FOUND, "Did you mean 'src'?"),
-        ("..", ToolErrorCode.PERMISSION_DENIED, "leads out of the workspace"),
+        ("..", ToolErrorCode.PERMISSION_DENIED, "outside the workspace"),
         ("src/a.py", ToolErrorCode.INVALID_ARGUMENT, "is a file, not a directory"),
         ("@result/1", ToolErrorCode.INVALID_ARGUMENT, 'kept result, not a directory: read_file path="@result/1"'),
     ],

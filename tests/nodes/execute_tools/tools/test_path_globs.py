@@ -9,7 +9,9 @@ from nodes.execute_tools.tools.path_globs import MAX_PATTERN_CHARACTERS, parse_g
     [
         ("*.py", ["a.py", "src/deep/a.py", ".py"], ["a.pyi", "a.py/x"]),
         ("src/*.py", ["src/a.py"], ["a.py", "src/deep/a.py", "x/src/a.py"]),
-        ("/a.py", ["a.py"], ["src/a.py"]),
+        ("/a.py", [], ["a.py", "src/a.py"]),
+        ("{/src,./src}/*.py", ["src/a.py"], []),
+        ("{/src,x}/*.py", [], ["src/a.py"]),
         ("./a.py", ["a.py"], ["src/a.py"]),
         ("src/**/*.py", ["src/a.py", "src/x/y/a.py"], ["a.py", "lib/src/a.py"]),
         ("**/test_*.py", ["test_a.py", "x/test_a.py"], ["a_test.py"]),

@@ -144,8 +144,8 @@ def test_regular_expressions(bench: Bench) -> None:
         ({"pattern": "a\x00"}, ToolErrorCode.INVALID_ARGUMENT, "pattern holds the character U+0000"),
         ({"pattern": "a", "glob": "{a,b}" * 7}, ToolErrorCode.INVALID_ARGUMENT, "The glob is too long"),
         ({"pattern": "a", "path": "scr"}, ToolErrorCode.NOT_FOUND, "Did you mean 'src'?"),
-        ({"pattern": "a", "path": ".."}, ToolErrorCode.PERMISSION_DENIED, "leads out of the workspace"),
-        ({"pattern": "a", "path": "outside"}, ToolErrorCode.PERMISSION_DENIED, "leads out of the workspace"),
+        ({"pattern": "a", "path": ".."}, ToolErrorCode.PERMISSION_DENIED, "outside the workspace"),
+        ({"pattern": "a", "path": "outside"}, ToolErrorCode.PERMISSION_DENIED, "outside the workspace"),
         ({"pattern": "a", "path": ".env"}, ToolErrorCode.PERMISSION_DENIED, ".env is secret"),
         (
             {"pattern": "a", "path": "@result/1"},

@@ -92,7 +92,7 @@ def test_bom_and_line_ends_are_kept(bench: Bench, old: bytes, content: str, new:
         ("binary", "x", ToolErrorCode.INVALID_ARGUMENT, "'binary' is a binary file of 3 bytes"),
         (".env", "x", ToolErrorCode.PERMISSION_DENIED, ".env is secret"),
         ("new/.env", "x", ToolErrorCode.PERMISSION_DENIED, "new/.env is secret"),
-        ("../b", "x", ToolErrorCode.PERMISSION_DENIED, "leads out of the workspace"),
+        ("../b", "x", ToolErrorCode.PERMISSION_DENIED, "outside the workspace"),
         ("src", "x", ToolErrorCode.INVALID_ARGUMENT, "directory"),
     ],
 )

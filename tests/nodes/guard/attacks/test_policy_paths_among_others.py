@@ -15,7 +15,7 @@ def spec(name: str, effect: Effect, *path_fields: str) -> ToolSpec:
 
 
 READ, RUN = spec("read_file", Effect.READ, "path"), spec("run_command", Effect.EXECUTE, "cwd")
-AUTO = GuardConfig(mode="auto", root="/home/dev/project")
+AUTO = GuardConfig(mode="auto", root="/home/dev/project", leads_to=lambda path, _: path)
 
 
 def call(tool: str, **arguments: Any) -> ToolCall:

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from nodes.language.meant_paths import Candidates
 from nodes.parse.claims import TurnFacts
 from nodes.parse.reading import Reader, ReplyReading, check_call, completed, foreign_calls, read_reply
 from nodes.records import (
@@ -29,7 +28,6 @@ from tests.nodes.parse.readings import (
     malformed,
     raw,
     read,
-    reading_file,
 )
 
 IDLE = TurnFacts(request="Fix calc.py.")
@@ -61,48 +59,6 @@ def test_thoughts_alone_are_no_reply(how: Reader) -> None:
 
 
 # --- What a call means
-
-
-def asked(meant: str | Candidates | None) -> tuple[Reader, list[tuple[str, str]]]:
-    """A reader whose paths all mean this, and what it was asked."""
-    seen: list[tuple[str, str]] = []
-
-    def meant_path(tool: str, path: str) -> str | Candidates | None:
-        seen.append((tool, path))
-        return meant
-
-    return TEXT._replace(meant_path=meant_path), seen
-
-
-def test_a_path_that_names_nothing_is_the_file_that_it_means() -> None:
-    how, seen = asked("src/a.py")
-    expected = reading_file(path="src/a.py", raw_text='{"path": "a.py"}')
-    assert read(how, GOOD) == ReplyReading(Reading.CALLS, [expected], [])
-    assert seen == [("read_file", "a.py")]
-    how, _ = asked(None)
-    assert read(how, GOOD) == read(TEXT, GOOD)
-
-
-def test_of_several_files_that_are_meant_three_are_named() -> None:
-    how, _ = asked(Candidates(("a/a.py", "b/a.py", "c/a.py", "d/a.py")))
-    details = "read_file: there is no 'a.py'; it may mean a/a.py or b/a.py or c/a.py: name one of them."
-    error = ExtractionError(Kind.INVALID_ARGUMENTS, 1, '{"path": "a.py"}', details)
-    item = CallError(call_id="call_3_0", tool="read_file", raw_arguments='{"path": "a.py"}', error=error)
-    assert read(how, GOOD) == ReplyReading(Reading.MALFORMED, [item], [error])
-
-
-def test_of_a_call_that_means_nothing_real_200_characters_are_quoted() -> None:
-    how, _ = asked(Candidates(("a.py",)))
-    text = json.dumps({"path": "x" * 300})
-    checked = check_call(ToolInvocation("read_file", {"path": "x" * 300}, 4), "x", text, how)
-    assert isinstance(checked, CallError)
-    assert (checked.error.line_content, checked.raw_arguments) == (text[:200], text)
-
-
-def test_a_path_that_is_no_text_means_nothing_else() -> None:
-    how, seen = asked("src/a.py")
-    assert read(how, "tool: list_files({})").reading is Reading.CALLS
-    assert all(isinstance(path, str) for _, path in seen)
 
 
 def test_a_placeholder_is_no_content_to_write() -> None:
@@ -223,4 +179,4 @@ def test_the_checks_come_after_an_edit_that_follows_the_answer() -> None:
 def test_what_a_reader_is_not_told_it_does_not_know() -> None:
     plain = Reader(TEXT.profile, TEXT.known_tools, TEXT.validate, TEXT.check_answer)
     assert (plain.writing_tools, plain.shown_files, plain.told, plain.turn) == (frozenset(), (), (), TurnFacts())
-    assert (plain.meant_path("read_file", "a.py"), dict(plain.only_required)) == (None, {})
+    assert dict(plain.only_required) == {}
