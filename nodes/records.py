@@ -125,6 +125,7 @@ class ExtractionErrorType(Enum):
     INVALID_JSON_SYNTAX, EMPTY_TOOL_NAME, UNKNOWN_TOOL_NAME, INVALID_ARGUMENTS = auto(), auto(), auto(), auto()
     OVERSIZED_ARGUMENTS, INVALID_ANSWER, EMPTY_REPLY, TRUNCATED_REPLY = auto(), auto(), auto(), auto()
     REFUSED_REPLY, FILTERED_REPLY, UNFOUNDED_CLAIM, THOUGHT_ONLY_REPLY = auto(), auto(), auto(), auto()
+    TOO_MANY_CALLS = auto()
 
 
 SCHEMA_ERRORS = frozenset({ExtractionErrorType.INVALID_ARGUMENTS, ExtractionErrorType.INVALID_ANSWER})

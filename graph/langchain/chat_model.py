@@ -168,8 +168,11 @@ class ChatModel(Model):
         stale = 0
         while True:
             reading = _Reading(request, call, clock, on_text)
-            error = await reading.ended()
-            whole = reading.assembly.reply(clock.seconds)
+            error, whole = await reading.ended(), None
+            try:
+                whole = reading.assembly.reply(clock.seconds)
+            except Exception as broken:  # noqa: BLE001 - a chat model of the user's own may say anything
+                return broken
             clock.characters = reading.assembly.characters
             if error is None:
                 return whole or CallFailedError(_BROKEN_OFF)

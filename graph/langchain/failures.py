@@ -305,7 +305,7 @@ def _detail(error: Exception, refusal: Refusal, kind: ProviderErrorKind, provide
     if isinstance(error, ReplyTimeoutError) or refusal.status is not None or refusal.codes:
         return first
     if kind is ProviderErrorKind.SERVER_ERROR and isinstance(error, _BAD_DOCUMENT):
-        return f"it sent no chat completion: {first}"
+        return f"it sent no chat completion: {'no object' if isinstance(error, AttributeError) else first}"
     known = kind in {ProviderErrorKind.CONNECTION, ProviderErrorKind.TIMEOUT} or provider.endpoint
     return first if known else f"{type(error).__name__}: {first}"
 

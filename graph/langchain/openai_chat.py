@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, Final, cast
 
 import openai
-from langchain_core.messages import AIMessage, AIMessageChunk
+from langchain_core.messages import AIMessage, AIMessageChunk, InvalidToolCall
 from langchain_core.messages.ai import InputTokenDetails, OutputTokenDetails, UsageMetadata, subtract_usage
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_openai.chat_models.base import BaseChatOpenAI, ChatOpenAI
@@ -62,13 +62,13 @@ class KeepsExtras(BaseChatOpenAI):
         self, chunk: JsonMap, default_chunk_class: type, base_generation_info: JsonMap | None
     ) -> ChatGenerationChunk | None:
         usage = usage_of(chunk.get("usage"), chunk.get("timings"))
-        choice = (chunk.get("choices") or [None])[0]
-        delta = (choice.get("delta") if choice else None) or {}
-        plain = {**chunk, "usage": None}
-        kept: JsonMap = {}
-        if delta:
+        choice, kept = _choice(chunk), JsonMap()
+        plain = {**chunk, "usage": None, "choices": []}
+        index = choice.get("index") if choice else None
+        if choice is not None and not (isinstance(index, int) and index > 0):  # which is part of another reply
+            delta = _object(choice.get("delta") or {}, "delta")
             known, kept = _read(delta)
-            plain["choices"] = [{**choice, "delta": known}]
+            plain["choices"] = [{**choice, "delta": {**known, "tool_calls": _call_parts(delta) or None}}]
         made = super()._convert_chunk_to_generation_chunk(plain, default_chunk_class, base_generation_info)
         if made is not None and isinstance(made.message, AIMessageChunk):
             made.message.usage_metadata = usage
@@ -77,17 +77,31 @@ class KeepsExtras(BaseChatOpenAI):
 
     def _create_chat_result(self, response: Any, generation_info: JsonMap | None = None) -> ChatResult:
         document = response if isinstance(response, dict) else response.model_dump(warnings=False)
-        plain = {**document, "usage": None}
-        kept: JsonMap = {}
-        if choices := document.get("choices"):
-            known, kept = _read(choices[0]["message"])
-            plain["choices"] = [{**choices[0], "message": known}]
+        if document.get("error"):
+            return super()._create_chat_result(document, generation_info)  # which raises it
+        choice = _choice(document)
+        if choice is None:
+            raise ValueError("its choices are empty")
+        said = _object(choice.get("message"), "message")
+        known, kept = _read(said)
+        plain = {**document, "usage": None, "choices": [{**choice, "message": known}]}
         result = super()._create_chat_result(plain, generation_info)
         message = result.generations[0].message
         if isinstance(message, AIMessage):
             extras = _Extras()
             message.additional_kwargs |= extras.without_pieces(kept) | extras.rest()
             message.usage_metadata = usage_of(document.get("usage"), document.get("timings"))
+            # As raw text: LangChain would decode their arguments, and take `false` for {}.
+            message.invalid_tool_calls = [
+                InvalidToolCall(
+                    type="invalid_tool_call",
+                    id=part["id"],
+                    name=part["function"]["name"],
+                    args=part["function"]["arguments"],
+                    error=None,
+                )
+                for part in _call_parts(said)
+            ]
         return result
 
 
@@ -172,8 +186,19 @@ def _first(counts: tuple[Any, ...]) -> int:
     return next((count for count in map(countable, counts) if count), 0)
 
 
+def _object(value: Any, name: str) -> JsonMap:
+    if not isinstance(value, dict):
+        raise TypeError(f"its {name} is {json.dumps(value)[:40]}, not an object")
+    return value
+
+
+def _choice(document: JsonMap) -> JsonMap | None:
+    choices = document.get("choices")
+    return _object(choices[0] if isinstance(choices, list) else choices, "choice") if choices else None
+
+
 def _read(delta: JsonMap) -> tuple[JsonMap, JsonMap]:
-    """A part of a reply, or a whole message: as LangChain takes it, and what is kept of it beside that."""
+    """A part of a reply, or a whole message, but for its calls: as LangChain takes it, and what is kept beside that."""
     said, thought = _texts(delta.get("content"))
     kept: JsonMap = {}
     for name in (REASONING, "reasoning"):
@@ -184,44 +209,63 @@ def _read(delta: JsonMap) -> tuple[JsonMap, JsonMap]:
         kept["refusal"] = str(delta["refusal"])
     if isinstance(delta.get(REASONING_DETAILS), list):
         kept[REASONING_DETAILS] = delta[REASONING_DETAILS]
-    parts = delta.get("tool_calls") or ()
+    parts = [part for part in _parts(delta) if isinstance(part, dict)]
     if added := [(part, {k: v for k, v in part.items() if k not in _CALL_FIELDS and v is not None}) for part in parts]:
         kept[TOOL_CALL_EXTRAS] = [{"at": _at(part), "fields": fields} for part, fields in added if fields]
-    return {**delta, "content": said, "tool_calls": [_call_part(part) for part in parts] or None}, kept
+    return {**delta, "role": "assistant", "content": said, "tool_calls": None, "function_call": None}, kept
 
 
-def _call_part(part: JsonMap) -> JsonMap:
-    function = part.get("function") or {}
-    arguments = function.get("arguments")
-    if not isinstance(arguments, str | None):
-        arguments = json.dumps(arguments, ensure_ascii=False)
-    given = part.get("id")
+def _parts(delta: JsonMap) -> list[Any]:
+    """The calls, or parts of calls, as they came. A null is none, and one that stands alone is no list's."""
+    said = delta.get("tool_calls")
+    if not said and delta.get("function_call"):  # of the API before tools
+        said = {"function": delta["function_call"]}
+    parts = said if isinstance(said, list) else [said] if said else []
+    return [part for part in parts if part is not None]
+
+
+def _call_parts(delta: JsonMap) -> list[JsonMap]:
+    """The same as LangChain takes them. What is no call is one without a name, of which the model is told."""
+    return [_call_part(part, place) for place, part in enumerate(_parts(delta))]
+
+
+def _call_part(part: Any, place: int) -> JsonMap:
+    fields = part if isinstance(part, dict) else {"index": -1 - place, "function": part}
+    function = fields.get("function")
+    if function is None and "name" in fields:
+        function = fields
+    if not isinstance(function, dict):
+        function = {"arguments": function}
+    name, at = function.get("name"), _at(fields)
     return {
-        "index": part.get("index"),
-        "id": given if given is None else str(given),
+        **at,
         "type": "function",
-        "function": {"name": function.get("name"), "arguments": arguments or ""},
+        "function": {"name": name if name is None else _text(name), "arguments": _text(function.get("arguments"))},
     }
 
 
 def _at(part: JsonMap) -> JsonMap:
-    return {"id": part.get("id"), "index": part.get("index")}
+    given, index = part.get("id"), part.get("index")
+    return {
+        "id": None if given is None or isinstance(given, dict | list) else str(given),
+        "index": index if isinstance(index, int | str) else None,
+    }
 
 
 def _texts(content: Any) -> tuple[str, str]:
     """What is said and what is thought; some endpoints send a list of parts of both kinds."""
     if not isinstance(content, list):
         return _text(content), ""
-    said = (_text(part.get("text")) for part in content if part.get("type") == "text")
-    thinking = [part["thinking"] for part in content if part.get("type") == "thinking"]
+    parts = [part if isinstance(part, dict) else {"type": "text", "text": part} for part in content]
+    said = (_text(part.get("text")) for part in parts if part.get("type") == "text")
+    thinking = (part.get("thinking") for part in parts if part.get("type") == "thinking")
     thought = (_texts(part)[0] if isinstance(part, list) else _text(part) for part in thinking)
     return "".join(said), "".join(thought)
 
 
 def _text(value: Any) -> str:
-    if not isinstance(value, str | None):
-        raise TypeError(f"a text is {type(value).__name__}")
-    return value or ""
+    """A text, or the JSON that came in its place; null is none."""
+    return value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
 
 
 class _Extras:

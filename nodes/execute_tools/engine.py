@@ -216,7 +216,7 @@ class Engine:
                 raise
             except BaseException as error:  # noqa: BLE001 - not even SystemExit may end a run
                 ended = self._raised(ready.tool, error, attempt)
-                if isinstance(ended, float) and not _waited(context, ended):
+                if isinstance(ended, float) and (ended >= _left(context, started) or not _waited(context, ended)):
                     ended = _Invoked(attempt, failure=raised(ready.tool.name, error, attempt))
             else:
                 ended = self._returned(ready.tool, value, attempt)
@@ -237,6 +237,8 @@ class Engine:
                 raise
             except BaseException as error:  # noqa: BLE001 - not even SystemExit may end a run
                 ended = self._raised(ready.tool, error, attempt)
+                if isinstance(ended, float) and ended >= _left(context, started):
+                    ended = _Invoked(attempt, failure=raised(ready.tool.name, error, attempt))
             else:
                 ended = self._returned(ready.tool, value, attempt)
             finally:
@@ -247,8 +249,7 @@ class Engine:
 
     def _seconds(self, tool: Tool, context: ToolContext, started: float) -> float:
         """How long the next attempt may take: all of them share what the turn has left."""
-        left = context.seconds_left - (monotonic_s() - started)
-        return max(0.001, min(self._policy.timeout_s(tool, context.timeout_s), left))
+        return max(0.001, min(self._policy.timeout_s(tool, context.timeout_s), _left(context, started)))
 
     def _returned(self, tool: Tool, value: object, attempt: int) -> _Invoked:
         self._emit("tool.invoke.ok", tool, attempts=attempt)
@@ -312,6 +313,10 @@ class Engine:
 
     def _emit(self, name: str, tool: Tool, **payload: Any) -> None:
         self._sink.emit(name, {"tool_name": tool.name, **payload})
+
+
+def _left(context: ToolContext, started: float) -> float:
+    return context.seconds_left - (monotonic_s() - started)
 
 
 def _waited(context: ToolContext, seconds: float) -> bool:

@@ -29,7 +29,8 @@ def execute_tools(
 ) -> dict[str, Any]:
     """Run the allowed calls one after the other; `denied` answers the others in their places.
 
-    `files_read` and `changes` are those of this step: their channels add them to what was there.
+    `files_read` and `changes` are those of this step: their channels add them to what was there. `seconds` is the time
+    that it took.
     """
     items = state["items"]
     done = run_step(items, denied(items, state["verdicts"]), run, context, terminal, key_of)
@@ -38,4 +39,5 @@ def execute_tools(
         "files_read": done.files_read,
         "changes": done.changes,
         "plan": done.plan,
+        "seconds": done.seconds,
     }

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from nodes.execute_tools.engine import ToolRun
+from nodes.execute_tools.environment.deadline import monotonic_s
 from nodes.execute_tools.environment.lease import Lease
 from nodes.execute_tools.registry import ToolContext
 from nodes.records import CallError, CallResult, FileChange, Plan, ToolCall, ToolErrorCode, ToolResult
@@ -25,7 +26,7 @@ STOPPED = "The run was stopped before this call, so it did not run."
 
 @dataclass
 class StepDone:
-    """What a step came to. `results` is aligned with the calls."""
+    """What a step came to. `results` is aligned with the calls, `seconds` is the time that they took in all."""
 
     results: list[CallResult]
     plan: Plan
@@ -91,8 +92,9 @@ def _context_now(context: ToolContext, done: StepDone, key: str, *, gated: bool)
 def _run_one(call: ToolCall, run: Run, context: ToolContext, done: StepDone) -> CallResult:
     if context.seconds_left <= 0:
         return _not_run(call, ToolErrorCode.TIMEOUT, "The time of this turn is used up, so this call did not run.")
+    begun = monotonic_s()
     ran = run(call, context)
-    done.seconds += ran.ms / 1_000
+    done.seconds += max(monotonic_s() - begun, ran.ms / 1_000)  # what ran before a kill took its time then
     output = ran.output
     done.changes += output.changes
     done.files_read.update(output.files_read)

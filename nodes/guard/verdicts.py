@@ -22,6 +22,11 @@ Item = ToolCall | CallError
 _LONGEST_TOLD = 2_000
 """Characters of an argument that are told."""
 
+_CODES = {
+    ExtractionErrorType.UNKNOWN_TOOL_NAME: ToolErrorCode.UNKNOWN_TOOL,
+    ExtractionErrorType.TOO_MANY_CALLS: ToolErrorCode.RATE_LIMITED,
+}
+
 _NOT_JUDGED = ToolError(
     code=ToolErrorCode.PERMISSION_DENIED,
     message="This call was not approved, so it did not run. Do something else, or ask for it again.",
@@ -38,8 +43,7 @@ def denied(
 
 def verdict_on_malformed(item: CallError) -> Verdict:
     """The denial of a call that could not be read, beside other calls of the same reply that could."""
-    unknown = item.error.error_type is ExtractionErrorType.UNKNOWN_TOOL_NAME
-    code = ToolErrorCode.UNKNOWN_TOOL if unknown else ToolErrorCode.INVALID_ARGUMENT
+    code = _CODES.get(item.error.error_type, ToolErrorCode.INVALID_ARGUMENT)
     place = f" in line {item.error.line_number}" if item.error.line_number else ""
     return denied("malformed", code, f"{item.error.error_type.name}{place}: {item.error.details}")
 

@@ -57,6 +57,7 @@ _REMEDIES = {
     ),
     ExtractionErrorType.REFUSED_REPLY: "Reply to the task as it is, or say in the answer what cannot be done.",
     ExtractionErrorType.FILTERED_REPLY: "Reply in other words.",
+    ExtractionErrorType.TOO_MANY_CALLS: "Make the first calls alone.",
 }
 """For our own kinds only: the texts of spec 1's six kinds are the spec's to the letter."""
 

@@ -1,12 +1,18 @@
 """Native tool calls, read from their raw argument text into the same outcomes as text calls (spec 2, section 1)."""
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from nodes.language.json_arguments import ArgumentProblem, excerpt
 from nodes.language.repeated_edits import decode_call
 from nodes.language.text_protocol import ExtractionResult, unknown_tool_details
 from nodes.records import ExtractionError, ExtractionErrorType, RawCall, ToolInvocation
+
+LONGEST_ID: Final = 20_000
+"""Characters of an id that go back to its endpoint. Some proxies keep a signature of some kilobytes in it."""
+
+_LONGEST_NAME: Final = 200
+"""Characters that are kept of a name that no tool has."""
 
 
 class NativeCall(NamedTuple):
@@ -26,7 +32,7 @@ def read_native_calls(
 ) -> list[NativeCall]:
     """One entry for each call, in order, none dropped; never raises.
 
-    Missing, unprintable and repeated ids become `<id_prefix>_<index>`, so `id_prefix` should name the step. The
+    Missing, unprintable, repeated and endless ids become `<id_prefix>_<index>`, so `id_prefix` should name the step. The
     history must carry these ids, not those of the reply. Blank arguments mean {}. Line numbers are 0.
     """
     return [
@@ -37,7 +43,7 @@ def read_native_calls(
 
 def _native_call(call_id: str, call: RawCall, known_tools: frozenset[str]) -> NativeCall:
     outcome = _read_call(call, known_tools)
-    tool = outcome.tool_name if isinstance(outcome, ToolInvocation) else call.tool.strip()
+    tool = outcome.tool_name if isinstance(outcome, ToolInvocation) else call.tool.strip()[:_LONGEST_NAME]
     return NativeCall(call_id, tool, call.arguments, outcome)
 
 
@@ -61,9 +67,10 @@ def _unique_ids(calls: Sequence[RawCall], id_prefix: str) -> Iterator[str]:
     seen: set[str] = set()
     for index, call in enumerate(calls):
         call_id = call.call_id
-        if not call_id.strip() or not call_id.isprintable() or call_id in seen:
+        usable = call_id.strip() and call_id.isprintable() and len(call_id) <= LONGEST_ID
+        if not usable or call_id in seen:
             call_id = f"{id_prefix}_{index}"
-            while call_id in given | seen:
+            while call_id in given or call_id in seen:
                 call_id += "_"
         seen.add(call_id)
         yield call_id

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from nodes.language.blocks import read_blocks
 from nodes.language.dialects import Rescue, describe_dialect, looks_like_call, recognised
@@ -36,6 +36,12 @@ from nodes.records import (
 
 ANSWER_TOOL = "final_answer"
 CHECKS_TOOL = "run_checks"
+
+MOST_CALLS: Final = 64
+"""Calls of one reply that are run. The results of more would not be looked at one by one, and a reply that has
+thousands is a model that repeats itself: what it sees of the first ones has to come before the next ones."""
+
+_TOO_MANY: Final = f"Not run: a reply may hold {MOST_CALLS} calls at most. Send it again."
 
 Validate = Callable[[str, dict[str, Any]], dict[str, Any] | list[str]]
 """Checks arguments against a tool's schema: the canonical arguments, or what is wrong with them."""
@@ -92,7 +98,8 @@ def read_reply(reply: ModelReply, step: int, reader: Reader) -> ReplyReading:
     if not items:
         return _read_answer(reply, step, reader)
     if all(isinstance(item, CallError) for item in items):
-        return ReplyReading(Reading.MALFORMED, items, [item.error for item in items if isinstance(item, CallError)])
+        told = items[: MOST_CALLS + 1]  # what is beyond says the same of each
+        return ReplyReading(Reading.MALFORMED, items, [item.error for item in told if isinstance(item, CallError)])
     only = items[0]
     if len(items) == 1 and isinstance(only, ToolCall) and only.tool == ANSWER_TOOL:
         answer = Answer(text=str(only.arguments.get("answer", "")), value=only.arguments.get("value"))
@@ -103,10 +110,17 @@ def read_reply(reply: ModelReply, step: int, reader: Reader) -> ReplyReading:
 def completed(items: list[ToolCall | CallError], prose: str, step: int, reader: Reader) -> list[ToolCall | CallError]:
     """The calls of a reply with those that it implies: an answer after whole edits, and checks before an answer.
 
-    A final answer that is not borne out is malformed, unless calls beside it may still make it true.
+    A final answer that is not borne out is malformed, unless calls beside it may still make it true. Calls beyond
+    `MOST_CALLS` are malformed as well.
     """
+    items = [*items[:MOST_CALLS], *map(_one_too_many, items[MOST_CALLS:])]
     judged = items if _changing(items, reader) else [_borne_out(item, reader) for item in items]
     return _with_checks([*judged, *_implied_answer(judged, prose, step, reader)], step, reader)
+
+
+def _one_too_many(item: ToolCall | CallError) -> CallError:
+    error = ExtractionError(ExtractionErrorType.TOO_MANY_CALLS, 0, "", _TOO_MANY)
+    return CallError(call_id=item.call_id, tool=item.tool, raw_arguments=item.raw_arguments, error=error)
 
 
 def check_call(call: ToolInvocation, call_id: str, raw_arguments: str, reader: Reader) -> ToolCall | CallError:

@@ -11,6 +11,8 @@ from nodes.execute_tools.cache import ToolCache
 from nodes.execute_tools.engine import Engine, EngineConfig, GuardrailError, RetryableToolError, ToolRun
 from nodes.execute_tools.environment.lease import Lease
 from nodes.execute_tools.environment.workspace import Workspace
+from nodes.execute_tools.policy.call_policy import CallPolicy, CallRules, PolicyMemory
+from nodes.execute_tools.policy.retries import RetryPolicy
 from nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput
 from nodes.execute_tools.trace import TraceEvent, TraceSink
 from nodes.records import ChangeKind, Effect, FileChange, ToolCall, ToolError, ToolErrorCode, ToolResult
@@ -350,6 +352,16 @@ def test_after_a_lease_is_closed_nothing_is_tried_again(sink: TraceSink, context
         lease.close()
     done = engine(sink, make(failing(RetryableToolError("x")))).run_sync(call(), replace(context, lease=lease))
     assert (done.error, done.attempts) == ("tool_error:x", 1 if closed else EngineConfig().max_retries + 1)
+
+
+def test_no_retry_is_waited_for_that_the_time_left_does_not_reach(
+    run: Runner, sink: TraceSink, context: ToolContext
+) -> None:
+    rules = CallRules(retries=RetryPolicy(max_retries=3, backoff_s=60.0))
+    policy = CallPolicy(rules, PolicyMemory(lambda: 0.0))
+    patient = engine(sink, make(failing(RetryableToolError("x"))), policy=policy)
+    done = run(patient, call(), replace(context, seconds_left=20.0))
+    assert (done.error, done.attempts) == ("tool_error:x", 1)
 
 
 def test_an_interrupted_write_is_a_write(run: Runner, sink: TraceSink, context: ToolContext) -> None:

@@ -34,7 +34,7 @@ def call(call_id: str, tool: str = "edit") -> ToolCall:
 
 def run(item: ToolCall, context: ToolContext) -> ToolRun:
     assert context.files_read["z.py"] == "1"
-    return ToolRun(item.call_id, item.tool, OUTPUT, attempts=1)
+    return ToolRun(item.call_id, item.tool, OUTPUT, attempts=1, ms=2_000)
 
 
 def denied(items: Sequence[ToolCall | CallError], verdicts: Sequence[Verdict]) -> list[CallResult | None]:
@@ -60,19 +60,21 @@ def test_what_is_allowed_runs_and_only_what_is_new_is_given() -> None:
     assert executed(state) == {
         "results": [
             CallResult(call_id="x", tool="edit", result=FAILED),
-            CallResult(call_id="y", tool="edit", result=OUTPUT.result, changes=(AFTER,), attempts=1),
+            CallResult(call_id="y", tool="edit", result=OUTPUT.result, changes=(AFTER,), attempts=1, ms=2_000),
             CallResult(call_id="z", tool="final_answer", result=refused),
         ],
         "files_read": {"a.py": "2"},
         "changes": [AFTER],
         "plan": PLAN,
+        "seconds": 2.0,
     }
 
 
 def test_the_first_step_of_a_thread_gives_the_same() -> None:
     assert executed(ExecuteToolsState(items=[call("x")], verdicts=[ALLOW])) == {
-        "results": [CallResult(call_id="x", tool="edit", result=OUTPUT.result, changes=(AFTER,), attempts=1)],
+        "results": [CallResult(call_id="x", tool="edit", result=OUTPUT.result, changes=(AFTER,), attempts=1, ms=2_000)],
         "files_read": {"a.py": "2"},
         "changes": [AFTER],
         "plan": PLAN,
+        "seconds": 2.0,
     }

@@ -1,5 +1,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import pytest
@@ -113,6 +114,22 @@ def test_calls_for_which_no_time_is_left_do_not_run() -> None:
     late = ToolResult.failure(ToolErrorCode.TIMEOUT, "The time of this turn is used up, so this call did not run.")
     assert found.results == [done(items[0]), done(items[1]), settled(items[2], late)]
     assert [call_id for call_id, *_ in engine.seen] == ["c0", "c1"]
+
+
+def test_the_time_between_the_records_of_a_call_is_its_time_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = count(0.0, 1.5)  # of which an engine that says 5 ms has seen nothing
+    monkeypatch.setattr("nodes.execute_tools.step.monotonic_s", lambda: next(now))
+    lefts: list[tuple[float, float]] = []
+
+    def run(item: ToolCall, context: ToolContext) -> ToolRun:
+        lefts.append((context.seconds_left, context.timeout_s))
+        return Engine().run(item, context)
+
+    items = [call("read", f"c{index}") for index in range(4)]
+    found = run_step(items, [None] * 4, run, replace(CONTEXT, timeout_s=2.0, seconds_left=4.0), TERMINAL)
+    assert lefts == [(4.0, 2.0), (2.5, 2.0), (1.0, 1.0)]
+    assert [result.result.ok for result in found.results] == [True, True, True, False]
+    assert found.seconds == 4.5
 
 
 class Stopping(Engine):

@@ -37,8 +37,8 @@ def test_a_denial_carries_its_rule_and_what_the_model_reads() -> None:
 
 @pytest.mark.parametrize("kind", list(ExtractionErrorType))
 def test_a_malformed_call_is_denied_with_what_was_wrong(kind: ExtractionErrorType) -> None:
-    unknown = kind is ExtractionErrorType.UNKNOWN_TOOL_NAME
-    code = ToolErrorCode.UNKNOWN_TOOL if unknown else ToolErrorCode.INVALID_ARGUMENT
+    own = {"UNKNOWN_TOOL_NAME": ToolErrorCode.UNKNOWN_TOOL, "TOO_MANY_CALLS": ToolErrorCode.RATE_LIMITED}
+    code = own.get(kind.name, ToolErrorCode.INVALID_ARGUMENT)
     message = f"{kind.name} in line 3: what is wrong, and what to do"
     assert verdict_on_malformed(malformed(kind)) == denied("malformed", code, message)
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from nodes.parse.claims import TurnFacts
-from nodes.parse.reading import Reader, ReplyReading, check_call, completed, foreign_calls, read_reply
+from nodes.parse.reading import MOST_CALLS, Reader, ReplyReading, check_call, completed, foreign_calls, read_reply
 from nodes.records import (
     Answer,
     CallError,
@@ -14,6 +14,7 @@ from nodes.records import (
     FinishReason,
     ModelReply,
     Reading,
+    ToolCall,
     ToolInvocation,
 )
 from tests.nodes.parse.readings import (
@@ -21,6 +22,7 @@ from tests.nodes.parse.readings import (
     CODE,
     EITHER,
     GOOD,
+    NATIVE,
     TEXT,
     answering,
     editing,
@@ -180,3 +182,37 @@ def test_what_a_reader_is_not_told_it_does_not_know() -> None:
     plain = Reader(TEXT.profile, TEXT.known_tools, TEXT.validate, TEXT.check_answer)
     assert (plain.writing_tools, plain.shown_files, plain.told, plain.turn) == (frozenset(), (), (), TurnFacts())
     assert dict(plain.only_required) == {}
+
+
+# --- More calls than one reply may hold
+
+
+@EITHER
+def test_of_a_reply_with_many_calls_the_first_ones_are_read_and_the_rest_is_told(how: Reader) -> None:
+    count = 3 * MOST_CALLS
+    arguments = [json.dumps({"path": f"{at}.py"}) for at in range(count)]
+    calls = [raw("read_file", each, "same") for each in arguments] if how is NATIVE else []
+    found = read(how, "" if calls else "\n".join(f"tool: read_file({each})" for each in arguments), *calls)
+    assert (found.reading, len(found.items), len({item.call_id for item in found.items})) == (
+        Reading.CALLS,
+        count,
+        count,
+    )
+    assert [item.raw_arguments for item in found.items] == arguments
+    kept, rest = found.items[:MOST_CALLS], found.items[MOST_CALLS:]
+    assert all(isinstance(item, ToolCall) for item in kept)
+    details = "Not run: a reply may hold 64 calls at most. Send it again."
+    error = ExtractionError(Kind.TOO_MANY_CALLS, 0, "", details)
+    assert [item.error for item in rest if isinstance(item, CallError)] == [error] * len(rest)
+
+
+def test_of_many_broken_calls_the_first_ones_are_asked_for_again() -> None:
+    found = read(NATIVE, "", *(raw("read_file", "[1]", f"c{at}") for at in range(1_000)))
+    assert (found.reading, len(found.items), len(found.errors)) == (Reading.MALFORMED, 1_000, MOST_CALLS + 1)
+    assert [error.error_type for error in found.errors[-2:]] == [Kind.INVALID_JSON_SYNTAX, Kind.TOO_MANY_CALLS]
+
+
+def test_an_answer_beyond_what_a_reply_may_hold_is_none() -> None:
+    calls = [raw("read_file", '{"path": "a.py"}', f"c{at}") for at in range(MOST_CALLS)]
+    found = read(NATIVE._replace(turn=CHANGED), "", *calls, raw("final_answer", '{"answer": "Done."}', "last"))
+    assert (len(found.items), type(found.items[-1]), found.items[-1].call_id) == (MOST_CALLS + 1, CallError, "last")
