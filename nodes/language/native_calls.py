@@ -32,8 +32,8 @@ def read_native_calls(
 ) -> list[NativeCall]:
     """One entry for each call, in order, none dropped; never raises.
 
-    Missing, unprintable, repeated and endless ids become `<id_prefix>_<index>`, so `id_prefix` should name the step. The
-    history must carry these ids, not those of the reply. Blank arguments mean {}. Line numbers are 0.
+    Missing, unprintable, repeated and endless ids become `<id_prefix>_<index>`, so `id_prefix` should name the step.
+    The history must carry these ids, not those of the reply. Blank arguments mean {}. Line numbers are 0.
     """
     return [
         _native_call(call_id, call, known_tools)

@@ -1,4 +1,4 @@
-"""Replies of odd shapes: what is plainly a call is run, all else is told to the model, and every run ends as it should."""
+"""Replies of odd shapes: what is plainly a call is run, all else is told to the model, and each run has its one end."""
 
 import asyncio
 import json
@@ -55,13 +55,20 @@ def beside(odd: Any) -> JsonMap:
     return {"tool_calls": [GOOD, odd]}
 
 
+def second(**fields: Any) -> JsonMap:
+    """The same with these fields, or with those of its function."""
+    return beside(call(id="c2", index=1, **(fields if "function" in fields else {"function": fields})))
+
+
+PARTS = [None, 3, "a", {"type": "text", "text": 4}, {"type": "thinking"}, {"type": 5}, {}]
+
 MESSAGES: dict[str, tuple[JsonMap, Told]] = {
     "arguments are an object": ({"tool_calls": [function(arguments={"path": "a.py"})]}, RAN),
-    "arguments are a list": (beside(call(id="c2", index=1, function={**READ, "arguments": ["a.py"]})), [*RAN, "read_file invalid_argument"]),
-    "arguments are false": (beside(call(id="c2", index=1, function={"name": "list_files", "arguments": False})), [*RAN, "list_files invalid_argument"]),
-    "arguments are null": (beside(call(id="c2", index=1, function={"name": "list_files", "arguments": None})), [*RAN, "list_files ok"]),
-    "a null function": (beside(call(id="c2", index=1, function=None)), [*RAN, *UNNAMED]),
-    "a function that is a string": (beside(call(id="c2", index=1, function="read_file")), [*RAN, *UNNAMED]),
+    "arguments are a list": (second(name="read_file", arguments=["a.py"]), [*RAN, "read_file invalid_argument"]),
+    "arguments are false": (second(name="list_files", arguments=False), [*RAN, "list_files invalid_argument"]),
+    "arguments are null": (second(name="list_files", arguments=None), [*RAN, "list_files ok"]),
+    "a null function": (second(function=None), [*RAN, *UNNAMED]),
+    "a function that is a string": (second(function="read_file"), [*RAN, *UNNAMED]),
     "no function": (beside({"id": "c2", "type": "function", "index": 1}), [*RAN, *UNNAMED]),
     "the function's fields in the call": ({"tool_calls": [{"id": "c1", "index": 0, **READ}]}, RAN),
     "a call that is null": ({"tool_calls": [None, GOOD]}, RAN),
@@ -77,17 +84,17 @@ MESSAGES: dict[str, tuple[JsonMap, Told]] = {
     "an empty id": ({"tool_calls": [call(id="")]}, RAN),
     "an endless id": ({"tool_calls": [call(id=LONG)]}, RAN),
     "one id twice": ({"tool_calls": [GOOD, call(index=1)]}, [*RAN, *RAN]),
-    "a name that is a number": (beside(call(id="c2", index=1, function={"name": 3})), [*RAN, "3 unknown_tool"]),
-    "a name that is null": (beside(call(id="c2", index=1, function={"name": None})), [*RAN, *UNNAMED]),
-    "a name that is an object": (beside(call(id="c2", index=1, function={"name": {"a": 1}})), [*RAN, '{"a": 1} unknown_tool']),
-    "an endless name": (beside(call(id="c2", index=1, function={"name": LONG})), [*RAN, f"{LONG[:200]} unknown_tool"]),
+    "a name that is a number": (second(name=3), [*RAN, "3 unknown_tool"]),
+    "a name that is null": (second(name=None), [*RAN, *UNNAMED]),
+    "a name that is an object": (second(name={"a": 1}), [*RAN, '{"a": 1} unknown_tool']),
+    "an endless name": (second(name=LONG), [*RAN, f"{LONG[:200]} unknown_tool"]),
     "no index": ({"tool_calls": [{k: v for k, v in GOOD.items() if k != "index"}]}, RAN),
     "a huge index": ({"tool_calls": [call(index=10**30)]}, RAN),
     "a negative index": ({"tool_calls": [call(index=-1)]}, RAN),
     "an index that is a list": ({"tool_calls": [call(index=[0])]}, RAN),
     "an index that is no whole number": ({"tool_calls": [call(index=0.5)]}, RAN),
     "content that is a number": ({"content": 7, "tool_calls": [GOOD]}, RAN),
-    "content of odd parts": ({"content": [None, 3, "a", {"type": "text", "text": 4}, {"type": "thinking"}, {}], "tool_calls": [GOOD]}, RAN),
+    "content of odd parts": ({"content": PARTS, "tool_calls": [GOOD]}, RAN),
     "thoughts that are a list": ({"reasoning_content": ["a"], "tool_calls": [GOOD]}, RAN),
     "a role that is a number": ({"role": 3, "tool_calls": [GOOD]}, RAN),
 }  # fmt: skip
@@ -174,7 +181,6 @@ class Run:
             begin(None)
         state = machine.get_state(config).values
         self.problems = history_problems(state["messages"], Protocol(context.protocol))
-        self.spending = state["spending"]
 
     def _note(self, part: JsonMap) -> None:
         for update in part.values():
@@ -313,7 +319,8 @@ OWN: JsonMap = {"name": "read_file", "args": {"path": "a.py"}, "id": "c1", "type
     [
         ({"tool_calls": [OWN, {**OWN, "id": 7}]}, [*RAN, *RAN]),
         ({"tool_calls": [OWN, {**OWN, "id": None}, OWN]}, [*RAN, *RAN, *RAN]),
-        ({"tool_calls": [OWN, "read_file", {"name": "list_files", "args": False}]}, [*RAN, *UNNAMED, "list_files invalid_argument"]),
+        ({"tool_calls": [OWN, "read_file"]}, [*RAN, *UNNAMED]),
+        ({"tool_calls": [OWN, {"name": "list_files", "args": False}]}, [*RAN, "list_files invalid_argument"]),
         ({"tool_calls": [OWN], "invalid_tool_calls": [{"name": 3, "args": 4, "id": 5}]}, [*RAN, "3 unknown_tool"]),
         ({"tool_calls": [{**OWN, "args": '{"path": "a.py"}'}]}, RAN),
         ({"tool_calls": [OWN], "additional_kwargs": {"tool_calls": 3, "reasoning_content": [1], "refusal": None}}, RAN),
@@ -368,25 +375,25 @@ def test_a_step_of_many_calls_ends_with_the_time_of_its_run(folder: Path, is_asy
         time.sleep(seconds)
         return "waited"
 
-    script = Calls(
-        [("wait", json.dumps({"seconds": seconds}), f"c{at}") for at, seconds in enumerate([0.2, 60, 60, 0.2])]
-    )
+    waits = [json.dumps({"seconds": seconds}) for seconds in (0.2, 60, 60, 0.2)]
+    script = Calls([("wait", arguments, f"c{at}") for at, arguments in enumerate(waits)])
     run = Run(ScriptedModel([script]), folder, is_async=is_async, tools=[wait], max_seconds=2.0)
     assert run.ended() == (FAILED, "wall_clock")
     assert (begun, run.told) == ([0.2, 60], ["wait ok", *["wait timeout"] * 3])
     used_up = "The time of this turn is used up, so this call did not run."
     assert [message == used_up for message in run.messages] == [False, False, True, True]
-    assert run.spending.seconds >= 2.0
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
 def test_a_step_that_is_taken_up_again_has_the_time_that_is_left(folder: Path, is_async: bool) -> None:
     begun: list[float] = []
+    left: list[float] = []
 
     @tool(effect=Effect.WRITE)
-    def wait(_: ToolContext, seconds: float) -> str:
+    def wait(context: ToolContext, seconds: float) -> str:
         """Wait; for no time at all, be killed."""
         begun.append(seconds)
+        left.append(context.seconds_left)
         if not seconds:
             raise KeyboardInterrupt
         time.sleep(seconds)
@@ -397,5 +404,5 @@ def test_a_step_that_is_taken_up_again_has_the_time_that_is_left(folder: Path, i
     run = Run(ScriptedModel([script]), folder, is_async=is_async, tools=[wait], max_seconds=2.0)
     assert run.ended() == (FAILED, "wall_clock")
     assert begun == [1.5, 0, 60]
+    assert left[-1] <= 0.5
     assert run.told == ["wait ok", "wait outcome_unknown", "wait timeout", "wait timeout"]
-    assert run.spending.seconds < 2.5
