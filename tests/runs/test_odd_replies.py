@@ -254,7 +254,7 @@ def placed(found: Any, place: Sequence[str | int], value: Any) -> Any:
     if not place:
         return value
     first, *rest = place
-    copy = list(found) if isinstance(found, list) else dict(found)
+    copy: Any = list(found) if isinstance(found, list) else dict(found)
     copy[first] = placed(copy.get(first, {}) if isinstance(copy, dict) else copy[first], rest, value)
     return copy
 

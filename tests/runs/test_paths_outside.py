@@ -94,7 +94,7 @@ def test_no_tool_takes_a_path_elsewhere_for_one_of_the_workspace(
     errors = [each.result.error for each in results]
     assert {(error.code.value, error.suggestions) for error in errors if error} == {("permission_denied", (meant,))}
     assert {error.message.partition(" is ")[2] for error in errors if error} == {
-        f"outside the workspace; did you mean {meant!r}?"
+        f"outside the workspace; did you mean {meant!r}? Use a relative path under '.'."
     }
     assert changed_files(folder, FILES) == {}
     assert (folder.parent / "other" / "notes.txt").read_text() == "theirs\n"
@@ -117,7 +117,7 @@ def test_an_absolute_path_of_the_workspace_is_that_file(folder: Path, root: str,
     edit = {"path": path, "old_str": "ours", "new_str": "mine"}
     script: Message = Calls([("read_file", json.dumps({"path": path})), ("edit_file", json.dumps(edit))])
     if protocol == "text":
-        script = Say("\n".join(f"tool: {tool}({arguments})" for tool, arguments in script.calls))
+        script = Say("\n".join(f"tool: {each[0]}({each[1]})" for each in script.calls))
     results, _ = lines(folder, script, protocol=protocol)
     assert [each.result.data.get("path") for each in results] == ["notes.txt", "notes.txt"]
     assert changed_files(folder, FILES) == {"notes.txt": "mine\n"}

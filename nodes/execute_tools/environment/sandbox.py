@@ -156,8 +156,8 @@ class PathSandbox:
     def outside(self, path: str, access: PathAccess, what: str = "is outside the workspace") -> ToolError:
         """The refusal of a path that is none of this workspace, as `what` says, with the one that it may mean."""
         inside = self._meant_inside(path, access)
-        remedy = f"; did you mean {quoted(inside)}?" if inside else ". Use a relative path under '.'."
-        message = f"{quoted(path)} {what}{remedy}"
+        meant = f"; did you mean {quoted(inside)}?" if inside else "."
+        message = f"{quoted(path)} {what}{meant} Use a relative path under '.'."
         return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message, suggestions=(inside or ".",))
 
     def _meant_inside(self, path: str, access: PathAccess) -> str:

@@ -116,7 +116,12 @@ def test_a_path_that_leads_inside_by_another_name_is_judged_by_its_own() -> None
     assert judge(READ, replace(AUTO, leads_to=lambda *_: ".env"), path="/link/x").rule == "env_file"
     assert judge(READ, replace(AUTO, leads_to=lambda *_: "real"), path="a\\b") == allowed("a\\b")
     asked: list[bool] = []
-    config = replace(AUTO, leads_to=lambda _, for_write: str(asked.append(for_write)))
+
+    def asking(path: str, for_write: bool) -> str:
+        asked.append(for_write)
+        return path[1:]
+
+    config = replace(AUTO, leads_to=asking)
     judge(READ, config, path="/x")
     judge(WRITE, config, path="/x")
     assert asked == [False, True]

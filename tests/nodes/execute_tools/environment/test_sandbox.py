@@ -190,9 +190,11 @@ def test_a_new_file_below_new_directories_has_a_place_but_no_resolution(root: Pa
     ],
 )
 def test_an_escape_is_answered_with_a_relative_path(root: Path, path: str, suggestion: str) -> None:
-    remedy = ". Use a relative path under '.'." if suggestion == "." else f"; did you mean {suggestion!r}?"
+    meant = "." if suggestion == "." else f"; did you mean {suggestion!r}?"
     assert PathSandbox(str(root)).resolve(path, READ) == ToolError(
-        code=DENIED, message=f"{path!r} is outside the workspace{remedy}", suggestions=(suggestion,)
+        code=DENIED,
+        message=f"{path!r} is outside the workspace{meant} Use a relative path under '.'.",
+        suggestions=(suggestion,),
     )
 
 

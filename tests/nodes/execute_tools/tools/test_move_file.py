@@ -115,7 +115,7 @@ def test_nothing_is_overwritten_and_a_free_name_is_suggested(
             "a.py",
             "../b.py",
             ToolErrorCode.PERMISSION_DENIED,
-            "'../b.py' is outside the workspace; did you mean 'b.py'?",
+            "'../b.py' is outside the workspace; did you mean 'b.py'? Use a relative path under '.'.",
         ),
         ("a.py", "", ToolErrorCode.INVALID_ARGUMENT, "The path is empty: name a file or directory of the workspace."),
     ],
