@@ -100,6 +100,29 @@ def test_no_tool_takes_a_path_elsewhere_for_one_of_the_workspace(
     assert (folder.parent / "other" / "notes.txt").read_text() == "theirs\n"
 
 
+@pytest.mark.parametrize(
+    ("tool", "path", "suggestions"),
+    [
+        ("read_file", "calc.py", ("src/calc.py",)),
+        ("read_file", "Calc.py", ("src/calc.py",)),
+        ("read_file", "/path/to/Notes.txt", ("notes.txt",)),
+        ("read_file", "path/to/calc.py", ("src/calc.py",)),
+        ("read_file", "/path/to/calc.py", ("src/calc.py",)),
+        ("write_file", "/path/to/calc.py", ("src/calc.py", "calc.py")),
+        ("read_file", "/path/to/.env", (".",)),
+        ("read_file", "/path/to/none.py", (".",)),
+    ],
+)
+def test_what_is_suggested_has_the_name_that_was_asked_for(
+    folder: Path, tool: str, path: str, suggestions: tuple[str, ...]
+) -> None:
+    write_files(folder, {"src/.env": "", ".env": ""})
+    arguments = {"path": path} if tool == "read_file" else {"path": path, "content": "x"}
+    [result], _ = lines(folder, Calls([(tool, json.dumps(arguments))]), protocol="native")
+    assert result.result.error is not None
+    assert result.result.error.suggestions == suggestions
+
+
 def test_the_next_call_of_a_weak_model_has_the_path_that_was_meant(folder: Path) -> None:
     block = "/home/dev/src/calc.py\n```python\n" + FIXED + "```"
     script = (Say(block), Say(block.removeprefix("/home/dev/")))

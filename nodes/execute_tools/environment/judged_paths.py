@@ -3,7 +3,7 @@
 import errno
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from copy import copy
 from functools import partial
@@ -27,7 +27,8 @@ class JudgedPaths:
     """The sandbox and the judge together. `observe` receives the sandbox's refusals.
 
     `allowed_extensions` are those of the files that may be read or written, in lower case with the dot; empty allows
-    all. Directories have none. Source: spec 4, `allowed_exts`. `contents` judges what the files hold.
+    all. Directories have none. Source: spec 4, `allowed_exts`. `contents` judges what the files hold, `namesakes` are
+    the sandbox's.
     """
 
     def __init__(
@@ -37,10 +38,11 @@ class JudgedPaths:
         observe: Callable[[JsonMap], None] | None = None,
         allowed_extensions: frozenset[str] = frozenset(),
         contents: ContentJudge = lambda _: None,
+        namesakes: Callable[[str], Sequence[str]] = lambda _: (),
     ) -> None:
         self._judge, self._contents = judge, contents
         self._extensions = allowed_extensions
-        self._sandbox = PathSandbox(root, may_name=self._may_name, observe=observe)
+        self._sandbox = PathSandbox(root, may_name=self._may_name, namesakes=namesakes, observe=observe)
         self.root = self._sandbox.root
         self._hard_links = HardLinks(self.root, lambda name, for_write: self.denial(name, for_write=for_write))
 

@@ -7,7 +7,7 @@ that appears between the decision and the opening is refused and not followed.
 import errno
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -56,7 +56,8 @@ class Place:
 class PathSandbox:
     """Resolves the paths of tools inside one root; anything that leads out of it is refused.
 
-    `may_name` says which workspace-relative names an error may suggest. `observe` receives each refusal as a map of
+    `may_name` says which workspace-relative names an error may suggest, and `namesakes` gives the files of the whole
+    workspace that are called like one that is not there. `observe` receives each refusal as a map of
     the root, the path as asked for, the cleaned path, its place relative to the root, and the error's code.
     """
 
@@ -65,12 +66,14 @@ class PathSandbox:
         root: str,
         *,
         may_name: Callable[[str], bool] = lambda _: True,
+        namesakes: Callable[[str], Sequence[str]] = lambda _: (),
         observe: Callable[[JsonMap], None] | None = None,
     ) -> None:
         self.root = os.path.realpath(root, strict=True)
         if not os.path.isdir(self.root):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), root)
         self._may_name = may_name
+        self._namesakes = namesakes
         self._observe = observe
 
     def resolve(self, path: str, access: PathAccess) -> str | ToolError:
@@ -124,7 +127,7 @@ class PathSandbox:
         )
 
     def suggest(self, path: str) -> tuple[str, ...]:
-        """Up to three existing names that are closest to the missing part of the path, best first."""
+        """Up to three existing names, best first: files of that name elsewhere, then the closest to what is missing."""
         place = self.locate(path, PathAccess.LIST_DIR)
         if isinstance(place, ToolError) or not place.missing:
             return ()
@@ -134,7 +137,8 @@ class PathSandbox:
             return ()
         found = ("/".join((*known, name)) for name in closest_names(missing[0], names, len(names)))
         complete = (whole if self._is_inside(whole := "/".join((name, *rest))) else name for name in found)
-        return tuple(name for name in complete if self._is_inside(name) and self._may_name(name))[:3]
+        close = (name for name in complete if self._is_inside(name) and self._may_name(name))
+        return tuple(dict.fromkeys((*self._namesakes(place.parts[-1]), *close)))[:3]
 
     def _deepest(self, parts: tuple[str, ...]) -> tuple[tuple[str, ...], list[str]]:
         """How many of the parts exist as directories, and the names in the last of them."""
@@ -156,17 +160,20 @@ class PathSandbox:
     def outside(self, path: str, access: PathAccess, what: str = "is outside the workspace") -> ToolError:
         """The refusal of a path that is none of this workspace, as `what` says, with the one that it may mean."""
         inside = self._meant_inside(path, access)
-        meant = f"; did you mean {quoted(inside)}?" if inside else "."
+        meant = f"; did you mean {' or '.join(map(quoted, inside))}?" if inside else "."
         message = f"{quoted(path)} {what}{meant} Use a relative path under '.'."
-        return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message, suggestions=(inside or ".",))
+        return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message, suggestions=inside or (".",))
 
-    def _meant_inside(self, path: str, access: PathAccess) -> str:
-        """The longest end of a path that is there, or may be made; "" for none. Models like to invent a front."""
+    def _meant_inside(self, path: str, access: PathAccess) -> tuple[str, ...]:
+        """The longest end of a path that is there, as models like to invent a front; else what is called like it.
+
+        For what is to be written the longest end that may be made is the last of these.
+        """
         ends = [end for end in _ends(path) if end.isprintable() and self._may_name(end)]
-        there = next((end for end in ends if self._is_inside(end)), "")
-        if there or access is not PathAccess.WRITE_FILE:
-            return there
-        return next((end for end in ends if self._is_inside(os.path.dirname(end))), "")
+        if there := [end for end in ends if self._is_inside(end)]:
+            return (there[0],)
+        new = [end for end in ends if access is PathAccess.WRITE_FILE and self._is_inside(os.path.dirname(end))]
+        return (*(self._namesakes(os.path.basename(ends[-1])) if ends else ()), *new[:1])
 
     def _has_parent(self, place: Place) -> bool:
         return os.path.isdir(os.path.join(self.root, *place.parts[:-1]))

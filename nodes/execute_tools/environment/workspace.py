@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
+from itertools import islice
+from posixpath import basename
 from typing import Self
 
 from nodes.execute_tools.environment.change_places import Change, DeleteFile, MoveFile, WriteFile
@@ -29,6 +31,9 @@ __all__ = [
     "Workspace",
     "WriteFile",
 ]
+
+MOST_LOOKED_AT = 5_000
+"""Entries among which a file is looked for that is called like one that is not there."""
 
 LARGEST_IGNORE_FILE = 1_000_000
 """Bytes of a `.gitignore` that is read."""
@@ -59,7 +64,7 @@ class Workspace:
         allowed_extensions: frozenset[str] = frozenset(),
         contents: ContentJudge = lambda _: None,
     ) -> None:
-        self._paths = JudgedPaths(root, judge, observe, allowed_extensions, contents)
+        self._paths = JudgedPaths(root, judge, observe, allowed_extensions, contents, self._namesakes)
         self._lease = Lease()
         self._changeable = True
         self.recorder: ChangeRecorder | None = None
@@ -164,6 +169,12 @@ class Workspace:
     def denied(self, path: str, *, for_write: bool = False) -> ToolError | None:
         """Why this file may not be used, whether or not something is there, or None."""
         return self._paths.denied_file(path, for_write=for_write)
+
+    def _namesakes(self, name: str) -> tuple[str, ...]:
+        """Up to three files of this name in any folder, whatever their letters' case, that may be read."""
+        files = (entry.path for entry in islice(self.walk(), MOST_LOOKED_AT) if entry.kind == "file")
+        same = (path for path in files if basename(path).casefold() == name.casefold() and self.denied(path) is None)
+        return tuple(islice(same, 3))
 
     def _ignore_file(self, path: str) -> bytes:
         if not self.exists(path):
