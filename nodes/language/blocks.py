@@ -91,7 +91,7 @@ def read_blocks(text: str, shown_files: Sequence[str], request: str | None = Non
         if foreign or body in EXAMPLE_EDITS.values():
             whose = "what changes" if foreign else path
             wrong = f"This block is the example's. Write the new text of {whose}, or answer in words."
-        elif path not in (request or "") and (shown := _namesakes(path, shown_files)):
+        elif path not in named_paths(request or "") and (shown := _namesakes(path, shown_files)):
             wrong = f"{path} was not shown, but {' and '.join(shown)}. Send the block again under its whole path."
         if wrong:
             invalid = ExtractionErrorType.INVALID_ARGUMENTS

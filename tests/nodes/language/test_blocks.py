@@ -246,9 +246,10 @@ def test_a_path_is_the_file_that_it_names(named: str, shown: list[str]) -> None:
 
 def test_a_bare_name_of_a_shown_file_is_asked_for_again_unless_the_request_has_it() -> None:
     reply, shown = f"util.py\n{BLOCK}", ["a/util.py", "b/util.py"]
-    [refused] = read_blocks(reply, shown, "Mend it.").outcomes
     details = "util.py was not shown, but a/util.py and b/util.py. Send the block again under its whole path."
-    assert refused == ExtractionError(ExtractionErrorType.INVALID_ARGUMENTS, 2, "util.py", details)
+    for request_text in ("Mend it.", "Mend a/util.py.", None):
+        [refused] = read_blocks(reply, shown, request_text).outcomes
+        assert refused == ExtractionError(ExtractionErrorType.INVALID_ARGUMENTS, 2, "util.py", details)
     assert read_blocks(reply, shown, "Write util.py.").outcomes == [edit("util.py")]
 
 
