@@ -170,7 +170,9 @@ class Gateway:
         """What the work of the run is judged by; None where nothing is, and why it cannot where no sandbox starts."""
         if not (context.evidence or context.checks):
             return None
-        rules = CheckRules(context.checks, context.checks_timeout_s, readable=context.readable_folders)
+        rules = CheckRules(
+            context.checks, context.checks_timeout_s, readable=context.readable_folders, evidence=context.evidence
+        )
         key = (context.workspace, rules)
         known = self._checks.get(key)
         if known is None:

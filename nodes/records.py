@@ -204,7 +204,7 @@ class ToolErrorCode(StrEnum):
     IO_ERROR, UNKNOWN_TOOL, UNAVAILABLE, RATE_LIMITED = "io_error", "unknown_tool", "unavailable", "rate_limited"
     CONFLICT, UNCHANGED, OUTCOME_UNKNOWN, TIMEOUT = "conflict", "unchanged", "outcome_unknown", "timeout"
     CANCELLED, LOOP_OVERRIDE, CHECK_FAILED = "cancelled", "loop_override", "check_failed"
-    APPROVAL_REQUIRED = "approval_required"
+    APPROVAL_REQUIRED, RESOURCE_LIMIT = "approval_required", "resource_limit"
 
 
 class ToolError(Record):

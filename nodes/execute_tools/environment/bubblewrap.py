@@ -13,9 +13,10 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from nodes.execute_tools.environment.handles import closing, open_root
@@ -27,6 +28,8 @@ from nodes.execute_tools.environment.processes import (
     run_process,
     start_process,
 )
+from nodes.execute_tools.environment.resource_limits import LimitReached, ResourceLimits, command_limits
+from nodes.execute_tools.environment.sandbox_watch import Watch
 from nodes.records import ToolError, ToolErrorCode
 
 PROGRAM_FOLDERS: Final = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin")
@@ -36,7 +39,8 @@ HOME: Final = "/run/home"
 """The home of a program: empty at the start, gone at the end, and in no place where a workspace can be."""
 
 SCRATCH: Final = "/tmp"  # noqa: S108 - its own, seen by nobody else
-SCRATCH_BYTES: Final = 1_073_741_824
+
+_IN_MEMORY: Final = (SCRATCH, HOME, "/dev/shm")  # noqa: S108 - its own
 
 NOT_INSTALLED: Final = (
     "bubblewrap is not installed: install your system's package of that name (on Debian and Ubuntu: apt install"
@@ -67,7 +71,7 @@ class View:
     pairs the handle of what lies in the workspace with its name. `hidden_files` cannot be opened, and
     `hidden_folders` look empty; neither can be changed, moved or removed. `given` pairs the handle of a text with
     the name of the file that it becomes, outside of the workspace. With `root_read_only` the workspace itself is
-    shown as it is and cannot be changed.
+    shown as it is and cannot be changed. `limits` bound what all processes of the program use together.
     """
 
     root: str
@@ -79,6 +83,7 @@ class View:
     hidden_folders: tuple[str, ...] = ()
     given: tuple[tuple[int, str], ...] = ()
     root_read_only: bool = False
+    limits: ResourceLimits = field(default_factory=command_limits)
 
     @property
     def handles(self) -> tuple[int, ...]:
@@ -86,16 +91,17 @@ class View:
         return (self.root_fd, *(handle for handle, _ in (*self.read_only, *self.given)))
 
 
-def sandbox_options(view: View, system: Sequence[str], status_fd: int) -> list[str]:
+def sandbox_options(view: View, system: Sequence[str], status_fd: int, block_fd: int) -> list[str]:
     """The options of bubblewrap for this view; `system` are those of `system_options`. Later mounts cover earlier ones.
 
-    What bubblewrap did is reported as JSON on `status_fd`.
+    What bubblewrap did is reported as JSON on `status_fd`. The program starts when something comes from `block_fd`.
     """
     options = [*_NAMESPACES, *system]
     for handle, name in view.given:
         options += ("--perms", "0444", "--ro-bind-data", str(handle), name)
-    options += ("--proc", "/proc", "--dev", "/dev", "--size", str(SCRATCH_BYTES), "--tmpfs", SCRATCH)
-    options += ("--size", str(SCRATCH_BYTES), "--tmpfs", HOME)
+    options += ("--proc", "/proc", "--dev", "/dev")
+    for name in _IN_MEMORY:
+        options += ("--size", str(view.limits.scratch_bytes), "--tmpfs", name)
     for name in view.readable:
         options += ("--ro-bind", name, name)
     options += ("--ro-bind-fd" if view.root_read_only else "--bind-fd", str(view.root_fd), view.root)
@@ -105,8 +111,8 @@ def sandbox_options(view: View, system: Sequence[str], status_fd: int) -> list[s
         options += ("--ro-bind", "/dev/null", name)
     for name in view.hidden_folders:
         options += ("--tmpfs", name, "--remount-ro", name)
-    options += ("--remount-ro", "/proc", "--remount-ro", "/")
-    return [*options, "--chdir", view.cwd, "--json-status-fd", str(status_fd)]
+    options += ("--remount-ro", "/proc", "--remount-ro", "/dev", "--remount-ro", "/")
+    return [*options, "--chdir", view.cwd, "--json-status-fd", str(status_fd), "--block-fd", str(block_fd)]
 
 
 def system_options() -> list[str]:
@@ -155,14 +161,15 @@ def _start_problem(program: str) -> str | None:
         nobody = stack.enter_context(closing(os.open(os.devnull, os.O_WRONLY)))
         given = stack.enter_context(_texts())
         view = View("/run/probe", root, "/", given=given, read_only=((folder, "/run/probe/bin"),))
-        options = stack.enter_context(_options_file(sandbox_options(view, system_options(), nobody)))
+        ready = stack.enter_context(closing(os.open(os.devnull, os.O_RDONLY)))
+        options = stack.enter_context(_options_file(sandbox_options(view, system_options(), nobody, ready)))
         found = run_process(
             [program, "--args", str(options), "--", "true"],
             cwd="/",
             timeout_s=_PROBE_S,
             max_output_bytes=10_000,
             env={"PATH": ":".join(PROGRAM_FOLDERS)},
-            pass_fds=(options, nobody, *view.handles),
+            pass_fds=(options, nobody, ready, *view.handles),
         )
     if isinstance(found, ProcessResult):
         if found.exit_code == 0:
@@ -181,11 +188,33 @@ class Sandboxed:
         self._process, self._status_fd, self._status = process, status_fd, bytearray()
         self._first: int | None = None
         self._first_fd: int | None = None
+        self._watch: Watch | None = None
 
     @property
     def process(self) -> subprocess.Popen[bytes]:
         """Bubblewrap itself, outside of the sandbox; its exit code is the program's, or 128 and the signal."""
         return self._process
+
+    def limit(self, view: View) -> ToolError | None:
+        """Bound what the program may use, which does not run yet; UNAVAILABLE where that fails, and it must not run."""
+        deadline, report = time.monotonic() + _PROBE_S, select.poll()
+        report.register(self._status_fd, select.POLLIN)
+        while self._first is None:
+            if not report.poll(max(0.0, deadline - time.monotonic()) * 1_000):
+                return _unlimited(f"bubblewrap reported no sandbox within {_PROBE_S:g} s")
+            chunk = os.read(self._status_fd, 4_096)
+            if not chunk:
+                return None  # it has ended, and says why
+            self._learn(chunk)
+        with suppress(OSError):  # an old kernel; bubblewrap's --die-with-parent does the same, a little later
+            self._first_fd = os.pidfd_open(self._first)
+        try:
+            self._watch = Watch(self._first, view.limits, _IN_MEMORY, None if view.root_read_only else view.root_fd)
+        except ProcessLookupError:  # the same
+            return None
+        except OSError as error:
+            return _unlimited(str(error))
+        return None
 
     def takers(self, stdout: Taker, stderr: Taker) -> dict[int, Taker]:
         """For `processes.read_until`."""
@@ -199,13 +228,19 @@ class Sandboxed:
                 self._learn(chunk)
         return any("exit-code" in each for each in self._reports())
 
+    def exceeded(self) -> LimitReached | None:
+        """The limit that is exceeded right now; it is looked for every 50 ms at most, so this may be asked often."""
+        return None if self._watch is None else self._watch.look()
+
+    def met(self, exit_code: int, said: bytes) -> LimitReached | None:
+        """The limit at which the program, which has ended with this exit code and these words, failed by itself."""
+        return None if self._watch is None else self._watch.met(exit_code, said)
+
     def terminate(self) -> None:
         """Ask the program and its group to end."""
-        if self._first is None:
-            kill_group(self._process)
-            return
-        with suppress(ProcessLookupError, PermissionError):  # its group exists from the moment when it is started
-            os.killpg(self._first, signal.SIGTERM)
+        if self._first is not None:
+            with suppress(ProcessLookupError, PermissionError):  # its group exists from the moment when it is started
+                os.killpg(self._first, signal.SIGTERM)
 
     def kill(self) -> None:
         """Kill all that is in the sandbox, whatever it has done to get away, and wait until it is gone."""
@@ -227,6 +262,8 @@ class Sandboxed:
         os.close(self._status_fd)
         if self._first_fd is not None:
             os.close(self._first_fd)
+        if self._watch is not None:
+            self._watch.close()
 
     def _learn(self, chunk: bytes) -> bool:
         self._status += chunk
@@ -234,8 +271,6 @@ class Sandboxed:
             first = report.get("child-pid")
             if self._first is None and isinstance(first, int) and self._process.poll() is None:
                 self._first = first
-                with suppress(OSError):  # an old kernel; bubblewrap's --die-with-parent does the same, a little later
-                    self._first_fd = os.pidfd_open(first)
         return True
 
     def _reports(self) -> Iterator[Mapping[str, object]]:
@@ -246,6 +281,11 @@ class Sandboxed:
                     yield report
 
 
+def _unlimited(reason: str) -> ToolError:
+    message = f"A program was not started, as its limits could not be set ({reason})."
+    return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
+
+
 @contextmanager
 def started(view: View, command: Sequence[str], env: Mapping[str, str]) -> Iterator[Sandboxed | ToolError]:
     """Start `command` inside a sandbox with this view, or say why not; when the block ends, nothing of it is alive."""
@@ -253,31 +293,36 @@ def started(view: View, command: Sequence[str], env: Mapping[str, str]) -> Itera
     if refusal is not None or program is None:
         yield refusal or ToolError(code=ToolErrorCode.UNAVAILABLE, message=f"{NOT_INSTALLED}.")
         return
-    reader, writer = os.pipe()
+    (reader, writer), (blocked, go) = os.pipe(), os.pipe()
     os.set_blocking(reader, False)
-    try:
-        with _texts() as given, closing(writer):
-            view = replace(view, given=(*given, *view.given))
-            with _options_file(sandbox_options(view, system_options(), writer)) as options:
-                process = start_process(
-                    [program, "--args", str(options), "--", *command],
-                    cwd="/",
-                    env=env,
-                    pass_fds=(options, writer, *view.handles),
-                )
-    except BaseException:
-        os.close(reader)
-        raise
-    if isinstance(process, ToolError):
-        os.close(reader)
-        yield process
-        return
-    running = Sandboxed(process, reader)
-    try:
-        yield running
-    finally:
-        running.kill()
-        running.close()
+    with closing(go):  # after the sandbox is killed: the program would take that for the sign to start
+        try:
+            with _texts() as given, closing(writer), closing(blocked):
+                view = replace(view, given=(*given, *view.given))
+                with _options_file(sandbox_options(view, system_options(), writer, blocked)) as options:
+                    process = start_process(
+                        [program, "--args", str(options), "--", *command],
+                        cwd="/",
+                        env=env,
+                        pass_fds=(options, writer, blocked, *view.handles),
+                    )
+        except BaseException:
+            os.close(reader)
+            raise
+        if isinstance(process, ToolError):
+            os.close(reader)
+            yield process
+            return
+        running = Sandboxed(process, reader)
+        try:
+            problem = running.limit(view)
+            if problem is None:
+                with suppress(BrokenPipeError):  # it has ended already, and says why
+                    os.write(go, b"1")
+            yield problem or running
+        finally:
+            running.kill()
+            running.close()
 
 
 @contextmanager

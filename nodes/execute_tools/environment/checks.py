@@ -8,7 +8,7 @@ import json
 import shlex
 from collections.abc import Mapping
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from math import inf
 from pathlib import Path
@@ -20,6 +20,7 @@ from nodes.execute_tools.environment.commands import CommandResult, Commands, op
 from nodes.execute_tools.environment.failures import quoted
 from nodes.execute_tools.environment.judged_paths import ContentJudge
 from nodes.execute_tools.environment.lease import Lease
+from nodes.execute_tools.environment.resource_limits import ResourceLimits, evidence_limits
 from nodes.execute_tools.environment.workspace_cover import Denied
 from nodes.records import JsonMap, ToolError, ToolErrorCode
 
@@ -51,6 +52,7 @@ _NO_PYTHON: Final = 127
 class CheckRules:
     """What is run to judge the work of a run.
 
+    With `evidence`, the examples of docstrings and of the request and the project's tests, which use `limits` at most.
     `commands` are the person's own checks, each one command line: any installed program, or one of the workspace by its
     relative path (`.venv/bin/pytest -q`); exit code 0 means passed. Each, and each test file, may take `timeout_s`
     seconds; all examples of one edit together `examples_timeout_s`. `readable` names more folders of the machine that
@@ -61,6 +63,8 @@ class CheckRules:
     timeout_s: float = 60.0
     examples_timeout_s: float = 5.0
     readable: tuple[str, ...] = ()
+    evidence: bool = True
+    limits: ResourceLimits = field(default_factory=evidence_limits)
 
 
 def open_checks(
@@ -107,7 +111,7 @@ class Checks:
         """Run the examples of modules, in the form that `example_runner` describes, in `seconds` at most.
 
         With `first_decides` the other modules are not waited for once all is well with the first one. UNAVAILABLE where
-        they cannot be run, be it that there is no Python.
+        they cannot be run, be it that there is no Python; RESOURCE_LIMIT where they use more than they may.
 
         Raises:
             LeaseOverError: the call's time is over.
@@ -118,6 +122,8 @@ class Checks:
         result = self._python(given, ["-I", "-B", _RUNNER, _REQUEST], limit + _START_S)
         if isinstance(result, ToolError):
             return result
+        if result.limit is not None:
+            return ToolError(code=ToolErrorCode.RESOURCE_LIMIT, message=f"The run of the examples {result.limit}")
         try:
             answer = json.loads(result.stdout.head + result.stdout.tail)
         except ValueError:
@@ -146,7 +152,7 @@ class Checks:
         )
 
     def _python(self, given: Mapping[str, bytes], arguments: list[str], limit: float) -> CommandResult | ToolError:
-        commands = self._commands.read_only(given, _ENV)
+        commands = self._commands.read_only(given, _ENV, self.rules.limits)
         result = commands.run(["sh", "-c", _PYTHON, "sh", *arguments], timeout_s=limit)
         if isinstance(result, CommandResult) and result.exit_code == _NO_PYTHON:
             return ToolError(code=ToolErrorCode.UNAVAILABLE, message="There is no Python that commands can see.")

@@ -4,11 +4,12 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from nodes.execute_tools.environment.bubblewrap import HOME, PROGRAM_FOLDERS, SCRATCH
 from nodes.execute_tools.environment.failures import quoted
+from nodes.execute_tools.environment.resource_limits import ResourceLimits, command_limits
 from nodes.records import ToolError, ToolErrorCode
 
 MOST_ARGUMENTS: Final = 1_000
@@ -27,7 +28,7 @@ class CommandRules:
     (`.venv/bin/pytest`). One with an absolute path may be called by its last part as well. After `soft_timeout_s`
     seconds a command is asked to end, `grace_s` later all of it is killed. Of each of its outputs `max_output_bytes`
     are kept, half of them from the end. `readable` names more folders of the machine that programs may read, such as
-    that of a language's own installation.
+    that of a language's own installation. `limits` bound what all processes of a command use together.
     """
 
     programs: tuple[str, ...] = ()
@@ -35,6 +36,7 @@ class CommandRules:
     grace_s: float = 0.2
     max_output_bytes: int = 16_000
     readable: tuple[str, ...] = ()
+    limits: ResourceLimits = field(default_factory=command_limits)
 
 
 def malformed_command(argv: Sequence[str]) -> ToolError | None:

@@ -27,6 +27,7 @@ from nodes.execute_tools.environment.lease import Lease, LeaseOverError
 from nodes.execute_tools.environment.processes import Ends, EndsOfOutput, read_until
 from nodes.execute_tools.environment.protected_git import linked_repository, protected_git
 from nodes.execute_tools.environment.protected_settings import kept_settings
+from nodes.execute_tools.environment.resource_limits import Limit, LimitReached, ResourceLimits
 from nodes.execute_tools.environment.sandbox import PathAccess
 from nodes.execute_tools.environment.workspace_cover import Cover, Denied, HeldSecrets, find_cover, find_ways_out
 from nodes.execute_tools.environment.workspace_root import check_workspace
@@ -46,7 +47,8 @@ class CommandResult:
     """What a command did. A failing exit code is a result as well.
 
     `signal` is the one that ended it, 0 for none: as in a shell, `exit_code` is then 128 more. `timed_out` says that
-    it was ended after `limit_s` seconds. `made_denied` are names in the workspace that are denied, or where git keeps
+    it was ended after `limit_s` seconds. `limit` is the one of its `ResourceLimits` at which it ended or was ended.
+    `made_denied` are names in the workspace that are denied, or where git keeps
     its own, and that were not there before or meant something else; None where it is unknown, as the workspace could
     not be looked through once more (in time, or because there is too much in it).
     """
@@ -58,6 +60,7 @@ class CommandResult:
     limit_s: float
     timed_out: bool = False
     made_denied: tuple[str, ...] | None = ()
+    limit: LimitReached | None = None
 
     @property
     def signal(self) -> int:
@@ -110,7 +113,7 @@ class Commands:
         self._env = command_environment(root, readable)
         self._one_at_a_time = threading.Lock()
         self._lease = Lease()
-        self._read_only = False
+        self._read_only, self._limits = False, rules.limits
         self._given: Mapping[str, bytes] = {}
 
     def leased(self, lease: Lease) -> Self:
@@ -119,13 +122,17 @@ class Commands:
         view._lease = lease  # noqa: SLF001 - its own kind
         return view
 
-    def read_only(self, given: Mapping[str, bytes], env: Mapping[str, str]) -> Self:
+    def read_only(
+        self, given: Mapping[str, bytes], env: Mapping[str, str], limits: ResourceLimits | None = None
+    ) -> Self:
         """The same commands for programs that may look at the workspace and change nothing in it.
 
         `given` are texts that they find under these absolute names, which lie below `/run`; `env` are more variables.
+        `limits` replace those of the rules.
         """
         view = copy(self)
         view._read_only, view._given = True, given  # noqa: SLF001 - its own kind
+        view._limits = limits or self._limits  # noqa: SLF001 - its own kind
         view._env = {**self._env, **env}  # noqa: SLF001 - its own kind
         return view
 
@@ -199,21 +206,37 @@ class Commands:
             if isinstance(running, ToolError):
                 return running
             takers = running.takers(stdout.take, stderr.take)
-            in_time = read_until(running.process, takers, started + limit, self._check_lease)
+            exceeded: list[LimitReached] = []
+
+            def check() -> None:
+                self._check_lease()
+                if not exceeded and (found := self._printed(stdout, stderr) or running.exceeded()) is not None:
+                    exceeded.append(found)
+                    running.kill()
+
+            in_time = read_until(running.process, takers, started + limit, check)
             if not in_time:
                 running.terminate()
-                read_until(running.process, takers, started + limit + self.rules.grace_s, self._check_lease)
+                read_until(running.process, takers, started + limit + self.rules.grace_s, check)
             running.kill()
             if in_time and not running.has_run() and running.process.returncode >= 0:
                 return _not_started(command[0], stderr.ends())
+            code, said = _exit_code(running.process.returncode), (stdout.ends(), stderr.ends())
             return CommandResult(
-                exit_code=_exit_code(running.process.returncode),
-                stdout=stdout.ends(),
-                stderr=stderr.ends(),
+                exit_code=code,
+                stdout=said[0],
+                stderr=said[1],
                 seconds=time.monotonic() - started,
                 limit_s=limit,
-                timed_out=not in_time,
+                timed_out=not in_time and not exceeded,
+                limit=exceeded[0]
+                if exceeded
+                else running.met(code, b"\n".join(each.head + each.tail for each in said)),
             )
+
+    def _printed(self, *outputs: EndsOfOutput) -> LimitReached | None:
+        size, most = sum(each.size for each in outputs), self._limits.output_bytes
+        return LimitReached(Limit.OUTPUT, size, most) if size > most else None
 
     def _check_lease(self) -> None:
         with self._lease.effect():
@@ -243,6 +266,7 @@ class Commands:
             hidden_folders=tuple(self._absolute(name) for name in cover.folders),
             given=tuple(given),
             root_read_only=self._read_only,
+            limits=self._limits,
         )
 
     def _folder(self, root: int, cwd: str) -> str | ToolError:

@@ -6,7 +6,7 @@ knows nothing but the standard library. The request is a JSON file:
     {"root": "/workspace", "seconds": 5.0, "first_decides": false,
      "modules": [{"path": "pkg/a.py", "text": "..." or null, "groups": [[...]]}]}
 
-Each module is loaded in a process of its own, all at once; `text` stands for what the file holds. With
+Each module is loaded in a process of its own, 16 at once; `text` stands for what the file holds. With
 `first_decides` the others are not waited for once all is well with the first. The examples of a group share names.
 The answer is a JSON line on the standard output, one entry for each module: `{"loaded": true, "results": [["passed",
 ""], ...]}`, or with `"loaded": false` the reason as `error`, and whether the module is to blame for it as `own`. What
@@ -38,6 +38,8 @@ from typing import Any
 LONGEST = 300
 """Characters of a value or an error message that are told."""
 MOST_PRINTED = 100_000
+MOST_AT_ONCE = 16
+"""Processes of modules: all of them together may use only so much."""
 MOST_MEMORY = 4_294_967_296
 """Bytes of address space of each module's process."""
 UNDECIDED = (ImportError, OSError, EOFError, MemoryError, SyntaxError)
@@ -333,28 +335,37 @@ def clean(entry: dict[str, Any]) -> bool:
 
 
 def run(request: dict[str, Any]) -> list[dict[str, Any]]:
-    """Start all processes, read what they tell until the time is over, and end them."""
+    """Start the processes, read what they tell until the time is over, and end them."""
     deadline = time.monotonic() + request["seconds"]
     modules = request["modules"]
     counts = [sum(map(len, module["groups"])) for module in modules]
-    started = [start(request["root"], module) for module in modules]
-    told = {reader: b"" for _, reader in started}
-    waiting = {reader for _, reader in started}
-    while waiting and time.monotonic() < deadline:
-        for reader in select.select(list(waiting), [], [], max(0.0, deadline - time.monotonic()))[0]:
+    told = [b""] * len(modules)
+    running: dict[int, tuple[int, int]] = {}  # by the pipe of each: which module, and its process
+    started = 0
+    while (running or started < len(modules)) and time.monotonic() < deadline:
+        while len(running) < MOST_AT_ONCE and started < len(modules):
+            number, reader = start(request["root"], modules[started])
+            running[reader] = (started, number)
+            started += 1
+        for reader in select.select(list(running), [], [], max(0.0, deadline - time.monotonic()))[0]:
             chunk = os.read(reader, 65_536)
-            told[reader] += chunk
+            told[running[reader][0]] += chunk
             if not chunk:
-                waiting.remove(reader)
-        first = started[0][1]
-        if request["first_decides"] and first not in waiting and clean(answer(told[first], counts[0], ended=True)):
+                end(running.pop(reader)[1], reader)
+        waiting = {place for place, _ in running.values()}
+        if request["first_decides"] and 0 not in waiting and clean(answer(told[0], counts[0], ended=True)):
             break
-    for number, _ in started:
-        os.kill(number, signal.SIGKILL)
-    return [
-        answer(told[reader], count, ended=reader not in waiting)
-        for (_, reader), count in zip(started, counts)  # noqa: B905 - Python 3.9
-    ]
+    waiting = {place for place, _ in running.values()}
+    for reader, (_, number) in running.items():
+        end(number, reader)
+    return [answer(told[place], count, ended=place not in waiting) for place, count in enumerate(counts)]
+
+
+def end(number: int, reader: int) -> None:
+    """Kill a module's process, which may have ended, and let go of it."""
+    os.close(reader)
+    os.kill(number, signal.SIGKILL)
+    os.waitpid(number, 0)
 
 
 if __name__ == "__main__":

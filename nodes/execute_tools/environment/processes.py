@@ -57,11 +57,11 @@ class EndsOfOutput:
     def __init__(self, most: int) -> None:
         self._most_tail = most // 2
         self._most_head = most - self._most_tail
-        self._head, self._tail, self._size = bytearray(), bytearray(), 0
+        self._head, self._tail, self.size = bytearray(), bytearray(), 0
 
     def take(self, chunk: bytes) -> bool:
         """The next piece."""
-        self._size += len(chunk)
+        self.size += len(chunk)
         room = self._most_head - len(self._head)
         self._head += chunk[:room]
         self._tail += chunk[room:]
@@ -72,7 +72,7 @@ class EndsOfOutput:
     def ends(self) -> Ends:
         """What is kept by now."""
         self._cut()
-        return Ends(bytes(self._head), bytes(self._tail), self._size)
+        return Ends(bytes(self._head), bytes(self._tail), self.size)
 
     def _cut(self) -> None:
         del self._tail[: max(0, len(self._tail) - self._most_tail)]

@@ -24,6 +24,8 @@ def judged_evidence(context: ToolContext, path: str, before: str | None, after: 
     name = _relative(context, path)
     if not context.gated or not isinstance(context.checks, Checks) or name is None:
         return None
+    if not context.checks.rules.evidence:
+        return None
     plan = plan_gate(name, before, after, context.task)
     if plan is None:
         return None

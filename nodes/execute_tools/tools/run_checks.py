@@ -71,9 +71,10 @@ def run_checks(context: ToolContext, arguments: RunChecksArguments) -> ToolOutpu
         report.not_run.append(context.checks.message)
     elif context.checks is not None:
         checks = context.checks.leased(context.lease)
-        _run_examples(context, checks, texts, report, deadline)
-        for path in _test_files(context, arguments.paths):
-            _run_tests(context, checks, path, report, deadline)
+        if checks.rules.evidence:
+            _run_examples(context, checks, texts, report, deadline)
+            for path in _test_files(context, arguments.paths):
+                _run_tests(context, checks, path, report, deadline)
         for command in checks.rules.commands:
             result = checks.run_command(command, deadline - monotonic_s())
             _note(report, command, result)
@@ -160,6 +161,8 @@ def _note(report: _Report, name: str, result: CommandResult | ToolError) -> None
     """Write down what a program came to: exit code 0 means passed."""
     if isinstance(result, ToolError):
         report.not_run.append(result.message)
+    elif result.limit is not None:
+        report.failed.append("\n".join(filter(None, (f"{name} {result.limit}", _output(result)))))
     elif result.timed_out:
         report.failed.append(f"{name} does not end within {result.limit_s:.3g} s.")
     elif result.exit_code:

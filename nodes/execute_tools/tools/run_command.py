@@ -64,8 +64,8 @@ def run_command(context: ToolContext, arguments: RunCommandArguments) -> ToolOut
 def _told(program: str, result: CommandResult | ToolError, changes: CommandChanges | Unwatched) -> ToolResult:
     if isinstance(result, ToolError):
         return ToolResult(ok=False, error=result)
-    if result.timed_out:
-        return ToolResult(ok=False, error=_timeout(program, result, changes))
+    if result.timed_out or result.limit is not None:
+        return ToolResult(ok=False, error=_ended(program, result, changes))
     return ToolResult(ok=True, data=_data(result) | _changed_files(result, changes))
 
 
@@ -105,7 +105,8 @@ def _not_recorded(program: str, reason: str) -> ToolError:
     return ToolError(code=ToolErrorCode.IO_ERROR, message=message, fatal=True)
 
 
-def _timeout(program: str, result: CommandResult, changes: CommandChanges | Unwatched) -> ToolError:
+def _ended(program: str, result: CommandResult, changes: CommandChanges | Unwatched) -> ToolError:
+    """TIMEOUT or RESOURCE_LIMIT, and all that is known of what the program did before."""
     words = last_words(result.stdout, result.stderr)
     said = f" The end of its output:\n{words}" if words else " It had printed nothing."
     made = ""
@@ -118,5 +119,6 @@ def _timeout(program: str, result: CommandResult, changes: CommandChanges | Unwa
     elif names := _names(result, changes):
         made += f" It changed: {', '.join(names)}."
     seconds = max(round(result.limit_s, 1), 0.1)  # without what the look before it took
-    message = f"{program} was stopped after {seconds:g} s.{made}{said}"
-    return ToolError(code=ToolErrorCode.TIMEOUT, message=message)
+    why = f"was stopped after {seconds:g} s." if result.limit is None else str(result.limit)
+    code = ToolErrorCode.TIMEOUT if result.limit is None else ToolErrorCode.RESOURCE_LIMIT
+    return ToolError(code=code, message=f"{program} {why}{made}{said}")

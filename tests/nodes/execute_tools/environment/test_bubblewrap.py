@@ -1,5 +1,6 @@
 import json
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -47,7 +48,7 @@ def test_the_options_of_a_whole_view() -> None:
         hidden_folders=("/w/secrets",),
         given=((7, "/etc/passwd"),),
     )
-    assert sandbox_options(view, ["--ro-bind", "/usr", "/usr"], 9) == [
+    assert sandbox_options(view, ["--ro-bind", "/usr", "/usr"], 9, 10) == [
         *("--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts"),
         *("--unshare-cgroup-try", "--disable-userns", "--cap-drop", "ALL", "--new-session", "--die-with-parent"),
         *("--hostname", "sandbox"),
@@ -56,20 +57,21 @@ def test_the_options_of_a_whole_view() -> None:
         *("--proc", "/proc", "--dev", "/dev"),
         *("--size", "1073741824", "--tmpfs", "/tmp"),
         *("--size", "1073741824", "--tmpfs", "/run/home"),
+        *("--size", "1073741824", "--tmpfs", "/dev/shm"),
         *("--ro-bind", "/opt/python", "/opt/python"),
         *("--bind-fd", "5", "/w"),
         *("--ro-bind-fd", "6", "/w/.git"),
         *("--ro-bind", "/dev/null", "/w/.env"),
         *("--tmpfs", "/w/secrets", "--remount-ro", "/w/secrets"),
-        *("--remount-ro", "/proc", "--remount-ro", "/"),
-        *("--chdir", "/w/src", "--json-status-fd", "9"),
+        *("--remount-ro", "/proc", "--remount-ro", "/dev", "--remount-ro", "/"),
+        *("--chdir", "/w/src", "--json-status-fd", "9", "--block-fd", "10"),
     ]
     assert view.handles == (5, 6, 7)
 
 
 def test_a_workspace_may_be_read_only() -> None:
     view = View(root="/w", root_fd=5, cwd="/w", root_read_only=True)
-    options = sandbox_options(view, [], 9)
+    options = sandbox_options(view, [], 9, 10)
     place = options.index("--ro-bind-fd")
     assert (options[place : place + 3], "--bind-fd" in options) == (["--ro-bind-fd", "5", "/w"], False)
 
@@ -199,17 +201,32 @@ def test_a_block_that_is_left_early_leaves_no_process(view: View) -> None:
     assert not alive(mark)
 
 
-def test_a_sandbox_that_has_not_reported_yet_is_ended_as_well(view: View) -> None:
+def test_a_sandbox_that_does_not_report_is_not_waited_for_and_ended(
+    view: View, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mark = f"7{os.getpid()}.25"
-    with started(view, ["sleep", mark], ENVIRONMENT) as run:
-        assert not isinstance(run, ToolError)
-        run.terminate()
-        assert run.process.wait(60) == -9
-        assert not run.has_run()
-    deadline = time.monotonic() + 60  # its first process is not known yet, so that nobody can wait for it
-    while alive(mark) and time.monotonic() < deadline:
-        time.sleep(0.01)
+    monkeypatch.setattr(bubblewrap, "sandbox_problem", lambda: None)
+    monkeypatch.setattr(bubblewrap, "bubblewrap_path", lambda: fake(tmp_path, f"exec sleep {mark}"))
+    monkeypatch.setattr(bubblewrap, "_PROBE_S", 0.1)
+    with started(view, ["true"], ENVIRONMENT) as run:
+        assert isinstance(run, ToolError)
+        assert run.message == (
+            "A program was not started, as its limits could not be set (bubblewrap reported no sandbox within 0.1 s)."
+        )
     assert not alive(mark)
+
+
+def test_a_program_does_not_start_without_its_limits(
+    view: View, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "no")
+
+    monkeypatch.setattr(resource, "prlimit", refuse)
+    with started(view, ["touch", str(tmp_path / "made")], ENVIRONMENT) as run:
+        assert isinstance(run, ToolError)
+        assert run.message == "A program was not started, as its limits could not be set ([Errno 1] no)."
+    assert not (tmp_path / "made").exists()
 
 
 # --- What a program can reach
