@@ -27,7 +27,7 @@ class ControlGroup:
     @classmethod
     def made_for(cls, process: int, *, processes: int, memory_bytes: int) -> Self | None:
         """A group with these limits that holds this process; None where we may not make one."""
-        parent = _group_parent()
+        parent = group_parent()
         if parent is None:
             return None
         made = cls(f"{parent}/mendgraph-{os.getpid()}-{next(cls._numbers)}")
@@ -68,7 +68,7 @@ class ControlGroup:
 
 
 @functools.cache
-def _group_parent() -> str | None:
+def group_parent() -> str | None:
     """The nearest control group in which we may make others that count processes and memory.
 
     What a run that was killed has left there is taken away.

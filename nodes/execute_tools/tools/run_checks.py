@@ -145,6 +145,9 @@ def _run_tests(context: ToolContext, checks: Checks, path: str, report: _Report,
     if isinstance(result, CommandResult):
         if result.exit_code == NOTHING_RAN:
             return
+        if result.limit is not None:
+            report.not_run.append(f"{path} {result.limit}")
+            return
         missing = _MISSING.search(_output(result))
         if result.exit_code and missing and not _is_own(context, missing[1]):
             report.not_run.append(f"{path} needs {missing[1]}, which is not installed where checks can see it.")
