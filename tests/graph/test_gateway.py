@@ -17,6 +17,7 @@ from graph.context import AgentContext
 from graph.events import Event, StepDone, Traced
 from graph.gateway import Gateway
 from graph.run import RunResult, Session, run_task
+from nodes.execute_tools.environment.checks import Checks
 from nodes.execute_tools.environment.commands import Commands
 from nodes.execute_tools.environment.run_folder import folder_name
 from nodes.execute_tools.registry import Tool, ToolContext, tool
@@ -190,6 +191,16 @@ def test_what_may_be_started_is_kept_until_there_is_too_much(root: Path, monkeyp
         assert opened(make) is first
         assert type(opened(git)) is type(first)
         assert opened(make) is not first
+
+
+def test_one_word_turns_evidence_off_and_keeps_the_checks_that_a_person_named(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PROBLEM, lambda: None)
+    assert gateway().checks(AgentContext(workspace=str(root), evidence=False)) is None
+    checks = gateway().checks(AgentContext(workspace=str(root), evidence=False, checks=("make test",)))
+    assert isinstance(checks, Checks)
+    assert (checks.rules.evidence, checks.rules.commands) == (False, ("make test",))
 
 
 def test_a_run_without_a_sandbox_says_so_and_goes_on(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from nodes.execute_tools.environment import bubblewrap
 from nodes.execute_tools.environment.checks import NOTHING_RAN, CheckRules, Checks, open_checks
 from nodes.execute_tools.environment.commands import CommandResult
 from nodes.execute_tools.environment.lease import Lease, LeaseOverError
+from nodes.execute_tools.environment.resource_limits import Limit, ResourceLimits
 from nodes.records import JsonMap, ToolError, ToolErrorCode
 from tests.nodes.execute_tools.environment.command_place import secret
 
@@ -183,3 +184,68 @@ def test_a_lease_that_is_over(root: Path) -> None:
     with pytest.raises(LeaseOverError):
         leased.run_command("true")
     assert isinstance(checks.run_command("true"), CommandResult)
+
+
+# --- Code of the workspace that takes more than it may
+
+SMALL = ResourceLimits(processes=20, memory_bytes=120_000_000, scratch_bytes=8_000_000, file_bytes=4_000_000)
+BOMBS = {
+    "processes": ("import os, time\nfor each in range(100): os.fork() or time.sleep(60)\n", Limit.PROCESSES),
+    "memory": ("import time\nkept = bytearray(b'x') * 200_000_000\ntime.sleep(60)\n", Limit.MEMORY),
+}
+
+
+@pytest.mark.parametrize(("code", "limit"), BOMBS.values(), ids=BOMBS)
+def test_an_example_that_takes_too_much_is_ended_with_all_that_it_started(root: Path, code: str, limit: Limit) -> None:
+    text = f"def f():\n    {code.replace(chr(10), chr(10) + '    ')}\n"
+    asked = module("app.py", f"import ctypes\n{text}", "f()", "1")
+    found = opened(root, limits=SMALL, examples_timeout_s=20.0).run_examples([asked])
+    if (
+        os.getuid() and limit is Limit.PROCESSES
+    ):  # the kernel refuses the user's 21st process, so the code fails by itself
+        assert found == [entry("unknown", "BlockingIOError: [Errno 11] Resource temporarily unavailable")]
+    else:
+        assert isinstance(found, ToolError)
+        assert found.code is ToolErrorCode.RESOURCE_LIMIT
+        assert found.message.startswith("The run of the examples ")
+
+
+@pytest.mark.parametrize("file", ["test_app.py", "conftest.py"])
+@pytest.mark.parametrize(("code", "limit"), BOMBS.values(), ids=BOMBS)
+def test_tests_of_the_project_that_take_too_much(tmp_path: Path, file: str, code: str, limit: Limit) -> None:
+    (tmp_path / "test_app.py").write_text("def test_app():\n    pass\n")
+    (tmp_path / "conftest.py").write_text("")
+    (tmp_path / file).write_text(code + "def test_app():\n    pass\n")
+    if file == "conftest.py":
+        (tmp_path / "test_app.py").write_text("import conftest\ndef test_app():\n    pass\n")
+    found = opened(tmp_path.resolve(), limits=SMALL, timeout_s=20.0).run_tests("test_app.py")
+    assert isinstance(found, CommandResult)
+    assert found.limit is not None
+    assert found.limit.limit is limit
+
+
+def test_a_persons_own_check_has_the_room_of_a_command(root: Path) -> None:
+    checks = opened(root, commands=("sh -c 'ulimit -n'",), limits=SMALL)
+    found = checks.run_command("sh -c 'ulimit -n'")
+    assert isinstance(found, CommandResult)
+    assert int(found.stdout.head) > SMALL.open_files
+
+
+def test_more_modules_than_are_run_at_once(root: Path) -> None:
+    asked = [module("app.py", None, "add(3, 1)", "2") for _ in range(40)]
+    assert opened(root, limits=SMALL, examples_timeout_s=20.0).run_examples(asked) == [entry("passed")] * 40
+
+
+def test_without_a_sandbox_no_code_of_the_workspace_runs(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was there when the run began, and is lost on the way."""
+    made = root.parent / "made"
+    code = f"open({str(made)!r}, 'w').close()\n"
+    checks = opened(root, commands=(f"touch {made}",))
+    monkeypatch.setattr(bubblewrap, "bubblewrap_path", lambda: None)
+    found = (
+        checks.run_examples([module("app.py", code, "1", "1")]),
+        checks.run_tests("app.py"),
+        checks.run_command(f"touch {made}"),
+    )
+    assert [isinstance(each, ToolError) and each.code for each in found] == [ToolErrorCode.UNAVAILABLE] * 3
+    assert not made.exists()

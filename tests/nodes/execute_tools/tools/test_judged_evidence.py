@@ -82,6 +82,13 @@ def test_without_gate_or_checks_nothing_is_run(bench: Bench, fields: dict[str, A
     assert checks.asked == []
 
 
+def test_where_evidence_is_off_no_code_is_run_for_an_edit(bench: Bench) -> None:
+    checks = Asked([entry("different", "1")] * 2)
+    checks.rules = CheckRules(("make test",), evidence=False)
+    assert judged_evidence(context(bench, checks), "calc.py", BEFORE, WRONG) is None
+    assert checks.asked == []
+
+
 def test_where_nothing_speaks_or_nothing_can_be_run_the_edit_stays(bench: Bench) -> None:
     assert judged_evidence(context(bench, Asked(UNAVAILABLE)), "calc.py", BEFORE, WRONG) is None
     nothing = Asked([])

@@ -6,6 +6,7 @@ import pytest
 from nodes.execute_tools.environment.checks import NOTHING_RAN, CheckRules, Checks
 from nodes.execute_tools.environment.commands import CommandResult, Ends
 from nodes.execute_tools.environment.lease import Lease
+from nodes.execute_tools.environment.resource_limits import Limit, LimitReached
 from nodes.execute_tools.registry import ToolContext
 from nodes.execute_tools.tools.run_checks import LONGEST_OUTPUT, run_checks
 from nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult
@@ -16,8 +17,11 @@ APP = 'def add(a, b):\n    """\n    >>> add(1, 1)\n    2\n    """\n    return a 
 UNAVAILABLE = ToolError(code=ToolErrorCode.UNAVAILABLE, message="no sandbox")
 
 
-def ended(exit_code: int = 0, said: str = "", *, timed_out: bool = False) -> CommandResult:
-    return CommandResult(exit_code, Ends(said.encode(), b"", len(said.encode())), Ends(), 0.1, 60.0, timed_out)
+def ended(
+    exit_code: int = 0, said: str = "", *, timed_out: bool = False, limit: LimitReached | None = None
+) -> CommandResult:
+    stdout = Ends(said.encode(), b"", len(said.encode()))
+    return CommandResult(exit_code, stdout, Ends(), 0.1, 60.0, timed_out, limit=limit)
 
 
 def entry(*results: tuple[str, str], error: str = "") -> JsonMap:
@@ -27,8 +31,14 @@ def entry(*results: tuple[str, str], error: str = "") -> JsonMap:
 class Scripted(Checks):
     """Answers what it was told to, and remembers what it was asked."""
 
-    def __init__(self, examples: list[JsonMap] | ToolError = UNAVAILABLE, commands: tuple[str, ...] = ()) -> None:
-        self.rules = CheckRules(commands)
+    def __init__(
+        self,
+        examples: list[JsonMap] | ToolError = UNAVAILABLE,
+        commands: tuple[str, ...] = (),
+        *,
+        evidence: bool = True,
+    ) -> None:
+        self.rules = CheckRules(commands, evidence=evidence)
         self.examples, self.ends = examples, dict[str, CommandResult | ToolError]()
         self.asked: list[tuple[str, float]] = []
 
@@ -126,6 +136,37 @@ def test_a_file_that_cannot_be_imported(bench: Bench, error: str, told: list[str
     bench.put({"app.py": APP})
     result = ran(bench, Scripted([entry(error=error)]), "app.py")
     assert (message(result) if told else result) == (told or ToolResult.success(checks="none", ran=[]))
+
+
+FULL = LimitReached(Limit.MEMORY, 150_000_000, 120_000_000)
+USED_UP = (
+    "was stopped: all its processes together used 150 MB of memory, and may use 120 MB. Let it do less at once, or work"
+    " on less data."
+)
+
+
+def test_a_check_that_takes_too_much_fails(bench: Bench) -> None:
+    checks = Scripted(commands=("make test",))
+    checks.ends = {"make test": ended(137, "half\n", limit=FULL)}
+    assert message(ran(bench, checks)) == [f"make test {USED_UP}", "half"]
+
+
+def test_tests_that_take_too_much_say_nothing_of_the_code(bench: Bench) -> None:
+    bench.put({"app.py": "x = 1\n", "test_app.py": ""})
+    checks = Scripted()
+    checks.ends = {"test_app.py": ended(137, limit=FULL)}
+    expected = ToolResult.success(checks="unavailable", ran=[], reason=f"test_app.py {USED_UP}")
+    assert ran(bench, checks, "app.py") == expected
+
+
+def test_without_evidence_only_the_configured_commands_are_run(bench: Bench) -> None:
+    bench.put({"app.py": APP, "test_app.py": ""})
+    checks = Scripted([entry(("passed", ""))], ("make test",), evidence=False)
+    result = ran(bench, checks, "app.py", task="add(2, 3) should return 5.")
+    assert (result, checks.asked) == (
+        ToolResult.success(checks="passed", ran=["make test"]),
+        [("make test", 15.0)],
+    )
 
 
 def test_tests_that_cannot_be_run_are_no_failure(bench: Bench) -> None:

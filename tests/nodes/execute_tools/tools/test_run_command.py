@@ -10,6 +10,7 @@ import pytest
 from nodes.execute_tools.environment import bubblewrap
 from nodes.execute_tools.environment.commands import CommandResult, CommandRules, Commands, Ends, open_commands
 from nodes.execute_tools.environment.journal_records import FileEffect, FileState
+from nodes.execute_tools.environment.resource_limits import Limit, LimitReached
 from nodes.execute_tools.environment.tree_status import Unwatched
 from nodes.execute_tools.registry import ToolContext, ToolOutput
 from nodes.execute_tools.tools.diffs import unified_diff
@@ -127,6 +128,16 @@ def test_a_sandbox_that_cannot_start_says_why(bench: Bench) -> None:
 )
 def test_what_a_model_sees(bench: Bench, result: CommandResult, data: JsonMap) -> None:
     assert ran(bench, result)[0] == ToolResult(ok=True, data=data)
+
+
+def test_a_limit_is_told_with_what_the_program_said_before(bench: Bench) -> None:
+    limit = LimitReached(Limit.PROCESSES, 650, 640)
+    result, _ = ran(bench, replace(RESULT, exit_code=137, stderr=Ends(b"make: fork\n", b"", 11), limit=limit))
+    assert result.error == ToolError(
+        code=ToolErrorCode.RESOURCE_LIMIT,
+        message="make came to its limit of 640 processes and threads (650 were seen): let it do less at once (such as"
+        " `-j 4`). The end of its output:\nmake: fork",
+    )
 
 
 @pytest.mark.parametrize(
