@@ -96,7 +96,7 @@ class Watch:
             return LimitReached(Limit.MEMORY, self._group.most_memory(limits.memory_bytes), limits.memory_bytes)
         refused = _NO_FORK.search(said) if self._group is None else self._group.events("pids", "max")
         if refused or self._most >= limits.processes:
-            return LimitReached(Limit.PROCESSES, max(self._most, 1), limits.processes)
+            return LimitReached(Limit.PROCESSES, max(self._most, limits.processes), limits.processes)
         if exit_code == 128 + signal.SIGXFSZ or _TOO_LARGE in said:
             return LimitReached(Limit.FILE_SIZE, limits.file_bytes, limits.file_bytes)
         if _TOO_MANY_OPEN in said:

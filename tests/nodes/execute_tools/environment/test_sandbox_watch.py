@@ -9,7 +9,8 @@ import pytest
 
 from nodes.execute_tools.environment import control_groups, sandbox_watch
 from nodes.execute_tools.environment.commands import CommandResult
-from nodes.execute_tools.environment.resource_limits import Limit, ResourceLimits
+from nodes.execute_tools.environment.control_groups import ControlGroup
+from nodes.execute_tools.environment.resource_limits import Limit, LimitReached, ResourceLimits
 from tests.nodes.execute_tools.environment.command_place import Place, alive, opened, unique
 
 MB = 1_000_000
@@ -152,11 +153,33 @@ def test_a_program_inherits_its_limits_and_cannot_raise_them(place: Place) -> No
     assert said.stdout.head.decode().split() == [str(20 * MB), "64", "0"]
 
 
-def test_a_group_that_was_left_by_a_killed_run_is_taken_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "cgroup.subtree_control").write_text("cpu memory pids\n")
-    (tmp_path / "cgroup.procs").touch()
-    for name in ("mendgraph-999999999-0", f"mendgraph-{os.getpid()}-7", "other"):
-        (tmp_path / name).mkdir()
-    monkeypatch.setattr(control_groups, "own_groups", lambda: iter([f"{tmp_path}/none", str(tmp_path)]))
-    assert control_groups.group_parent.__wrapped__() == str(tmp_path)
-    assert {each.name for each in tmp_path.iterdir() if each.is_dir()} == {f"mendgraph-{os.getpid()}-7", "other"}
+class Group:
+    """Stands for a control group in which something has happened."""
+
+    def __init__(self, **happened: int) -> None:
+        self.happened = happened
+
+    def events(self, _: str, name: str) -> int:
+        return self.happened.get(name, 0)
+
+    def most_memory(self, otherwise: int) -> int:
+        return otherwise - MB
+
+    def remove(self) -> None:
+        """Nothing is left."""
+
+
+@pytest.mark.parametrize(
+    ("happened", "script", "told"),
+    [
+        ({"oom_kill": 1}, "kill -KILL $$", LimitReached(Limit.MEMORY, 63 * MB, 64 * MB)),
+        ({"max": 9}, "exit 1", LimitReached(Limit.PROCESSES, 20, 20)),
+        ({"max": 9}, "exit 0", None),
+        ({}, "echo 'Cannot fork' >&2; exit 1", None),
+    ],
+)
+def test_what_a_control_group_tells(
+    place: Place, monkeypatch: pytest.MonkeyPatch, happened: dict[str, int], script: str, told: LimitReached | None
+) -> None:
+    monkeypatch.setattr(ControlGroup, "made_for", lambda *_, **__: Group(**happened))
+    assert place.result("sh", "-c", script).limit == told
