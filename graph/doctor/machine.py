@@ -12,6 +12,7 @@ from typing import TextIO
 from graph.doctor.finding import Finding, Status
 from nodes.execute_tools.environment import openat2
 from nodes.execute_tools.environment.bubblewrap import bubblewrap_path, sandbox_problem
+from nodes.execute_tools.environment.control_groups import group_parent
 from nodes.execute_tools.environment.processes import ProcessResult, ripgrep_path, run_process
 
 OLDEST, NEWEST = (3, 11), (3, 14)
@@ -79,7 +80,11 @@ def sandbox() -> Finding:
     """Whether bubblewrap really starts a program here."""
     problem = sandbox_problem()
     if problem is None:
-        return Finding("sandbox", Status.OK, f"bubblewrap starts programs ({_version(bubblewrap_path() or 'bwrap')})")
+        bound = "a watcher" if group_parent() is None else "a control group"
+        version = _version(bubblewrap_path() or "bwrap")
+        return Finding(
+            "sandbox", Status.OK, f"bubblewrap starts programs ({version}), and {bound} bounds what they take"
+        )
     remedy = "install it (`make sandbox`, or your system's packages): commands and checks are refused without it"
     return Finding("sandbox", Status.WARNING, problem, remedy)
 

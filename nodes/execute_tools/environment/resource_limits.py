@@ -26,7 +26,7 @@ class ResourceLimits:
     processes: int
     memory_bytes: int
     scratch_bytes: int = _GIB
-    file_bytes: int = _GIB
+    file_bytes: int = 4 * _GIB
     open_files: int = 8_192
     disk_bytes: int = 8 * _GIB
     files: int = 1_000_000
