@@ -59,6 +59,7 @@ _SYSTEM_FILES: Final = (
 """Of `/etc`; neither accounts, nor keys, nor the machine's own settings."""
 
 _PROBE_S = 10.0
+_MOUNTING_S = 0.001
 _PATIENCE_MS = 2_000
 """How long killed programs are waited for."""
 
@@ -210,6 +211,10 @@ class Sandboxed:
             self._first_fd = os.pidfd_open(self._first)
         try:
             self._watch = Watch(self._first, view.limits, _IN_MEMORY, None if view.root_read_only else view.root_fd)
+            while not self._watch.opens() and self._process.poll() is None:
+                if time.monotonic() > deadline:
+                    return _unlimited(f"bubblewrap mounted nothing within {_PROBE_S:g} s")
+                time.sleep(_MOUNTING_S)
         except ProcessLookupError:  # the same
             return None
         except OSError as error:

@@ -69,6 +69,22 @@ class Watch:
             first, processes=limits.processes + _OWN_PROCESSES, memory_bytes=limits.memory_bytes
         )
 
+    def opens(self) -> bool:
+        """Whether all is mounted in the sandbox, so that it can be looked at; only then may the program start.
+
+        Raises:
+            PermissionError: it may not be looked at.
+        """
+        root = f"/proc/{self._first}/root"
+        try:
+            if os.stat(f"{root}/proc").st_dev == os.stat("/proc").st_dev:
+                return False
+            self._scratch += (os.open(f"{root}{name}", os.O_PATH | os.O_DIRECTORY) for name in self._in_memory)
+            self._proc = os.open(f"{root}/proc", os.O_RDONLY | os.O_DIRECTORY)
+        except (FileNotFoundError, ProcessLookupError):  # not yet, or not any more
+            return False
+        return True
+
     def close(self) -> None:
         """Close the handles. The sandbox has to be gone."""
         for handle in (*self._scratch, *(() if self._proc is None else (self._proc,))):
@@ -82,8 +98,8 @@ class Watch:
         if started < self._next:
             return None
         found = self._disk_excess() or self._machine_excess()
-        if found is None and self._group is None and (proc := self._open()) is not None:
-            found = self._excess(proc)
+        if found is None and self._group is None and self._proc is not None:
+            found = self._excess(self._proc)
         ended = time.monotonic()
         self._next = ended + max(_INTERVAL_S, _SHARE * (ended - started))
         return found
@@ -95,8 +111,8 @@ class Watch:
             return None
         if self._group is not None and self._group.events("memory", "oom_kill"):
             return LimitReached(Limit.MEMORY, self._group.most_memory(limits.memory_bytes), limits.memory_bytes)
-        refused = _NO_FORK.search(said) if self._group is None else self._group.events("pids", "max")
-        if refused or self._most >= limits.processes:
+        refused = self._most >= limits.processes or (self._group is not None and self._group.events("pids", "max"))
+        if refused or _NO_FORK.search(said):
             return LimitReached(Limit.PROCESSES, max(self._most, limits.processes), limits.processes)
         if exit_code == 128 + signal.SIGXFSZ or _TOO_LARGE in said:
             return LimitReached(Limit.FILE_SIZE, limits.file_bytes, limits.file_bytes)
@@ -105,20 +121,6 @@ class Watch:
         if _FULL in said and any(os.fstatvfs(each).f_bfree * 16 < os.fstatvfs(each).f_blocks for each in self._scratch):
             return LimitReached(Limit.SCRATCH, limits.scratch_bytes, limits.scratch_bytes)
         return None
-
-    def _open(self) -> int | None:
-        """A handle on the sandbox's own view of its processes, which is there when all is mounted."""
-        if self._proc is not None:
-            return self._proc
-        root = f"/proc/{self._first}/root"
-        try:
-            if os.stat(f"{root}/proc").st_dev == os.stat("/proc").st_dev:
-                return None
-            self._proc = os.open(f"{root}/proc", os.O_RDONLY | os.O_DIRECTORY)
-            self._scratch += (os.open(f"{root}{name}", os.O_PATH | os.O_DIRECTORY) for name in self._in_memory)
-        except (FileNotFoundError, ProcessLookupError):  # not yet, or not any more
-            return None
-        return self._proc
 
     def _excess(self, proc: int) -> LimitReached | None:
         limits = self._limits
@@ -147,7 +149,7 @@ class Watch:
 
     def _written(self) -> int:
         """Bytes that the sandbox's processes have written to disks; others may be at work on this one."""
-        proc = self._open()
+        proc = self._proc
         names = [] if proc is None else [each for each in os.listdir(proc) if each.isdigit()]
         return sum(int(each[1]) for name in names if proc and (each := _WRITTEN.search(_content(proc, f"{name}/io"))))
 

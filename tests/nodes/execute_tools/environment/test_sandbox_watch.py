@@ -175,7 +175,8 @@ class Group:
         ({"oom_kill": 1}, "kill -KILL $$", LimitReached(Limit.MEMORY, 63 * MB, 64 * MB)),
         ({"max": 9}, "exit 1", LimitReached(Limit.PROCESSES, 20, 20)),
         ({"max": 9}, "exit 0", None),
-        ({}, "echo 'Cannot fork' >&2; exit 1", None),
+        ({}, "echo 'sh: Cannot fork' >&2; exit 2", LimitReached(Limit.PROCESSES, 20, 20)),
+        ({}, "exit 2", None),
     ],
 )
 def test_what_a_control_group_tells(
