@@ -58,7 +58,7 @@ class Watch:
         self, first: int, limits: ResourceLimits, in_memory: Sequence[str], disk_fd: int | None = None
     ) -> None:
         self._first, self._limits, self._in_memory, self._disk_fd = first, limits, in_memory, disk_fd
-        self._most, self._next = 0, 0.0
+        self._most, self._next = 0, time.monotonic() + _INTERVAL_S
         self._proc: int | None = None
         self._scratch: list[int] = []
         self._disk = None if disk_fd is None else os.fstatvfs(disk_fd)
