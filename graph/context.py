@@ -236,7 +236,8 @@ class AgentContext(BaseModel):
         (), description="Kinds of files that may be used, such as .py or .md. Empty: all that the rules allow."
     )
     evidence: bool = Field(
-        True, description="Run the examples of docstrings and of the request, in a sandbox that can change nothing."
+        True,
+        description="Run examples of docstrings and the request, and tests of changed files, in a read-only sandbox.",
     )
     checks: tuple[str, ...] = Field(
         (), description="Commands that must succeed before a run is FINISHED, such as 'pytest -q'; in the same sandbox."

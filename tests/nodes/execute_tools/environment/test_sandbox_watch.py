@@ -45,7 +45,10 @@ TOO_MUCH = {
         Limit.PROCESSES,
     ),
     "zombies": (f"{FORKS.format('os._exit(0)')}time.sleep(60)", Limit.PROCESSES),
-    "threads": ("for each in range(100): threading.Thread(target=time.sleep, args=(60,)).start()", Limit.PROCESSES),
+    "threads": (
+        "for each in range(100): threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\ntime.sleep(60)",
+        Limit.PROCESSES,
+    ),
     "memory": (KEEP, Limit.MEMORY),
     "memory of many": (
         f"{FORKS.replace('100', '9').format(KEEP.replace('90', '9'))}time.sleep(60)",
