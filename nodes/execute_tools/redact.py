@@ -12,7 +12,14 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from nodes.execute_tools.secrets.assignments import assignment_spans, fold, has_secret_word
-from nodes.execute_tools.secrets.keys import is_about, is_secret_key, looks_secret, names_a_literal
+from nodes.execute_tools.secrets.commands import Word, passwords_in
+from nodes.execute_tools.secrets.keys import (
+    is_about,
+    is_secret_key,
+    is_secret_number,
+    looks_secret_under,
+    names_a_literal,
+)
 from nodes.execute_tools.secrets.known_secrets import SHORTEST_VALUE, forms_of, known_values
 from nodes.execute_tools.secrets.shapes import SHORTEST_TOKEN, shape_spans
 
@@ -28,7 +35,7 @@ Unlike `PLACEHOLDER` it is in no ordinary text, so that a write that carries it 
 a URL or a shell's quotes would have to escape.
 """
 
-_LINK = re.compile(r"[\s=:,>]")
+_LINK = re.compile(r"[\s=:,>($}]")
 """Stands where a secret is told by a name or a word before it, and not by its value or by signs of its own."""
 
 _PASSES: Final = 4
@@ -143,22 +150,21 @@ class Redactor:
             and not self.spans("\n".join(filter(None, leaves)))
         )
 
-    def _walked(self, value: Any, door: "_Door", *, secret: bool = False) -> Any:
+    def _walked(self, value: Any, door: "_Door", *, secret: str = "") -> Any:
+        """A copy without secrets of what stands under the name `secret`; "" where that is no secret's."""
         if value is None or isinstance(value, bool):
             return value
         if isinstance(value, str):
-            if secret and door.hides(value):
-                return door.mark
-            return self._document(value, door)
+            return door.mark if door.hides(value, secret) else self._document(value, door)
         if isinstance(value, int | float):
-            return door.mark if secret and door.strict else value
+            return door.mark if door.hides(value, secret) else value
         if isinstance(value, Mapping):
             return {
-                self._document(key, door): self._walked(each, door, secret=door.covers(key, inside=secret))
-                for key, each in ((str(key), each) for key, each in value.items())
+                self._document(key, door): self._walked(each, door, secret=name)
+                for key, each, name in _fields(value, door, secret)
             }
         if isinstance(value, list | tuple | set | frozenset):
-            return [self._walked(each, door, secret=secret) for each in value]
+            return [self._walked(each, door, secret=secret) for each in _without_passwords(value, door)]
         return self._walked(_plain(value), door, secret=secret)
 
 
@@ -169,17 +175,29 @@ class _Door:
     mark: str
     strict: bool
 
-    def hides(self, value: str) -> bool:
-        """Whether a string under a secret's name goes."""
-        return self.strict or looks_secret(value)
+    def hides(self, value: str | float, secret: str) -> bool:
+        """Whether a text or a number under a secret's name goes."""
+        if not secret:
+            return False
+        if self.strict and is_secret_key(secret):
+            return True
+        return looks_secret_under(secret, value) if isinstance(value, str) else is_secret_number(secret, value)
 
-    def covers(self, key: str, *, inside: bool) -> bool:
-        """Whether a value is under a secret's name: this one, or one that it is `inside` of."""
-        if self.strict:
-            return inside or is_secret_key(key)
-        return names_a_literal(key) or (inside and not is_about(key))
+    def covers(self, key: str, inside: str) -> str:
+        """The secret's name that a value is under: this one, or one that it is `inside` of; "" where there is none."""
+        if self.strict and is_secret_key(inside or key):
+            return inside or key
+        if names_a_literal(key):
+            return key
+        return "" if is_about(key) else inside
 
 
+_NAME_FIELDS: Final = frozenset(
+    {"name", "key", "header", "variable", "field", "option", "parameterkey", "parametername"}
+)
+_VALUE_FIELDS: Final = frozenset({"value", "val", "default", "parametervalue", "defaultvalue", "stringvalue"})
+"""Fields of one object that hold the name and the value of something else, in lower case."""
+_LONGEST_NAME: Final = 120
 _DOCUMENT_ENDS: Final = frozenset({"{}", "[]", '""'})
 _RECORD: Final = _Door(PLACEHOLDER, strict=True)
 _CONTENT: Final = _Door(MARK, strict=False)
@@ -196,19 +214,38 @@ def has_mark(text: str) -> int:
     return text.count(MARK)
 
 
-def _leaves(value: Any, door: _Door, *, secret: bool = False) -> Iterator[str | None]:
+def _leaves(value: Any, door: _Door, *, secret: str = "") -> Iterator[str | None]:
     """The strings of a JSON document, and None for each value that its name makes a secret."""
     if isinstance(value, dict):
-        for key, each in value.items():
+        for key, each, name in _fields(value, door, secret):
             yield key
-            yield from _leaves(each, door, secret=door.covers(key, inside=secret))
+            yield from _leaves(each, door, secret=name)
     elif isinstance(value, list):
-        for each in value:
+        for each in _without_passwords(value, door):
             yield from _leaves(each, door, secret=secret)
     elif isinstance(value, str):
-        yield None if secret and value != door.mark and door.hides(value) else value
-    elif secret and door.strict and value is not None and not isinstance(value, bool):
+        yield None if value != door.mark and door.hides(value, secret) else value
+    elif isinstance(value, int | float) and not isinstance(value, bool) and door.hides(value, secret):
         yield None
+
+
+def _fields(value: Mapping[Any, Any], door: _Door, secret: str) -> Iterator[tuple[str, Any, str]]:
+    """The fields of an object, each with the secret's name that it is under: its own, or what another field says."""
+    said = "".join(str(each) for key, each in value.items() if str(key).lower() in _NAME_FIELDS) if value else ""
+    paired = said if len(said) <= _LONGEST_NAME and names_a_literal(said) else ""
+    for key, each in ((str(key), each) for key, each in value.items()):
+        is_value = paired and key.lower() in _VALUE_FIELDS
+        yield key, each, paired if is_value else door.covers(key, secret)
+
+
+def _without_passwords(value: Iterable[Any], door: _Door) -> list[Any]:
+    """The items of a list; where it is a command line, with a mark for each password in it."""
+    items = list(value)
+    if not (items and all(isinstance(each, str) for each in items)):
+        return items
+    for place, start, end in list(passwords_in([Word(each, 0) for each in items])):
+        items[place] = items[place][:start] + door.mark + items[place][end:]
+    return items
 
 
 def _is_document(text: str | None) -> bool:

@@ -4,14 +4,15 @@ import re
 from typing import Final
 
 SECRET_WORDS: Final = (
-    "passw",
-    "passphrase",
-    "passcode",
+    "pass",
+    "pwd",
+    "psk",
+    "auth",
+    "creds",
     "secret",
     "token",
     "credential",
     "cookie",
-    "authorization",
     "bearer",
     "apikey",
     "api_key",
@@ -22,6 +23,12 @@ SECRET_WORDS: Final = (
     "privatekey",
     "private_key",
     "private-key",
+    "ingkey",
+    "ing_key",
+    "ing-key",
+    "ionkey",
+    "ion_key",
+    "ion-key",
 )
 """Lower-case words of which a secret's name holds one. Source: spec 4's key names, and those that mean the same."""
 
@@ -32,6 +39,15 @@ _SECRET_KEY = re.compile(
 )
 _SECRET_STEM = re.compile(r"pass|secret|token|key|auth|bearer|credential|cookie", re.IGNORECASE)
 """Stands in whatever the two patterns beside it find."""
+_NO_SECRET = re.compile(r"secretar(?:y|ies|iat)|(?:stop|eos|bos|pad|unk|sep|cls|mask)_?tokens?", re.IGNORECASE)
+_SHORT_KEY = re.compile(
+    r"(?:^|[^A-Za-z]|(?-i:(?<=[a-z])(?=[A-Z]))|db|user|my|root|admin)(?:pass|pwd|psk|auth|creds)$"
+    r"|(?:sign|encrypt)(?:ing|ion)_?-?key$|encrypted_?-?key$",
+    re.IGNORECASE,
+)
+"""Last words of a name that stand for a secret, but for a folder, a kind or a count as well."""
+_NUMBERED_KEY = re.compile(r"pass(?:w|c|phrase|$)|pwd$|pin$|_secret$|api_?key$", re.IGNORECASE)
+_FOLDER = re.compile(r"(?:~|\.{1,2}|[A-Za-z]:)?/[\w.@-]+/|(?:~|\.{1,2}|[A-Za-z]:)[/\\]|/[\w.@-]+$")
 _MEASURE = re.compile(
     r"tokeni[sz]\w*|(?:max|min|num)_?tokens?|token_?(?:count|limit|budget|usage|type|id)\w*"
     r"|(?<!access_)(?<!refresh_)(?<!auth_)(?<!api_)(?<!bearer_)tokens(?![a-z])",
@@ -46,7 +62,7 @@ _ABOUT_WORDS = """
     alg algorithm at attempts attribute backend checksum class column config configuration count date definition
     definitions description details digest dir directory encoder endpoint env error example examples exception
     expired expires expiry factory field file filename fingerprint flow flows folder form format generator grant
-    handler hash hasher hashes header help hint index info input kind label len length level line link manager
+    handler hash hasher hashes header help hint id ids index info input kind label len length level line link manager
     message middleware mode model name names options param parameter path pattern placeholder policy position
     prefix properties provider re ref regex request requirements reset response rule rules schema scope scopes
     security selector separator serializer service settings size state status storage store strategy stream
@@ -94,6 +110,8 @@ _CAMEL = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 _WORDY = re.compile(r"[A-Za-z]*\d?|[A-Za-z]{2,}\d{2}|[A-Za-z]+\d[A-Za-z]+|\d{1,10}")
 SHORTEST: Final = 8
 """Characters that a literal has at least, to be taken for a secret because of its name."""
+SHORTEST_NUMBER: Final = 6
+"""Digits that a number has at least, to be taken for a password because of its name."""
 LONGEST: Final = 4096
 """Characters that a literal has at most; keys that are longer have a shape of their own."""
 
@@ -102,18 +120,30 @@ def is_secret_key(name: str) -> bool:
     """Whether a value under this name is a secret, whatever it looks like."""
     if not _SECRET_STEM.search(name):
         return False
-    return bool(_SECRET_KEY.search(_MEASURE.sub("", name))) and not _FILE_NAME.search(name)
+    told = _NO_SECRET.sub("", _MEASURE.sub("", name))
+    return bool(_SECRET_KEY.search(told)) and not _FILE_NAME.search(name)
 
 
 def names_a_literal(name: str) -> bool:
     """Whether a literal under this name may be a secret: `password`, and not `password_field` or `token_url`."""
-    return is_secret_key(name) and not is_about(name)
+    return (is_secret_key(name) and not is_about(name)) or bool(_SHORT_KEY.search(name))
+
+
+def looks_secret_under(name: str, value: str) -> bool:
+    """Whether a literal under a name that `names_a_literal` is a secret; the shell's `PWD` is a folder."""
+    return looks_secret(value) and not (_SHORT_KEY.search(name) and _FOLDER.match(value))
+
+
+def is_secret_number(name: str, value: float) -> bool:
+    """Whether a number under a name that `names_a_literal` is a secret: a password, and no count of tokens."""
+    return bool(_NUMBERED_KEY.search(name)) and SHORTEST_NUMBER <= len(str(value)) <= LONGEST
 
 
 def is_about(name: str) -> bool:
     """Whether what stands under this name only says something about its neighbours or its owner."""
     words = _NAME_WORDS.findall(name)
-    return name.startswith("$") or bool(words and words[-1].lower() in _ABOUT)
+    last, secret_id = "".join(words[-1:]).lower(), "".join(words[-2:]).lower() == "secretid"
+    return name.startswith("$") or (last in _ABOUT and not secret_id)
 
 
 def looks_secret(value: str) -> bool:

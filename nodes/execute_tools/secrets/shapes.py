@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from nodes.execute_tools.secrets.commands import COMMAND_WORDS, command_spans
 from nodes.execute_tools.secrets.hints import hinted, told
 from nodes.execute_tools.secrets.key_blocks import key_block_spans
 from nodes.execute_tools.secrets.keys import is_filler, is_plain, looks_secret
@@ -55,6 +56,8 @@ def shape_spans(text: str, folded: str) -> Iterator[tuple[int, int]]:
                 yield start, end
     if "PRIVATE KEY" in text:
         yield from key_block_spans(text)
+    if _OPTION.search(text) and next(told(_COMMANDS, folded), ""):
+        yield from command_spans(text)
 
 
 def url_password(value: str) -> str:
@@ -72,8 +75,9 @@ def _long_tokens(text: str) -> str:
 
 
 def _is_key(found: str) -> bool:
-    """Not `xxxxxxxx` or `your_key_here`, whatever its prefix."""
-    return len(set(found[-16:])) > 4 and "..." not in found and not is_plain(re.sub(r"^\w{1,10}?[-_.]", "", found))
+    """Not `xxxxxxxx`, `your_key_here` or what AWS's documents show, whatever its prefix."""
+    shown = len(set(found[-16:])) <= 4 or found.endswith("EXAMPLE") or "..." in found
+    return not shown and not is_plain(re.sub(r"^\w{1,10}?[-_.]", "", found))
 
 
 def _is_random_key(found: str) -> bool:
@@ -104,6 +108,29 @@ def _is_url_login(found: str) -> bool:
     return len(password) >= 4 and password != user and not is_filler(password)
 
 
+def _is_mixed(found: str) -> bool:
+    """For what may be an attribute as well: letters of both cases and digits, as chance throws them."""
+    return _is_key(found) and looks_secret(found[2:]) and bool(re.search(r"[0-9][a-z]|[A-Z][0-9]", found[2:]))
+
+
+def _is_signature(found: str) -> bool:
+    return _is_key(found) and len(found) >= 20 and sum(map(str.isdigit, found)) >= 2
+
+
+def _is_hash(found: str) -> bool:
+    """Whether behind the salt there is something random."""
+    return len(set(found[-22:])) > 8 and any(map(str.isdigit, found[-43:]))
+
+
+def _is_bot(found: str) -> bool:
+    """Whether it begins with the number of a Discord user in base64."""
+    first = found.partition(".")[0]
+    try:
+        return base64.b64decode(first + "=" * (-len(first) % 4), altchars=b"-_").isdigit()
+    except ValueError:
+        return False
+
+
 def _is_setting(found: str) -> bool:
     """A value that is no example's and no name."""
     return not is_filler(found) and any(not (char.isalpha() or char in "._-") for char in found)
@@ -132,6 +159,7 @@ _END = "(?![A-Za-z0-9])"
 _WORD = _starts(signs="A-Za-z0-9")
 _NUMBER = _starts(signs="0-9")
 _AZURE = _starts(signs=r"\w~.-")
+_BOT = _starts("..", r"\w.-")
 
 _PREFIXED: Final[tuple[tuple[str, str], ...]] = (
     ("ghp_ gho_ ghu_ ghs_ ghr_", _N + "{20,}+"),  # GitHub
@@ -152,10 +180,10 @@ _PREFIXED: Final[tuple[tuple[str, str], ...]] = (
     ("AKID", _N + "{32}" + _END),  # Tencent
     ("xoxa- xoxb- xoxe- xoxo- xoxp- xoxr- xoxs- xoxe.xoxb- xoxe.xoxp-", r"(?=[A-Za-z-]*+[0-9])[A-Za-z0-9-]{10,}+"),
     ("xapp-", "[A-Za-z0-9-]{20,}+"),  # Slack
-    ("sk_live_ sk_test_ sk_prod_ rk_live_ rk_test_ rk_prod_", r"(?=[A-Za-z]*+[0-9])[A-Za-z0-9]{16,}+"),  # Stripe
+    ("sk_live_ sk_test_ sk_prod_ rk_live_ rk_test_ rk_prod_", r"(?=[A-Za-z]*+[0-9])[A-Za-z0-9]{10,}+"),  # Stripe
     ("whsec_", "[A-Za-z0-9+/]{24,}+=*"),
-    ("SK", "[0-9a-f]{32}" + _END),  # Twilio
-    ("SG.", rf"{_T}{{16,}}+\.{_T}{{16,}}+"),  # SendGrid
+    ("SK", "[0-9a-fA-F]{32}" + _END),  # Twilio
+    ("SG.", rf"(?:{_T}{{16,}}+\.{_T}{{16,}}+|[A-Za-z0-9_.=-]{{66}})"),  # SendGrid
     ("xkeysib-", _T + "{40,}+"),  # Brevo
     ("key-", "[0-9a-f]{32}" + _END),  # Mailgun
     ("dop_v1_ doo_v1_ dor_v1_", "[0-9a-f]{32,}+"),  # DigitalOcean
@@ -164,7 +192,7 @@ _PREFIXED: Final[tuple[tuple[str, str], ...]] = (
     ("hvs. hvb. hvr.", _T + "{24,}+"),  # Vault
     ("dapi", r"(?=[a-f]{0,31}[0-9])[0-9a-f]{32}" + _END),  # Databricks
     ("dp.pt. dp.st. dp.ct. dp.sa. dp.scim. dp.audit.", "[A-Za-z0-9._-]{40,}+"),  # Doppler
-    ("dt0c01.", "[A-Z0-9]{24}[.][A-Z0-9]{64}"),  # Dynatrace
+    ("dt0c01.", "[A-Za-z0-9]{24}[.][A-Za-z0-9]{64}"),  # Dynatrace
     ("glsa_", "[A-Za-z0-9_]{40,}+"),  # Grafana
     ("glc_", "[A-Za-z0-9+/]{32,}+=*"),
     ("NRAK-", "[A-Z0-9]{27}"),  # New Relic
@@ -175,7 +203,7 @@ _PREFIXED: Final[tuple[tuple[str, str], ...]] = (
     ("ntn_", _N + "{40,}+"),  # Notion
     ("figd_", _T + "{32,}+"),  # Figma
     ("nfp_", _N + "{36,}+"),  # Netlify
-    ("pscale_tkn_ pscale_pw_ pscale_oauth_", "[A-Za-z0-9_.-]{32,}+"),  # PlanetScale
+    ("pscale_tkn_ pscale_pw_ pscale_oauth_", "[A-Za-z0-9_.=-]{32,}+"),  # PlanetScale
     ("sbp_", "[0-9a-f]{40}"),  # Supabase
     ("sb_secret_", _T + "{20,}+"),
     ("sntrys_ sntryu_", "[A-Za-z0-9+/_=-]{40,}+"),  # Sentry
@@ -191,6 +219,41 @@ _PREFIXED: Final[tuple[tuple[str, str], ...]] = (
     ("lsv2_pt_ lsv2_sk_", "[0-9a-f]{32}_[0-9a-f]{10}"),  # LangSmith
     ("b3BlbnNzaC1rZXktdjE", "[A-Za-z0-9+/]{20,}+=*"),  # an OpenSSH key without its first line
     *((f"LS0tLS1CRUdJTi{kind}", "[A-Za-z0-9+/]{40,}+=*") for kind in ("BQUklW", "BSU0Eg", "BFQyBQ", "BPUEVOU1NI")),
+    ("A3-", "[A-Z0-9]{6}-(?:[A-Z0-9]{11}|[A-Z0-9]{6}-[A-Z0-9]{5})-[A-Z0-9]{5}-[A-Z0-9]{5}-[A-Z0-9]{5}"),  # 1Password
+    ("p8e-", "[A-Za-z0-9]{32}" + _END),  # Adobe
+    ("pat", _N + r"{14}\.[0-9a-f]{64}" + _END),  # Airtable
+    ("pat. sat.", rf"{_T}{{22}}\.{_N}{{24}}\.{_N}{{20}}" + _END),  # Harness
+    ("AKCp", _N + "{69}"),  # Artifactory
+    ("cmVmd", _N + "{59}"),
+    ("sc_ ext_ scauth_ authress_", r"[a-z0-9]{5,30}\.[a-z0-9]{4,6}\.acc[_-][a-z0-9-]{10,32}\.[a-z0-9+/_=-]{30,}+"),
+    ("bedrock-api-key-", "[A-Za-z0-9+/]{20,}+=*"),  # AWS Bedrock, for a short time
+    ("A3T", r"(?=[A-Z]{0,16}[0-9])[A-Z0-9]{17}" + _END),  # AWS
+    ("4b1d", _N + "{38}" + _END),  # ClickHouse
+    ("CLOJARS_", _N + "{60}"),
+    ("v1.0-", "[0-9a-f]{24}-[0-9a-f]{146}"),  # Cloudflare
+    ("duffel_live_ duffel_test_", "[A-Za-z0-9_=-]{43}"),
+    ("EZAK EZTK", _N + "{54}" + _END),  # EasyPost
+    ("EAAM EAAC", _N + "{100,}+"),  # Facebook
+    ("EAAA", _T + "{56,60}" + _END),  # Square
+    ("FLWSECK_TEST- FLWSECK-", "[0-9a-h]{12,}+"),  # Flutterwave
+    ("fo1_", _T + "{43}"),  # Fly.io
+    ("fm1a_ fm1r_ fm2_", "[A-Za-z0-9+/]{100,}+=*"),
+    ("fio-u-", "[A-Za-z0-9_=-]{64}"),  # Frame.io
+    ("eyJrIjoi", _N + "{70,}+=*"),  # Grafana
+    ("HRKU-AA", _T + "{58}"),  # Heroku
+    ("api_org_", "[A-Za-z]{34}" + _END),  # Hugging Face
+    ("ico-", _N + "{32}(?![A-Za-z0-9.])"),  # Infracost
+    ("s-s4t2ud- s-s4t2af-", "[0-9a-f]{64}"),  # 42
+    ("ZXlK", "[A-Za-z0-9+/_-]{60,}+=*"),  # a JSON web token in base64
+    ("API-", r"(?=[A-Z]{0,25}[0-9])[A-Z0-9]{26}" + _END),  # Octopus Deploy
+    ("pnu_", _N + "{36}"),  # Prefect
+    ("rdme_", "[a-z0-9]{70}"),  # ReadMe
+    ("tk-us-", _T + "{48}"),  # Scalingo
+    ("sm_aat_ sm_pat_ sm_sat_", _N + "{16}" + _END),  # SettleMint
+    ("shippo_live_ shippo_test_", "[0-9a-fA-F]{40}"),
+    ("sgp_", "[0-9a-zA-Z_]{40,}+"),  # Sourcegraph
+    ("NRJS-", "[0-9a-f]{19}" + _END),  # New Relic
+    ("NRII-", _T + "{32}" + _END),
     ("eyJ", rf"{_T}{{8,}}+\.(?:eyJ{_T}{{8,}}+(?:\.{_T}*+)?|{_T}{{8,}}+\.{_T}{{8,}}+(?:\.{_T}++)*)"),  # JSON web tokens
 )
 """Prefixes, and what follows them."""
@@ -205,20 +268,62 @@ _URL_LOGIN: Final = Shape(
 SHAPES: Final = (
     *(_key(prefix, rest) for prefixes, rest in _PREFIXED for prefix in prefixes.split()),
     _key("sk-", _T + "{16,}+", _is_random_key),  # OpenAI, Anthropic, DeepSeek, OpenRouter
-    _key("hf_", rf"(?:{_N}{{30,}}+|(?=[A-Za-z]*+[0-9]){_N}{{20,}}+)"),  # Hugging Face
+    _key("hf_", rf"(?:{_N}{{30,40}}+(?![A-Za-z0-9_])|(?=[A-Za-z]*+[0-9]){_N}{{20,}}+)"),  # Hugging Face
     _URL_LOGIN,
     Shape(("Q~",), re.compile(rf"(?P<secret>{_AZURE}[\w~.]{{3}}[0-9]Q~[\w~.-]{{31,34}}(?![\w~.-]))"), _is_key),  # Azure
     Shape(("JQQJ99",), re.compile(rf"(?P<secret>{_WORD}{_N}{{52}}JQQJ99{_N}{{20,40}})"), _is_key),  # Azure
     Shape((":AA",), re.compile(rf"(?P<secret>{_NUMBER}[0-9]{{8,10}}:AA{_T}{{30,}}+)"), _is_key),  # Telegram
     Shape(("-us",), re.compile(rf"(?P<secret>{_WORD}[0-9a-f]{{32}}-us[0-9]{{1,2}}){_END}"), _is_key),  # Mailchimp
-    Shape((".atlasv1.",), re.compile(rf"(?P<secret>{_WORD}{_N}{{14}}\.atlasv1\.{_T}{{40,}}+)"), _is_key),  # Terraform
+    Shape((".atlasv1.",), re.compile(rf"(?P<secret>{_WORD}{_N}{{14}}\.atlasv1\.[\w=-]{{40,}}+)"), _is_key),  # Terraform
+    Shape(("_mmk",), re.compile(rf"(?P<secret>{_WORD}{_N}{{6}}_{_N}{{29}}_mmk){_END}"), _is_key),  # MaxMind
+    Shape(("sha256~",), re.compile(rf"(?P<secret>{_WORD}sha256~{_T}{{43}}){_END}"), _is_key),  # OpenShift
+    Shape(("s.",), re.compile(rf"(?P<secret>{_AZURE}s\.{_N}{{24}}(?![\w.(]))"), _is_mixed),  # Vault
     Shape(
         ("hooks.slack.com/", "/api/webhooks/"),
         re.compile(r"(?:hooks\.slack\.com/[a-z]{8,9}|/api/webhooks/[0-9]{10,20})/(?P<secret>[A-Za-z0-9+/_-]{20,}+)"),
         _is_key,
     ),
     _folded("accountkey= sharedaccesskey=", r"(?:accountkey|sharedaccesskey)=(?P<secret>[a-z0-9+/]{20,}+=*+)", _is_key),
-    _folded("sig= x-amz-signature=", r"(?<=[?&;])(?:sig|x-amz-signature)=(?P<secret>[a-z0-9%+/]{30,}+=*+)", _is_key),
+    _folded(
+        "sig= signature= -credential= security-token= ?key= &key=",
+        r"(?<=[?&;])(?:sig|signature|key|x-(?:amz|goog)-(?:signature|credential|security-token))="
+        r"(?P<secret>[a-z0-9%+/_~.@-]{20,}+=*+)",
+        _is_signature,
+    ),
+    _folded(
+        "$1$ $5$ $6$ $7$ $y$ $gy$ $2a$ $2b$ $2x$ $2y$ $apr1$ $argon2 $scrypt$ $pbkdf2 $p$ $h$ $bcrypt- pbkdf2_sha",
+        r"(?P<secret>\$(?:[1567]|g?y|2[abxy]|apr1|argon2(?:id|i|d)|scrypt|pbkdf2(?:-sha[0-9]{1,3})?|bcrypt-sha256)"
+        r"\$[a-z0-9./$=,+-]{22,}+|\$[ph]\$[a-z0-9./]{31}(?![a-z0-9./])"
+        r"|pbkdf2_sha(?:1|256|512)\$[0-9]{1,9}\$[a-z0-9./$=+]{22,}+)",
+        _is_hash,
+    ),
+    _folded("{sha {ssha {smd5", r"(?P<secret>\{(?:s?sha(?:256|512)?|smd5)\}[a-z0-9./$+]{20,}+=*+)", _is_hash),
+    _folded("_gitlab_session=", r"_gitlab_session=(?P<secret>[0-9a-z]{32})", _is_key),
+    _folded(
+        "requirepass masterauth", r"(?:requirepass|masterauth)[ \t]{1,4}+(?P<secret>[^\s\"']{4,128}+)", _is_setting
+    ),
+    _folded("identified", r"identified by (?:password )?'(?P<secret>[^\s']{4,128}+)'", _is_setting),
+    _folded(
+        "chpasswd password-stdin",
+        r"""echo[ \t]{1,4}+(?:-n[ \t]{1,4}+)?["']?(?P<secret>[^\s"'|]{6,200}+)["']?[ \t]{0,4}+\|[^\n|;]{0,80}?"""
+        r"(?:chpasswd|-stdin)",
+        _is_setting,
+    ),
+    _folded(
+        "jdbc:oracle:",
+        r"jdbc:oracle:[a-z]{2,6}:(?P<secret>[^\s/@]{1,64}+/[^\s@\"']{4,128}+)@",
+        lambda found: _is_setting(found.partition("/")[2]),
+    ),
+    Shape(
+        (".",),
+        re.compile(rf"(?P<secret>[MNO][DTjz]{_BOT}{_T}{{22,26}}\.{_T}{{6}}\.{_T}{{27,45}})(?![A-Za-z0-9_.-])"),
+        _is_bot,
+    ),  # Discord
+    _folded(
+        ".webhook.office.com/",
+        r"\.webhook\.office\.com/webhookb2/(?P<secret>[0-9a-z-]{36}@[0-9a-z-]{36}/incomingwebhook/[0-9a-z/_-]{32,160}+)",
+        _is_key,
+    ),
     _folded(
         "password pwd",
         r"""(?:;[ ]?(?:password|pwd)[ ]?=[ ]?(?P<secret>[^;&"'\s\\(){}\[\]<>\u2e80-\U0010ffff]{4,128}+))""",
@@ -259,8 +364,10 @@ SHAPES: Final = (
 
 _FOLDED_WORDS: Final = hinted(
     ((word, shape) for shape in SHAPES if shape.folded for word in shape.words),
-    ("password", "pwd", "auth", "key=", "sig"),
+    ("password", "pwd", "auth", "key=", "sig", "-credential=", "security-token=", "$", "{s"),
 )
+_OPTION: Final = re.compile(r"""[ \t"'`]-[a-zA-Z-]""")
+_COMMANDS: Final = hinted(((word, word) for word in COMMAND_WORDS), ("mysql", "mongo", "ldap"))
 _TOKEN_WORDS: Final = hinted(
     ((word, shape) for shape in SHAPES if not shape.loose for word in shape.words), ("_", ".", "-")
 )

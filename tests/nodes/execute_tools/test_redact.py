@@ -10,6 +10,7 @@ from hypothesis import given, strategies as st
 from nodes.execute_tools.redact import MARK, PLACEHOLDER, Redactor, has_mark, is_secret_key, known_values, redact
 from nodes.records import ToolError, ToolErrorCode
 from tests.nodes.execute_tools.secrets.samples import BENIGN, BLOCKS, FILE_NAMES, HEX, KEYS, MIXED, PARTS, joined
+from tests.nodes.execute_tools.secrets.ways import HARMLESS, WAYS
 
 NOTHING_KNOWN = Redactor()
 KEY = joined("s~k-abcdefghijkl1234mnop")
@@ -28,6 +29,16 @@ def test_keys_are_taken_out_at_every_door(key: str) -> None:
 def test_only_the_secret_is_taken_out_of_a_text(before: str, secret: str, after: str) -> None:
     assert NOTHING_KNOWN.text(before + secret + after) == before + MARK + after
     assert secret not in json.dumps(redact(before + secret + after))
+
+
+@pytest.mark.parametrize(("before", "secret", "after"), [way for ways in WAYS.values() for way in ways])
+def test_only_the_secret_is_taken_whatever_way_it_stands(before: str, secret: str, after: str) -> None:
+    assert NOTHING_KNOWN.text(before + secret + after) == before + MARK + after
+
+
+@pytest.mark.parametrize("text", HARMLESS)
+def test_what_looks_like_such_a_way_is_the_same_object(text: str) -> None:
+    assert NOTHING_KNOWN.text(text) is text
 
 
 @pytest.mark.parametrize("block", BLOCKS)
@@ -114,6 +125,19 @@ def test_every_record_becomes_a_plain_copy(value: Any, shown: Any) -> None:
         ({"password": {"pattern": "^(?=.*[A-Z0-9]).{8,}$"}}, {"password": {"pattern": "^(?=.*[A-Z0-9]).{8,}$"}}),
         ({"apiKeySecurity": {"x": "x8KqqP2zz1"}}, {"apiKeySecurity": {"x": "x8KqqP2zz1"}}),
         ({"password": {"$ref": "#/x8KqqP2zz1"}}, {"password": {"$ref": "#/x8KqqP2zz1"}}),
+        ({"password": {"value": 12345678}, "pin": 1234}, {"password": {"value": MARK}, "pin": 1234}),
+        ({"password": [12345678, 2.5], "api_key": 123456}, {"password": [MARK, 2.5], "api_key": MARK}),
+        ({"name": "DB_PASSWORD", "value": "hunter2hunter2"}, {"name": "DB_PASSWORD", "value": MARK}),
+        ({"Value": ["hunter2hunter2"], "Key": "DbPassword"}, {"Value": [MARK], "Key": "DbPassword"}),
+        ({"name": "secretary", "value": "hunter2hunter2"}, {"name": "secretary", "value": "hunter2hunter2"}),
+        ({"name": "password", "type": "hunter2hunter2"}, {"name": "password", "type": "hunter2hunter2"}),
+        ({"auth": {"user": "me", "pass": "x8KqqP2zz1"}}, {"auth": {"user": "me", "pass": MARK}}),
+        ({"PWD": "/home/a1B2c3D4/x", "db_pwd": "x8KqqP2zz1"}, {"PWD": "/home/a1B2c3D4/x", "db_pwd": MARK}),
+        (["curl", "-u", "me:x8KqqP2zz1", "https://a.test"], ["curl", "-u", MARK, "https://a.test"]),
+        (["/usr/bin/mysql", "-px8KqqP2zz1", "db"], ["/usr/bin/mysql", f"-p{MARK}", "db"]),
+        (["run", "--token", "x8KqqP2zz1"], ["run", "--token", MARK]),
+        (["docker", "run", "-p", "8080:80", "x8KqqP2zz1"], ["docker", "run", "-p", "8080:80", "x8KqqP2zz1"]),
+        ({"hash": f"$2b$12${MIXED[:53]}"}, {"hash": MARK}),
         ({"content": "password = 'x8KqqP2zz1'"}, {"content": f"password = '{MARK}'"}),
     ],
 )
@@ -333,6 +357,17 @@ def test_hostile_text_takes_linear_time() -> None:
         "'\\",
         "hunter",
         "{",
+        "curl -u ",
+        'mysql -p "',
+        "login ",
+        "name: api_key ",
+        '"value": "a1B2c3D4" ',
+        "echo a1B2c3 | ",
+        "$6$a1B2$",
+        "identified by '",
+        "MTA4NzY1NDMyMTA5ODc2NTQz.",
+        "token:\n ",
+        "Authorization:\r\n\t",
     ):
         REDACTOR.text(piece * 50_000)
         REDACTOR.value([piece * 5_000] * 5)

@@ -27,8 +27,21 @@ VARIANTS = """
     LTAI AKID xoxa- xoxe- xoxo- xoxr- xoxs- xoxe.xoxb- xoxe.xoxp- sk_test_ sk_prod_ rk_live_ rk_prod_ doo_v1_
     dor_v1_ shpca_ shppa_ shpss_ sq0csp- hvb. hvr. dp.st. dp.ct. dp.sa. dp.scim. dp.audit. dt0c01. glc_ ATCTT3
     ntn_ nfp_ pscale_pw_ ghu_ ghr_ pscale_oauth_ sb_secret_ sntrys_ ops_eyJ pcsk_ lsv2_sk_ LS0tLS1CRUdJTiBQUklW
-    LS0tLS1CRUdJTiBFQyBQ LS0tLS1CRUdJTiBPUEVOU1NI
+    LS0tLS1CRUdJTiBFQyBQ LS0tLS1CRUdJTiBPUEVOU1NI sat. ext_ scauth_ authress_ duffel_test_ EZTK EAAC FLWSECK- fm1a_
+    fm1r_ s-s4t2af- sm_aat_ sm_sat_ shippo_test_
 """
+
+
+_AUTHRESS = f"{HEX[:8]}.{HEX[:4]}.acc_{HEX[:10]}.{HEX[:30]}"
+_OTHER_RESTS = {
+    "lsv2": f"{HEX[:32]}_{HEX[:10]}",
+    "duffel": HEX[:43],
+    "fm1a": HEX + HEX,
+    "fm1r": HEX + HEX,
+    "sm": HEX[:16],
+    "shippo": HEX[:40],
+    **dict.fromkeys(("ext", "scauth", "authress"), _AUTHRESS),
+}
 
 
 def test_each_prefix_has_a_sample_or_is_a_variant() -> None:
@@ -38,7 +51,7 @@ def test_each_prefix_has_a_sample_or_is_a_variant() -> None:
 
 @pytest.mark.parametrize("prefix", [word for word in VARIANTS.split() if word[-1] in "_-" and "xox" not in word])
 def test_variants_of_prefixes_are_keys(prefix: str) -> None:
-    key = prefix + f"{HEX[:32]}_{HEX[:10]}" if prefix.startswith("lsv2") else prefix + HEX
+    key = prefix + _OTHER_RESTS.get(prefix.partition("_")[0], HEX)
     assert taken(f"a {key} b") == [key]
 
 

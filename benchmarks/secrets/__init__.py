@@ -1,0 +1,1 @@
+"""How many secrets the redactor finds."""
