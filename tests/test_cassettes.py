@@ -42,7 +42,7 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     refusal = Status(429, {"error": 1}, {"Retry-After": "3", "Set-Cookie": "a"})
     with monkeypatch.context() as patch:
         patch.setenv("MENDGRAPH_RECORD", "1")
-        play(tmp_path, "one", "two", live=scripted(refusal, Say("sk-" + "x" * 20)))
+        play(tmp_path, "one", "two", live=scripted(refusal, Say("sk-" + "a1B2" * 5)))
     return tmp_path
 
 

@@ -10,7 +10,6 @@ in its own templates of assignments; what its rules must not find is read from t
 import argparse
 import random
 import re
-import sys
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -219,4 +218,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

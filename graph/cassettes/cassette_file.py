@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field
 
+from nodes.execute_tools.redact import Redactor
 from nodes.language.documents import DocumentProblem, read_yaml
 from nodes.records import JsonMap, Record, ToolError, ToolErrorCode
 
@@ -32,25 +33,13 @@ RESPONSE_HEADERS: Final = frozenset({"content-type", "retry-after"})
 """The headers that a cassette keeps: what decides how a client reads the answer, and nothing that tells who asked."""
 
 SCRUBBED: Final = "SCRUBBED"
-SECRET_SHAPES: Final[Mapping[str, re.Pattern[str]]] = {
-    "an API key": re.compile(r"\b(?:sk|pk|rk|csk|gsk|hf|nvapi|pplx|xai|glpat|npm|pypi|xox[a-z])[-_][A-Za-z0-9_-]{16,}"),
-    "a GitHub token": re.compile(r"\b(?:gh[a-z]_[A-Za-z0-9]{20,}|github_pat_\w{20,})"),
-    "an AWS key": re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"),
-    "a Google key": re.compile(r"\b(?:AIza[A-Za-z0-9_-]{35}|AQ\.[A-Za-z0-9_-]{40,})"),
-    "a key in an address": re.compile(r"(?<=[?&]key=)(?=[A-Za-z_.-]*[0-9])[A-Za-z0-9_.-]{20,}"),
-    "a bearer token": re.compile(r"(?i:\bbearer\s+)[A-Za-z0-9._~+/-]{8,}=*"),
-    "a signed token": re.compile(r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"),
-    "a private key": re.compile(
-        r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?:.*?-----END [A-Z ]*PRIVATE KEY-----)?", re.DOTALL
-    ),
-    "a password in an address": re.compile(r"(?<=://)[^/\s:@\"]+:[^/\s@\"]+(?=@)"),
-}
 MACHINE_SHAPES: Final[Mapping[str, re.Pattern[str]]] = {
     "a home directory": re.compile(r"(?<![\w.])/(?:(?:home|Users)/\w|root/)"),
     "a test's own folder": re.compile(r"/pytest-of-\w+"),
 }
 """What would make a recording play on one machine only."""
 
+_SHAPES: Final = Redactor()
 _FOREIGN_BREAKS: Final = re.compile("[\r\x85\u2028\u2029]")
 """What YAML takes for the end of a line, too, and would not give back as it was."""
 _TOP_KEYS: Final = frozenset({"recorded_from", "settings", "interactions", "version"})
@@ -134,12 +123,17 @@ def render(cassette: CassetteFile) -> str:
 
 def secrets_in(text: str) -> list[Finding]:
     """Whatever has the shape of a secret."""
-    return _findings(text, SECRET_SHAPES)
+    found = _SHAPES.spans(text, names=False)
+    return [Finding(text.count("\n", 0, start) + 1, "a secret") for start, _ in found]
 
 
 def machine_traces_in(text: str) -> list[Finding]:
     """Whatever would make a cassette play on one machine only."""
-    return _findings(text, MACHINE_SHAPES)
+    return [
+        Finding(text.count("\n", 0, found.start()) + 1, what)
+        for what, shape in MACHINE_SHAPES.items()
+        for found in shape.finditer(text)
+    ]
 
 
 def scrubbed(body: bytes, known: Iterable[str] = ()) -> bytes:
@@ -150,23 +144,17 @@ def scrubbed(body: bytes, known: Iterable[str] = ()) -> bytes:
         return body
     for secret in known:
         text = text.replace(secret, SCRUBBED) if secret else text
-    for shape in SECRET_SHAPES.values():
-        text = shape.sub(SCRUBBED, text)
-    return text.encode()
+    pieces, at = [], 0
+    for start, end in _SHAPES.spans(text, names=False):
+        pieces += [text[at:start], SCRUBBED]
+        at = end
+    return "".join([*pieces, text[at:]]).encode()
 
 
 def only_headers(headers: Mapping[str, Any], allowed: Iterable[str]) -> dict[str, str]:
     """The headers that a cassette keeps, in lower case, each with all of its values."""
     kept = frozenset(allowed)
     return {name.lower(): _joined(value) for name, value in headers.items() if name.lower() in kept}
-
-
-def _findings(text: str, shapes: Mapping[str, re.Pattern[str]]) -> list[Finding]:
-    return [
-        Finding(text.count("\n", 0, found.start()) + 1, what)
-        for what, shape in shapes.items()
-        for found in shape.finditer(text)
-    ]
 
 
 # --- Reading

@@ -39,7 +39,12 @@ _SECRET_KEY = re.compile(
 )
 _SECRET_STEM = re.compile(r"pass|secret|token|key|auth|bearer|credential|cookie", re.IGNORECASE)
 """Stands in whatever the two patterns beside it find."""
-_NO_SECRET = re.compile(r"secretar(?:y|ies|iat)|(?:stop|eos|bos|pad|unk|sep|cls|mask)_?tokens?", re.IGNORECASE)
+_NO_SECRET = re.compile(
+    r"secretar(?:y|ies|iat)"
+    r"|(?:stop|eos|bos|pad|unk|sep|cls|mask|page|pagination|next|continuation|cursor|sync|skip)_?-?tokens?",
+    re.IGNORECASE,
+)
+"""Words that only look alike, and tokens that are signs of a text or places in a list."""
 _SHORT_KEY = re.compile(
     r"(?:^|[^A-Za-z]|(?-i:(?<=[a-z])(?=[A-Z]))|db|user|my|root|admin)(?:pass|pwd|psk|auth|creds)$"
     r"|(?:sign|encrypt)(?:ing|ion)_?-?key$|encrypted_?-?key$",
@@ -63,7 +68,7 @@ _ABOUT_WORDS = """
     definitions description details digest dir directory encoder endpoint env error example examples exception
     expired expires expiry factory field file filename fingerprint flow flows folder form format generator grant
     handler hash hasher hashes header help hint id ids index info input kind label len length level line link manager
-    message middleware mode model name names options param parameter path pattern placeholder policy position
+    message middleware mode model name names options param parameter parser path pattern placeholder policy position
     prefix properties provider re ref regex request requirements reset response rule rules schema scope scopes
     security selector separator serializer service settings size state status storage store strategy stream
     suffix template text time timeout title ttl type uri url usage validator var variable version view
@@ -99,7 +104,7 @@ _TERMS = re.compile(
 
 _PLACEHOLDER = re.compile(
     r"[\s\u2026]|\.\.\.|\*\*\*|(.)\1{5,}|://|^<.*>$|\$\{|\$\(|^\$[A-Za-z_]+$|\{\{|\{[A-Za-z_]*\}|%\(|%[sdr]\b|^%\w+%$"
-    r"|\\[swdbWDSB]|\[redacted|@[\w-]+(?:\.[\w-]+)+$|^0x[0-9a-fA-F]+$|^\$?[A-Za-z]+=$|^\[.*\][+*]?$"
+    r"|\\[swdbWDSB]|\[redacted|@[\w-]+(?:\.[\w-]+)+$|^0x[0-9a-fA-F]+$|^\$?[A-Za-z]+=$|^\[.*\][+*]?$|[aA]-[zZ]"
 )
 """What stands for a value, is text, or is a value of another sort: references, formats, URLs, addresses."""
 

@@ -76,7 +76,7 @@ def _long_tokens(text: str) -> str:
 
 def _is_key(found: str) -> bool:
     """Not `xxxxxxxx`, `your_key_here` or what AWS's documents show, whatever its prefix."""
-    shown = len(set(found[-16:])) <= 4 or found.endswith("EXAMPLE") or "..." in found
+    shown = len(set(found[-16:])) <= 3 or found.endswith("EXAMPLE") or "..." in found
     return not shown and not is_plain(re.sub(r"^\w{1,10}?[-_.]", "", found))
 
 
@@ -173,6 +173,7 @@ _PREFIXED: Final[tuple[tuple[str, str], ...]] = (
     ("AKIA ASIA ABIA ACCA", r"(?=[A-Z]{0,15}[0-9])[A-Z0-9]{16}" + _END),  # AWS
     ("ABSK", "[A-Za-z0-9+/]{100,}+=*"),  # AWS Bedrock
     ("AIza", _T + "{30,}+"),  # Google
+    ("AQ.", _T + "{40,}+"),
     ("ya29.", "[A-Za-z0-9_.-]{20,}+"),
     ("GOCSPX-", _T + "{20,}+"),
     ("1//0", _T + "{30,}+"),
@@ -210,7 +211,7 @@ _PREFIXED: Final[tuple[tuple[str, str], ...]] = (
     ("AGE-SECRET-KEY-1", "[A-Z0-9]{50,}+"),
     ("ops_eyJ", "[A-Za-z0-9+/]{100,}+=*"),  # 1Password
     ("gsk_", _N + "{40,}+"),  # Groq
-    ("xai-", _N + "{60,}+"),
+    ("xai-", _N + "{32,}+"),
     ("pplx-", _N + "{40,}+"),  # Perplexity
     ("nvapi-", _T + "{50,}+"),  # NVIDIA
     ("r8_", _N + "{37}"),  # Replicate

@@ -5,7 +5,6 @@ import yaml
 from hypothesis import given, strategies as st
 
 from graph.cassettes.cassette_file import (
-    SECRET_SHAPES,
     CassetteFile,
     Exchange,
     Finding,
@@ -18,22 +17,9 @@ from graph.cassettes.cassette_file import (
     secrets_in,
 )
 from nodes.records import ToolError, ToolErrorCode
+from tests.nodes.execute_tools.secrets.samples import BLOCKS, KEYS, MIXED
 
-SECRETS = [
-    "sk-" + "a1B2" * 8,
-    "hf_" + "a1B2" * 8,
-    "ghp_" + "a1B2" * 9,
-    "github_pat_" + "a1B2" * 9,
-    "AKIA" + "A1B2" * 4,
-    "AIza" + "a1B2-" * 7,
-    "AQ." + "a1B2-" * 8,
-    "sk-ant-api03-" + "a1B2-" * 8,
-    "xai-" + "a1B2" * 8,
-    "Bearer " + "a1B2" * 8,
-    "eyJhbGciOiJIUzI1NiJ9." + "a1B2" * 5 + ".x",
-    "-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----",
-    "https://name:" + "word@host/",
-]
+SECRETS = [KEYS[0], KEYS[20], BLOCKS[0], "$2b$12$" + MIXED[:53]]
 REMEDY = "record it again with `pytest --mendgraph-record`, or take it back from version control"
 
 
@@ -177,26 +163,20 @@ def test_the_files_of_other_yaml_tools_are_read() -> None:
 
 @pytest.mark.parametrize("secret", SECRETS)
 def test_secrets_are_scrubbed_and_found(secret: str) -> None:
-    assert scrubbed(f'"{secret}"'.encode()) in (b'"SCRUBBED"', b'"https://SCRUBBED@host/"')
+    assert scrubbed(f'"{secret}"'.encode()) == b'"SCRUBBED"'
     assert [line for line, _ in secrets_in(f"one\n{secret}")] == [2]
     assert secret not in str(secrets_in(secret))
 
 
 def test_a_key_in_an_address_is_scrubbed_and_a_word_is_not() -> None:
-    body = b"GET /v1beta/models?alt=sse&key=a1B2-a1B2-a1B2-a1B2-x and ?key=a_function_of_some_name"
+    body = b"GET /v1beta/models?alt=sse&key=a1B2-c3D4-e5F6-a1B2-x and ?key=a_function_of_some_name"
     told = b"GET /v1beta/models?alt=sse&key=SCRUBBED and ?key=a_function_of_some_name"
     assert scrubbed(body) == told
-    assert [what for _, what in secrets_in(body.decode())] == ["a key in an address"]
+    assert [what for _, what in secrets_in(body.decode())] == ["a secret"]
 
 
 def test_known_secrets_are_scrubbed_whatever_their_shape() -> None:
     assert scrubbed(b"a word, a letter", known=("word", "")) == b"a SCRUBBED, a letter"
-
-
-def test_every_shape_has_its_example() -> None:
-    assert {
-        name for name, shape in SECRET_SHAPES.items() if any(map(shape.search, [*SECRETS, "?key=" + "a1" * 10]))
-    } == set(SECRET_SHAPES)
 
 
 @pytest.mark.parametrize(

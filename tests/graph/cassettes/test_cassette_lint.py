@@ -10,7 +10,7 @@ from graph.cassettes.cassette_lint import _LARGEST_MODULE, RECORD_AGAIN, LintFin
 from nodes.records import ToolError, ToolErrorCode
 from tests.architecture.house import ROOT
 
-KEY = "sk-" + "a" * 30
+KEY = "sk-" + "a1B2" * 8
 OURS = (ROOT / "cassettes/bug_repaired/text.yaml").read_text(encoding="utf-8")
 
 
@@ -73,7 +73,7 @@ def test_a_module_that_is_too_large_to_be_a_test_names_no_cassette(tmp_path: Pat
 @pytest.mark.parametrize(
     ("content", "line", "what"),
     [
-        (text(exchange(said=KEY)), 8, "holds an API key"),
+        (text(exchange(said=KEY)), 8, "holds a secret"),
         (text(exchange(said="/home/me/x")), 8, "holds a home directory"),
         ("recorded_from: [", 1, "is not YAML (line 2, column 1)"),
         ("a: 1\n", 1, "is no cassette of mendgraph"),
@@ -151,17 +151,17 @@ def test_headers_that_no_recording_keeps_are_found(tmp_path: Path) -> None:
     assert all(each.remedy == f"remove it, or {RECORD_AGAIN}" for each in findings)
 
 
-@pytest.mark.parametrize("key", ["sk-ant-api03-" + "a1B2-" * 8, "AIza" + "a1B2-" * 7, "xai-" + "a1B2" * 8])
+@pytest.mark.parametrize("key", ["sk-ant-api03-" + "a1B2c3D4e5-" * 4, "AIza" + "a1B2-" * 7, "xai-" + "a1B2" * 8])
 @pytest.mark.parametrize("path", ["/v1/messages", "/v1beta/models/m:generateContent", "/api/chat"])
 def test_keys_are_found_whichever_api_it_is(tmp_path: Path, key: str, path: str) -> None:
     findings = found(tmp_path, text(exchange(answered=f"key {key}").model_copy(update={"path": path})))
     assert [each.note for each in findings] == [True, False]
-    assert findings[1].what in {"holds an API key", "holds a Google key"}
+    assert findings[1].what == "holds a secret"
 
 
 def test_a_key_in_an_address_is_found(tmp_path: Path) -> None:
     content = text(exchange()).replace("/v1/chat/completions", "/v1/chat/completions?key=a1B2-a1B2-a1B2-a1B2-a1")
-    assert [each.what for each in found(tmp_path, content)] == ["holds a key in an address"]
+    assert [each.what for each in found(tmp_path, content)] == ["holds a secret"]
 
 
 def test_a_cassette_without_a_test_is_an_orphan(tmp_path: Path) -> None:

@@ -181,6 +181,6 @@ def test_what_cannot_be_played_is_told(tmp_path: Path) -> None:
     assert told[0] == "there is no cassette none.yaml: record it with `pytest --mendgraph-record=missing`"
     assert str(told[1]).startswith("bad.yaml is not YAML (line ")
     assert told[2] == (
-        "key.yaml is not played: line 2 holds an API key. "
+        "key.yaml is not played: line 2 holds a secret. "
         "Revoke it, remove it from the file and its history, and record again"
     )

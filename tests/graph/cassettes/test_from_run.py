@@ -269,15 +269,15 @@ def test_a_listing_takes_all_files_with_it(folder: Path) -> None:
 
 
 def test_files_that_nobody_looked_at_stay_where_they_are(folder: Path) -> None:
-    (folder / "private.txt").write_text("sk-" + "a" * 40, encoding="utf-8")
+    (folder / "private.txt").write_text("sk-" + "a1B2" * 10, encoding="utf-8")
     assert written(folder, played(folder, EDIT, Say("Done.")), name="one").files == 1
 
 
 def test_a_file_that_holds_a_secret_is_refused_by_name(folder: Path) -> None:
-    (folder / "private.txt").write_text("one\nsk-" + "a" * 40, encoding="utf-8")
+    (folder / "private.txt").write_text("one\nsk-" + "a1B2" * 10, encoding="utf-8")
     error = refusal(folder, played(folder, use(("read_file", {"path": "private.txt"})), Say("Done.")))
     assert (error.code, error.suggestions) == (ToolErrorCode.PERMISSION_DENIED, ("private.txt",))
-    assert "an API key in line 2" in error.message
+    assert "a secret in line 2" in error.message
 
 
 def test_a_run_that_does_not_repeat_says_where(folder: Path) -> None:

@@ -260,12 +260,12 @@ def test_a_cassette_with_a_secret_is_not_played_and_fails_the_session(recorded: 
     other.write_text(text.replace("Hello", "sk-" + "a1B2" * 5), encoding="utf-8")
     result = run()
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["cassettes/elsewhere.yaml must not be kept: line * holds an API key. Revoke it*"])
+    result.stdout.fnmatch_lines(["cassettes/elsewhere.yaml must not be kept: line * holds a secret. Revoke it*"])
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     other.replace(recorded)
     result = run()
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines([f"{FILE} is not played: line * holds an API key. Revoke it*"])
+    result.stdout.fnmatch_lines([f"{FILE} is not played: line * holds a secret. Revoke it*"])
     assert "a1B2a1B2" not in result.stdout.str()
 
 

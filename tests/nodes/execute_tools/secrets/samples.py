@@ -27,6 +27,7 @@ _SHAPES = [
     f"ls~v2_pt_{HEX[:32]}_{HEX[:10]}",
     f"h~f_{MIXED[:34]}",
     f"AI~za{MIXED[:35]}",
+    f"A~Q.{MIXED[:50]}",
     f"ya~29.{MIXED[:60]}",
     f"GOC~SPX-{MIXED[:28]}",
     f"AK~IA{UPPER[:16]}",
