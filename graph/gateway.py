@@ -23,6 +23,7 @@ from graph.run_log import RunLog
 from graph.slices import ExecuteToolsSlice
 from graph.tool_step import Execution, ToolStep, calls_made, changes_something
 from graph.workspace_records import WorkspaceRecords
+from graph.written_words import WrittenWords
 from nodes.execute_tools.cache import ToolCache
 from nodes.execute_tools.engine import Engine, EngineConfig
 from nodes.execute_tools.environment.audit_log import AuditLog
@@ -96,6 +97,7 @@ class Gateway:
         self._terminal = frozenset(spec.name for spec in self.specs.values() if spec.terminal)
         self._rules, self._record_rules = rules, RecordRules()
         self._roles, self._redactor = dict(roles), CurrentRedactor(secrets)
+        self.words = WrittenWords(self._redactor.now)
         self.records = WorkspaceRecords()
         self._memory = PolicyMemory(monotonic_s)
         self._commands: dict[tuple[str, CommandRules], Commands] = {}
@@ -237,7 +239,7 @@ class Gateway:
             with suppress(StoreError):
                 journal.forget_outcomes(run_id, execution.step)
         log = _log(folder if context.audit else None, redactor, run_id)
-        step = ToolStep(state, execution, engine, self.registry, log, journal)
+        step = ToolStep(state, execution, engine, self.registry, log, journal, partial(self.words.written, run_id))
         tool_context = self._tool_context(state, folder, sink, lease)
         key_of = partial(_key_of, run_id, execution.step)
         update = execute_tools(state, step.run, tool_context, self._terminal, results_of_denied, key_of)

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
+from typing import Any, TypeVar, cast
 from uuid import uuid4
 
 from langchain_core.language_models import BaseChatModel
@@ -76,6 +77,9 @@ from nodes.records import (
     ToolError,
 )
 from nodes.stop.node import finish, give_up
+
+Slice = TypeVar("Slice", ParseSlice, HealSlice, GuardSlice)
+_SAID_OF_REPLIES = ("corrections", "healing_attempts", "stop")
 
 
 class Rooms:
@@ -183,10 +187,13 @@ class Rooms:
 
     def parse(self, state: ParseSlice) -> Update:
         """Read the reply."""
-        update = with_known_files(self._gateway, state["context"], parse(state, reply_reader(self._gateway, state)))
+        said = self._as_written(state, "reply")
+        update = with_known_files(self._gateway, state["context"], parse(said, reply_reader(self._gateway, state)))
+        cut = "reply" in update and was_cut(said.get("reply") or ModelReply(), update["reply"])
+        update = self._gateway.words.hidden(state["run_id"], update, "reply", "items", "errors", "answer")
         if (state.get("reply") or ModelReply()).preloaded:
             return update
-        if "reply" in update and was_cut(state.get("reply") or ModelReply(), update["reply"]):
+        if cut:
             _tell(state["run_id"], "reply.cut", {})
             update["spending"] = ledger.count_mending(state["spending"], cut=1)
         valid = not update["errors"]
@@ -195,6 +202,7 @@ class Rooms:
     def heal(self, state: HealSlice) -> Update:
         """Repair the reply or ask for it again."""
         reader = reply_reader(self._gateway, state, told=False)
+        state = self._as_written(state, "reply")
         update = heal(state, state["context"].healing(state["profile"]), partial(rescue, reader))
         rescued = "reading" in update
         update = with_known_files(self._gateway, state["context"], update)
@@ -202,16 +210,18 @@ class Rooms:
             found = foreign_calls((state.get("reply") or ModelReply()).text, reader)
             _tell(state["run_id"], "reply.rescued", {"dialect": found.dialect if found else ""})
         asked = int(not rescued and "corrections" in update)
+        update = self._gateway.words.hidden(state["run_id"], update, "reply", "items", *_SAID_OF_REPLIES)
         return {**update, "spending": ledger.count_mending(state["spending"], rescued=int(rescued), asked_again=asked)}
 
     def guard(self, state: GuardSlice) -> Update:
         """Judge the calls."""
-        update = judge_calls(self._gateway, state)
+        judged = judge_calls(self._gateway, self._as_written(state, "items"))
+        update = self._gateway.words.hidden(state["run_id"], judged, "items", "verdicts", "results")
         if update["results"]:
             log, items = self._gateway.log(state["context"], state["run_id"]), update.get("items", state["items"])
             for item, verdict, result in zip(items, update["verdicts"], update["results"], strict=True):
                 log.call(state.get("step", 0), item, verdict, result)
-        return {**update}
+        return update
 
     def execute_tools(self, state: ExecuteToolsSlice) -> Update:
         """Run the allowed calls, and charge the time to the turn; once a stop is asked for, no further call begins."""
@@ -349,6 +359,7 @@ class Rooms:
     def _costed(self, state: CallModelSlice, update: Update) -> Update:
         if trouble := self._calling.unbooked():
             _tell(state["run_id"], "spending.unbooked", {"reason": trouble})
+        update = self._gateway.words.hidden(state["run_id"], update, "reply", "window")
         reply, stop = update.get("reply"), update.get("stop")
         if stop is not None:  # also what no endpoint said: an exception of a user's own model, an address with a login
             return {**update, "stop": stop.model_copy(update={"message": self.scrub(stop.message)})}
@@ -356,6 +367,11 @@ class Rooms:
             return update
         tokens = reply.input_tokens + reply.output_tokens
         return self._watched(state, update, lambda vitals: observe_cost(vitals, tokens, "tokens"))
+
+    def _as_written(self, state: Slice, channel: str) -> Slice:
+        """The slice with a channel as the model wrote it, which its state holds with marks."""
+        written: Any = self._gateway.words.written(state["run_id"], state.get(channel))
+        return cast("Slice", {**state, channel: written}) if state.get(channel) else state
 
     def _watched(
         self, state: Watched, update: Update, observe: Callable[[Vitals], tuple[Vitals, Alert | None]]

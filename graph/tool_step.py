@@ -4,7 +4,7 @@ A call with an effect is recorded before it begins and when it has ended. So a s
 what its calls came to, and makes only those that had no effect.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -74,7 +74,7 @@ class ToolStep:
     """Runs the calls of one step, each written down as soon as it has ended, in call order.
 
     `journal` is None where nothing of the step has an effect, or why there is no journal: then nothing with an effect
-    is run.
+    is run. `written` gives a call as the model wrote it, where the state holds it with marks.
     """
 
     def __init__(
@@ -85,10 +85,11 @@ class ToolStep:
         registry: ActionRegistry,
         log: RunLog,
         journal: Journal | ToolError | None,
+        written: Callable[[ToolCall], ToolCall],
     ) -> None:
         self._judged = list(zip(state["items"], state["verdicts"], strict=False))
         self._settled = results_of_denied(state["items"], state["verdicts"])
-        self._execution, self._engine, self._registry = execution, engine, registry
+        self._execution, self._engine, self._registry, self._written = execution, engine, registry, written
         self._log, self._journal = log, journal
         self._noted: set[int] = set()
         self._changed: dict[str, str] = {}
@@ -121,7 +122,7 @@ class ToolStep:
     def _run(self, place: int, call: ToolCall, context: ToolContext) -> ToolRun:
         tool = self._registry.get(call.tool)
         if tool is None or self._journal is None:
-            return self._engine.run_sync(call, context)
+            return self._engine.run_sync(self._written(call), context)
         if isinstance(self._journal, ToolError):
             return self._unrecorded(tool, call, context, self._journal)
         return self._recorded(self._journal, tool, self._key(place, call, tool), call, context)
@@ -138,7 +139,7 @@ class ToolStep:
         except StoreError as error:
             return self._unrecorded(tool, call, context, ToolError(code=ToolErrorCode.IO_ERROR, message=str(error)))
         workspace = context.workspace.recorded(journal.recorder(number)) if number else context.workspace
-        ran = self._engine.run_sync(call, replace(context, workspace=workspace))
+        ran = self._engine.run_sync(self._written(call), replace(context, workspace=workspace))
         if context.lease is not None and context.lease.over and not ran.result.ok:
             return ran  # the run was given up in its middle: nobody hears this result, and it is not how the call ended
         with suppress(StoreError):  # what was done stands, and the files' hashes tell of it
@@ -151,7 +152,7 @@ class ToolStep:
     def _unrecorded(self, tool: Tool, call: ToolCall, context: ToolContext, why: ToolError) -> ToolRun:
         """What has no effect runs without a journal; what has one does not run. A busy workspace may be free later."""
         if tool.effect not in JOURNALED:
-            return self._engine.run_sync(call, context)
+            return self._engine.run_sync(self._written(call), context)
         message = f"{call.tool} was not run, because its effect could not be recorded: {why.message}"
         fatal = why.code is not ToolErrorCode.UNAVAILABLE
         error = ToolError(code=why.code, message=message, fatal=fatal)

@@ -144,23 +144,30 @@ def _emptied(block: JsonMap) -> JsonMap:
     }
 
 
-def without_secrets(state: JsonMap, clean: Callable[[str], str]) -> JsonMap:
-    """The state with `clean` applied to its words. A sealed block whose words that changes is invalid, and dropped."""
+def without_secrets(state: JsonMap, clean: Callable[[str], str], *, keep_sealed: bool = False) -> JsonMap:
+    """The state with `clean` applied to its words.
+
+    A sealed block whose words that changes is invalid, and dropped, or with `keep_sealed` stays as it is.
+    """
     if not state:
         return state
     cleaned = {**state}
     if "content" in state:
-        cleaned["content"] = _clean_list(state["content"], clean)
+        cleaned["content"] = _clean_list(state["content"], clean, keep_sealed)
     if "additional_kwargs" in state:
         cleaned["additional_kwargs"] = {
-            name: _clean_list(value, clean) if isinstance(value, list) else _cleaned({name: value}, clean)[name]
+            name: _clean_list(value, clean, keep_sealed)
+            if isinstance(value, list)
+            else _cleaned({name: value}, clean)[name]
             for name, value in state["additional_kwargs"].items()
         }
     return cleaned
 
 
-def _clean_list(values: list[Any], clean: Callable[[str], str]) -> list[Any]:
+def _clean_list(values: list[Any], clean: Callable[[str], str], keep_sealed: bool) -> list[Any]:
     pairs = [(value, _cleaned(value, clean)) for value in values]
+    if keep_sealed:
+        return [old if _is_sealed(old) else new for old, new in pairs]
     return [new for old, new in pairs if new == old or not _is_sealed(old)]
 
 

@@ -75,7 +75,7 @@ class CallPolicy:
         if self._rules.read_only and tool.effect in CHANGING:
             message = f"This environment is read-only, so {tool.name} is refused."
             return refused(message, ToolErrorCode.PERMISSION_DENIED, "PermissionError")
-        if tool.effect in CHANGING and has_mark(orjson.dumps(arguments).decode()):
+        if tool.effect in CHANGING | {Effect.NETWORK} and has_mark(orjson.dumps(arguments).decode()):
             return refused(_CARRIES_MARK, _MISTAKE, "ValueError")
         return None
 
@@ -140,6 +140,7 @@ _REACHING_OUT = frozenset({Effect.EXECUTE, Effect.NETWORK})
 _OUTAGES = frozenset({ToolErrorCode.IO_ERROR, ToolErrorCode.TIMEOUT, ToolErrorCode.UNAVAILABLE})
 _MISTAKE = ToolErrorCode.INVALID_ARGUMENT
 _CARRIES_MARK = (
-    f"The arguments hold {MARK}, which stands for a secret that you cannot see: it would be lost. Leave that line as it"
-    " is, and change only what is around it."
+    f"The arguments hold {MARK}, which stands for a secret that you cannot see: it would be lost. Leave that line as"
+    " it is, and change only what is around it. If you wrote that value yourself, the run was cut off before this call,"
+    " and values under secret names are not stored: write the call again with the value."
 )

@@ -1,0 +1,80 @@
+"""What a model writes under a secret's name, such as `password = "..."`: it runs as it is written, and is not stored.
+
+A state holds such literals as marks, so that checkpoints, streams, traces and the history do. What a call really says
+is kept here, in memory only, until it ran. A process that goes on with a run after a kill does not have it: a call that
+has an effect is refused there, in words, and the model writes it again. So no mark ever gets into a file.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from threading import Lock
+from typing import Any, Final, TypeVar
+
+from pydantic import BaseModel
+
+from nodes.execute_tools.redact import MARK, Redactor
+from nodes.language.provider_state import without_secrets
+from nodes.records import ModelReply, ToolCall
+
+MOST_KEPT: Final = 256
+"""Replies and calls that are remembered; the oldest is forgotten first. A run has one reply at a time in the making."""
+
+Value = TypeVar("Value")
+
+
+class WrittenWords:
+    """The replies and calls of all runs of one machine that hold such literals, by what a state holds of them."""
+
+    def __init__(self, redactor: Callable[[], Redactor]) -> None:
+        """`redactor` gives what takes out secrets now."""
+        self._redactor = redactor
+        self._kept: OrderedDict[tuple[str, str], Any] = OrderedDict()
+        self._lock = Lock()
+
+    def hidden(self, run_id: str, update: Mapping[str, Any], *channels: str) -> dict[str, Any]:
+        """What a node returned, with marks for literals in these channels; replies and calls are remembered."""
+        found = {name: self._hidden(run_id, update[name]) for name in channels if update.get(name)}
+        return {**update, **found}
+
+    def written(self, run_id: str, value: Value) -> Value:
+        """A reply, a call or a list of calls as the model wrote it, or as it is where that is not known any more."""
+        if not self._kept:
+            return value
+        if isinstance(value, list):
+            return [self.written(run_id, each) for each in value]  # type: ignore[return-value]
+        if not isinstance(value, ModelReply | ToolCall):
+            return value
+        key = _key(run_id, value)
+        return self._kept.get(key, value) if MARK in key[1] else value
+
+    def _hidden(self, run_id: str, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self._hidden(run_id, each) for each in value]
+        clean = _clean(value, self._redactor())
+        if isinstance(value, ModelReply | ToolCall) and clean != value:
+            with self._lock:
+                self._kept[_key(run_id, clean)] = value
+                while len(self._kept) > MOST_KEPT:
+                    self._kept.popitem(last=False)
+        return clean
+
+
+def _key(run_id: str, value: BaseModel) -> tuple[str, str]:
+    return run_id, repr(value.model_dump())
+
+
+def _clean(value: Any, redactor: Redactor) -> Any:
+    """A copy of a record without secrets, of the same types."""
+    if type(value) is str:
+        return redactor.text(value)
+    if isinstance(value, ModelReply):
+        fields = {name: _clean(each, redactor) for name, each in value if name != "provider"}
+        provider = without_secrets(value.provider, redactor.text, keep_sealed=True)
+        return value.model_copy(update={**fields, "provider": provider})
+    if isinstance(value, BaseModel):
+        return value.model_copy(update={name: _clean(each, redactor) for name, each in value})
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(_clean(each, redactor) for each in value))
+    if isinstance(value, list | tuple):
+        return type(value)(_clean(each, redactor) for each in value)
+    return redactor.content(value) if isinstance(value, Mapping) else value
