@@ -85,7 +85,7 @@ class ToolStep:
         registry: ActionRegistry,
         log: RunLog,
         journal: Journal | ToolError | None,
-        written: Callable[[ToolCall], ToolCall],
+        written: Callable[[ToolCall], ToolCall] = lambda call: call,
     ) -> None:
         self._judged = list(zip(state["items"], state["verdicts"], strict=False))
         self._settled = results_of_denied(state["items"], state["verdicts"])

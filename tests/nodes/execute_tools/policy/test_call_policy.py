@@ -76,10 +76,11 @@ def test_read_only_lets_through_what_changes_nothing(effect: Effect) -> None:
 @pytest.mark.parametrize("effect", Effect)
 def test_what_stands_for_a_secret_is_written_nowhere(effect: Effect) -> None:
     failure = policy().permit(make(effect), {"edits": [{"new_str": f"key = '{MARK}'"}]})
-    if effect in {Effect.WRITE, Effect.EXECUTE}:
+    if effect in {Effect.WRITE, Effect.EXECUTE, Effect.NETWORK}:
         assert failure == refused(
             f"The arguments hold {MARK}, which stands for a secret that you cannot see: it would be lost. Leave that "
-            "line as it is, and change only what is around it.",
+            "line as it is, and change only what is around it. If you wrote that value yourself, the run was cut off "
+            "before this call, and values under secret names are not stored: write the call again with the value.",
             ToolErrorCode.INVALID_ARGUMENT,
             "ValueError",
         )

@@ -1,0 +1,146 @@
+"""A literal that a model writes under a secret's name runs as it is written, and is in nothing that is kept of the run."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.messages import HumanMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command
+
+from graph.build import build_graph
+from graph.run import run_task
+from nodes.execute_tools.redact import MARK
+from nodes.records import EditForm, Protocol
+from tests.doubles.history_model import HistoryModel
+from tests.doubles.replies import Say
+from tests.doubles.scripted_model import Line
+from tests.graph.run_plays import context, project, use
+
+ONE, TWO = "x8KqqP2" + "zz1", "Tr0ub4d" + "or9Kx"
+CODE = "password = '{}'\n"
+CONFIG = {"configurable": {"thread_id": "t"}}
+WRITE = (
+    ("write_file", {"path": "a.py", "content": CODE.format(ONE)}),
+    ("write_file", {"path": "b.py", "content": CODE.format(TWO)}),
+)
+SAID = f"The file holds password = '{ONE}' now."
+TEXT = f'tool: write_file({{"path": "a.py", "content": "password = \'{ONE}\'\\n"}})'
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return project(tmp_path / "project")
+
+
+def kept(value: Any) -> Iterator[str]:
+    """All texts in what a saver holds, whatever they are packed in."""
+    if isinstance(value, dict):
+        for key, each in value.items():
+            yield from kept(key)
+            yield from kept(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from kept(each)
+    else:
+        yield value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def holds(saver: InMemorySaver) -> str:
+    return "\n".join(kept([saver.storage, dict(saver.writes), dict(saver.blobs)]))
+
+
+def machine(saver: InMemorySaver, *lines: Line) -> Any:
+    return build_graph(saver, model=HistoryModel(lines))
+
+
+def start(folder: Path, **more: Any) -> dict[str, Any]:
+    return {"input": {"messages": [HumanMessage("Write it.")]}, "config": CONFIG, "context": context(folder, **more)}
+
+
+def test_it_runs_as_it_was_written_and_is_in_no_checkpoint_update_or_message(folder: Path) -> None:
+    saver = InMemorySaver()
+    graph = machine(saver, use(*WRITE), Say(SAID))
+    told = list(graph.stream(**start(folder), stream_mode=["updates", "values", "custom", "debug"]))
+    assert (folder / "a.py").read_text() == CODE.format(ONE)
+    assert (folder / "b.py").read_text() == CODE.format(TWO)
+    state = graph.get_state(CONFIG).values
+    for shown in (holds(saver), repr(told), repr(state)):
+        assert ONE not in shown
+        assert TWO not in shown
+    assert state["outcome"].text == SAID.replace(ONE, MARK)
+
+
+def test_neither_in_the_text_protocol(folder: Path) -> None:
+    saver = InMemorySaver()
+    more = {"protocol": Protocol.TEXT, "edit_form": EditForm.REPLACE}
+    machine(saver, Say(TEXT), Say("Done.")).invoke(**start(folder, **more))
+    assert (folder / "a.py").read_text() == CODE.format(ONE)
+    assert MARK in holds(saver)
+    assert ONE not in holds(saver)
+
+
+def test_nor_what_was_asked_for_again(folder: Path) -> None:
+    saver = InMemorySaver()
+    broken = f'tool: write_file({{"path": "a.py", "content": "password = \'{ONE}\'"'
+    machine(saver, Say(broken), Say("Done.")).invoke(**start(folder))
+    assert MARK in holds(saver)
+    assert ONE not in holds(saver)
+
+
+@pytest.mark.parametrize("node", ["call_model", "parse", "guard"])
+def test_another_process_refuses_the_call_and_the_model_writes_it_again(folder: Path, node: str) -> None:
+    saver = InMemorySaver()
+    dying = machine(saver, use(*WRITE[:1]))
+    dying.invoke(**start(folder), interrupt_after=[node])
+    assert not (folder / "a.py").exists()
+    state = machine(saver, use(*WRITE[:1]), use(*WRITE[:1])).invoke(None, CONFIG)
+    refused = [each.text for each in state["messages"] if each.type == "tool"]
+    assert "write the call again with the value" in refused[0]
+    assert (folder / "a.py").read_text() == CODE.format(ONE)
+    assert ONE not in holds(saver)
+
+
+def test_the_same_process_runs_it_after_an_interrupt(folder: Path) -> None:
+    saver = InMemorySaver()
+    graph = machine(saver, use(*WRITE))
+    for node in ("call_model", "parse", "guard"):
+        graph.invoke(
+            **({**start(folder), "input": None} if node != "call_model" else start(folder)), interrupt_after=[node]
+        )
+    graph.invoke(None, CONFIG)
+    assert (folder / "a.py").read_text() == CODE.format(ONE)
+    assert (folder / "b.py").read_text() == CODE.format(TWO)
+
+
+def test_a_person_is_asked_about_marks_and_allows_the_literal(folder: Path) -> None:
+    saver = InMemorySaver()
+    graph = machine(saver, use(*WRITE))
+    asked = graph.invoke(**start(folder, mode="ask"))
+    assert MARK in repr(asked["__interrupt__"])
+    assert ONE not in repr(asked)
+    graph.invoke(Command(resume="approve"), CONFIG)
+    assert (folder / "a.py").read_text() == CODE.format(ONE)
+    assert ONE not in holds(saver)
+
+
+def test_a_run_from_python_shows_none(folder: Path) -> None:
+    run = run_task("Write it.", context(folder), model=HistoryModel((use(*WRITE), Say(SAID))))
+    assert (folder / "a.py").read_text() == CODE.format(ONE)
+    assert ONE not in repr(run)
+
+
+def test_what_a_provider_sealed_goes_back_byte_for_byte() -> None:
+    from graph.written_words import WrittenWords
+    from nodes.execute_tools.redact import Redactor
+    from nodes.records import ModelReply
+
+    sealed = {"type": "thinking", "thinking": CODE.format(ONE), "signature": "s1"}
+    open_block = {"type": "text", "text": CODE.format(ONE)}
+    reply = ModelReply(text=CODE.format(ONE), provider={"content": [sealed, open_block]})
+    words = WrittenWords(Redactor)
+    hidden = words.hidden("run", {"reply": reply}, "reply")["reply"]
+    assert hidden.provider == {"content": [sealed, {"type": "text", "text": CODE.format(MARK)}]}
+    assert words.written("run", hidden) == reply
+    assert words.written("another", hidden) == hidden
