@@ -99,6 +99,9 @@ def _redaction() -> Iterator[Case]:
         "logins in addresses": "http://user:hunter2xX@h ",
         "first lines of keys": "-----BEGIN PRIVATE KEY-----\n",
         "known values": "correct-horse-9-battery ",
+        "command lines": "curl -u me:x8K1 ",
+        "names and values in two fields": '"value": "a1B2c3D4", "name": "api_key", ',
+        "hashes": "$6$a1B2$",
     }
 
     def streamed(text: str) -> str:

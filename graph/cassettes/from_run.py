@@ -40,7 +40,7 @@ from nodes.call_model.weights import embedded_weights
 from nodes.execute_tools.environment.failures import quoted
 from nodes.execute_tools.environment.sandbox import check_workspace
 from nodes.execute_tools.environment.workspace import DeleteFile, FileContent, Workspace, WriteFile
-from nodes.execute_tools.redact import Redactor, known_values
+from nodes.execute_tools.redact import MARK, Redactor, known_values
 from nodes.records import JsonMap, Profile, StopReason, ToolError, ToolErrorCode
 
 FOLDER: Final = "tests"
@@ -196,6 +196,8 @@ def _compared(stored: RunCourse, played: RunCourse | ToolError) -> ToolError | N
     if isinstance(played, ToolError):
         return played
     difference = course_difference(stored, played)
+    if difference and any(MARK in call.raw_arguments for call in stored.calls):
+        difference += f" (a call held a value that is stored as {MARK}, so it cannot be made again)"
     return _unrepeated(difference) if difference else None
 
 

@@ -119,7 +119,7 @@ class Door:
         if data is None:
             return Refused(413, f"A request may have {MOST_BYTES:,} bytes.")
         # a long one takes its time, and the other users' requests go on meanwhile
-        body = await asyncio.to_thread(read_body, asked, data, user, self._redactor.now().text)
+        body = await asyncio.to_thread(read_body, asked, data, user, self._redactor.now().content)
         if isinstance(body, Refused):
             return body
         named = body.get("thread_id") if not asked.thread else None

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from math import isfinite
 from typing import Any, Final, NamedTuple
 
+from nodes.records import JsonMap
+
 MOST_BYTES: Final = 4_000_000
 """Of one request's body: more text than any model's window holds."""
 
@@ -21,8 +23,8 @@ class Refused(NamedTuple):
     detail: str
 
 
-def read_json(data: bytes, scrub: Callable[[str], str] = str) -> dict[str, Any] | Refused:
-    """The object in `data`, without what cannot be stored; `scrub` takes out secrets.
+def read_json(data: bytes, scrub: Callable[[JsonMap], Any] = dict) -> JsonMap | Refused:
+    """The object in `data`, without what cannot be stored; `scrub` takes out secrets, also by the names they are under.
 
     Engines keep what they are sent in tables of their own, as it came.
     """
@@ -30,28 +32,28 @@ def read_json(data: bytes, scrub: Callable[[str], str] = str) -> dict[str, Any] 
         body = json.loads(data or b"{}", parse_constant=_no_number, parse_float=_finite)
         if not isinstance(body, dict):
             return Refused(422, "The request's body should be a JSON object.")
-        cleaned: dict[str, Any] = _cleaned(body, lambda text: _UNSTORABLE.sub("\ufffd", scrub(text)), _DEEPEST)
+        cleaned = scrub(_cleaned(body, _DEEPEST))
     except _TooDeepError:
         return Refused(422, f"The request's body is nested deeper than {_DEEPEST}.")
     except (ValueError, RecursionError):
         return Refused(400, "The request's body is no JSON.")
-    return cleaned
+    return cleaned if isinstance(cleaned, dict) else Refused(422, "The request's body cannot be looked through.")
 
 
 class _TooDeepError(Exception):
     """There are lists in lists, or objects, beyond what anybody needs."""
 
 
-def _cleaned(value: Any, clean: Callable[[str], str], depth: int) -> Any:
+def _cleaned(value: Any, depth: int) -> Any:
     if isinstance(value, str):
-        return clean(value)
+        return _UNSTORABLE.sub("\ufffd", value)
     if not isinstance(value, dict | list):
         return value
     if not depth:
         raise _TooDeepError
     if isinstance(value, list):
-        return [_cleaned(each, clean, depth - 1) for each in value]
-    return {clean(name): _cleaned(each, clean, depth - 1) for name, each in value.items()}
+        return [_cleaned(each, depth - 1) for each in value]
+    return {_cleaned(name, depth): _cleaned(each, depth - 1) for name, each in value.items()}
 
 
 def _no_number(name: str) -> float:

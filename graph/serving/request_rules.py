@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from graph.context import AgentContext
 from graph.serving.request_body import Refused, read_json
+from nodes.records import JsonMap
 
 OPEN_PATHS: Final = frozenset({"/ok", "/health", "/live", "/ready", "/info"})
 """What tells of the server and of no user: for load balancers, without a token."""
@@ -96,7 +97,7 @@ def read_route(method: str, path: str) -> Asked | Refused:
     return Refused(404, "This server has no such address.")
 
 
-def read_body(asked: Asked, data: bytes, user: str, scrub: Callable[[str], str] = str) -> dict[str, Any] | Refused:
+def read_body(asked: Asked, data: bytes, user: str, scrub: Callable[[JsonMap], Any] = dict) -> JsonMap | Refused:
     """What a request holds, once nothing in it is more than its user may say; `scrub` takes out secrets."""
     body = read_json(data, scrub)
     if isinstance(body, Refused):

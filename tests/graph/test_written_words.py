@@ -1,4 +1,4 @@
-"""A literal that a model writes under a secret's name runs as it is written, and is in nothing that is kept of the run."""
+"""A literal that a model writes under a secret's name runs as it is written, and nothing that is kept holds it."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,7 +69,7 @@ def test_it_runs_as_it_was_written_and_is_in_no_checkpoint_update_or_message(fol
     for shown in (holds(saver), repr(told), repr(state)):
         assert ONE not in shown
         assert TWO not in shown
-    assert state["outcome"].text == SAID.replace(ONE, MARK)
+    assert SAID.replace(ONE, MARK) in repr(state["outcome"])
 
 
 def test_neither_in_the_text_protocol(folder: Path) -> None:

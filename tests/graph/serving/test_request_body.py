@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from graph.serving.request_body import Refused, read_json
+from nodes.execute_tools.redact import MARK, Redactor
 
 NO_JSON = Refused(400, "The request's body is no JSON.")
 JSON = st.recursive(
@@ -48,8 +49,26 @@ def test_what_is_read_can_be_stored(value: Any) -> None:
 
 def test_secrets_are_not_handed_on() -> None:
     body = {"input": {"messages": [{"role": "user", "content": "It is hunter2."}]}, "hunter2": ["hunter2", 1]}
-    found = read_json(json.dumps(body).encode(), lambda text: text.replace("hunter2", "***"))
-    assert found == {"input": {"messages": [{"role": "user", "content": "It is ***."}]}, "***": ["***", 1]}
+    found = read_json(json.dumps(body).encode(), Redactor(["hunter2"]).content)
+    assert found == {"input": {"messages": [{"role": "user", "content": f"It is {MARK}."}]}, MARK: [MARK, 1]}
+
+
+@pytest.mark.parametrize(
+    ("body", "kept"),
+    [
+        ({"password": {"value": 12345678}}, {"password": {"value": MARK}}),
+        ({"api_keys": ["x8KqqP2zz1", {"id": "x8KqqP2zz1"}]}, {"api_keys": [MARK, {"id": "x8KqqP2zz1"}]}),
+        ({"env": [{"name": "DB_PASS", "value": "x8KqqP2zz1"}]}, {"env": [{"name": "DB_PASS", "value": MARK}]}),
+        ({"argv": ["mysql", "-px8KqqP2zz1"]}, {"argv": ["mysql", f"-p{MARK}"]}),
+        ({"max_tokens": 123456789, "secretary": "x8KqqP2zz1"}, {"max_tokens": 123456789, "secretary": "x8KqqP2zz1"}),
+    ],
+)
+def test_nor_objects_lists_and_numbers_under_their_names(body: Any, kept: Any) -> None:
+    assert read_json(json.dumps({"input": body}).encode(), Redactor().content) == {"input": kept}
+
+
+def test_what_cannot_be_looked_through_is_refused() -> None:
+    assert isinstance(read_json(b'{"a": 1}', lambda _: MARK), Refused)
 
 
 def test_a_body_is_not_nested_for_ever() -> None:
