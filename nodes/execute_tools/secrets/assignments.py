@@ -29,7 +29,7 @@ _NAME_CHARACTERS: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopq
 _REST = re.compile(r"[A-Za-z0-9_-]{0,60}+")
 _LINK = re.compile(
     r"""
-    (?P<close>\\{0,7}+["'`])? \]? [ \t]{0,8}+       # a quoted name ends
+    (?P<close>\\{0,7}+["'`])? (?:\[[0-9]{0,6}+)? \]? [ \t]{0,8}+       # a quoted name ends, or name[25]
     (?P<sign>
         :[ \t]{0,8}+[A-Za-z][\w.|\[\]]{0,60}+[ \t]{0,8}+=(?!=)   # name: type = value
         | :{1,3}=|=>|[?+:.]?=(?![=>~])|\?\?=|:(?!:)
@@ -58,6 +58,7 @@ _QUERY_SIGNS = frozenset("?&")
 _IN_QUERY = re.compile(r"(?P<value>[A-Za-z0-9+/_.~!@$%^*=:-]{8,4096}+)(?![(\[{<])")
 _SCHEME = re.compile(r"(?:[Bb]earer|[Bb]asic|[Tt]oken|[Dd]igest)(?:[ \t]{1,4}+|[ \t]{0,4}+\r?\n[ \t]{1,8}+)")
 _LINE_END = re.compile(r"[ \t]{0,8}+(?:\r?\n|\Z|</)")
+_COMPARED = re.compile(r"""(?P<quote>["'`])(?P<value>[^\s"'`\\]{8,200}+)(?P=quote)[ \t]{0,4}+[=!]==?[ \t]{0,4}+\Z""")
 _CLOSED = re.compile(r"\s{0,40}+</")
 _ATTRIBUTES = re.compile(r"[A-Za-z_]\w*+(?:\.[A-Za-z_]\w*+)+|[\w.]{1,40}+\?[\w.]{1,40}+:[\w.]{1,40}+")
 
@@ -110,7 +111,7 @@ def _assigned(text: str, at: int, end: int) -> tuple[int, tuple[int, int] | None
     found = _value(text, start, link) if link else None
     span = found.span("value") if found else None
     if span is None or link is None or link["comma"]:
-        span = _field(text, start, end) or span
+        span = _field(text, start, end) or _compared(text, start) or span
     if span is None:
         return end, None
     go_on = span[1] if span[1] - span[0] > _LONG_VALUE else end
@@ -134,6 +135,13 @@ def _value(text: str, start: int, link: re.Match[str]) -> re.Match[str] | None:
 def _is_alone(value: str) -> bool:
     """Whether a line below a name is its value: no `name: value` or item of its own."""
     return value[-1] != ":" and value[0] not in "-#*"
+
+
+def _compared(text: str, start: int) -> tuple[int, int] | None:
+    """Where the literal stands that is compared with the name, as in `"..." == password`."""
+    near = text[max(0, start - 3) : start].rstrip(" ")
+    found = _COMPARED.search(text, max(0, start - _VALUE_BEFORE), start) if near.endswith("=") else None
+    return found.span("value") if found else None
 
 
 def _field(text: str, start: int, end: int) -> tuple[int, int] | None:

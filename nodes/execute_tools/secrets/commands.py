@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
-from nodes.execute_tools.secrets.keys import is_filler, looks_secret_under, names_a_literal
+from nodes.execute_tools.secrets.keys import is_filler, looks_secret, looks_secret_under, names_a_literal
 
 
 class Form(Enum):
@@ -110,7 +110,8 @@ def _of_form(form: Form, moved: int, start: int, value: str) -> Iterator[tuple[i
     sign = {Form.LOGIN: ":", Form.SHARE: "%", Form.PASS: "pass:"}.get(form, "")
     user, found, password = value.partition(sign) if sign else ("", "", value)
     begin = 0 if form is Form.LOGIN else len(user) + len(found)
-    if (not sign or found) and _is_password(password, user):
+    is_key = form is Form.LOGIN and bool(found) and not password and looks_secret(user)
+    if is_key or ((not sign or found) and _is_password(password, user)):
         yield moved, start + begin, start + len(value)
 
 
@@ -118,7 +119,9 @@ def _is_password(value: str, user: str) -> bool:
     """Whether it is none of an example's, no variable, and no word."""
     if len(value) < _SHORTEST or value.startswith(("$", "-", "<", "/")) or is_filler(value) or value == user:
         return False
-    return any(not (char.isalpha() or char in "._-") for char in value) and not (value.isdigit() and user.isdigit())
+    if value.isdigit() and user.isdigit():
+        return False
+    return any(not (char.isalpha() or char in "._-") for char in value) or looks_secret(value)
 
 
 def _next_word(text: str, at: int) -> Word | None:

@@ -25,6 +25,8 @@ def taken_of(*words: str) -> list[str]:
         (f"curl \\\n  -s \\\n  -u me:{WORD}", [f"me:{WORD}"]),
         (f'["curl",\n "-u",\n "me:{WORD}"]', [f"me:{WORD}"]),
         (f"curl -H 'X: a; b' -u 'me:{WORD}'", [f"me:{WORD}"]),
+        ("curl -u me:yqDVtkqPECriaLRi u", ["me:yqDVtkqPECriaLRi"]),
+        (f"curl -u '{WORD}:' u", [f"{WORD}:"]),
         (f"curl a | sort -u me:{WORD}", []),
         (f"curl a; tar -u me:{WORD}", []),
         (f"curl a\nsort -u me:{WORD}", []),
