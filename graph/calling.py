@@ -238,6 +238,7 @@ class Calling:
             return connected
         redactor = self._gateway.redactor()
         # A literal that the model itself calls a password is no secret of ours; it may be the fixture of a test.
+        # It runs as it is written; `WrittenWords` keeps it out of what is stored.
         scrubber = Scrubber(redactor.unnamed, partial(RedactedStream, redactor))
         choice = ModelChoice(model=wanted.model, base_url=wanted.base_url)
         return GuardedModel(connected, self._breakers.of(choice.breaker_key), scrubber)

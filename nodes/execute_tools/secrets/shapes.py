@@ -361,7 +361,7 @@ SHAPES: Final = (
         _is_setting,
     ),
 )
-"""All shapes but blocks of keys, which `key_blocks` finds."""
+"""All shapes but blocks of keys, which `key_blocks` finds, and command lines, which `commands` reads."""
 
 _FOLDED_WORDS: Final = hinted(
     ((word, shape) for shape in SHAPES if shape.folded for word in shape.words),
