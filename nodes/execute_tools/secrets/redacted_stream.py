@@ -18,8 +18,8 @@ _WORD_END = re.compile(r"[\s\u2e80-\U0010ffff][^\s\u2e80-\U0010ffff]*+\Z")
 class RedactedStream:
     """One text in pieces. What `feed` and `close` return is, put together, `redactor.text` of the whole.
 
-    Only documents in JSON differ: they are read when they are whole, which a stream never is. Ordinary text is held
-    back until its word ends; the start of a key's block or of a known value until it is known what it is.
+    Two things differ: documents in JSON are read when they are whole, which a stream never is, and a value whose name
+    comes only behind it has been shown by then. Ordinary text is held back until its word ends; the start of a key's block or of a known value until it is known what it is.
     """
 
     def __init__(self, redactor: Redactor) -> None:
