@@ -19,7 +19,8 @@ class RedactedStream:
     """One text in pieces. What `feed` and `close` return is, put together, `redactor.text` of the whole.
 
     Two things differ: documents in JSON are read when they are whole, which a stream never is, and a value whose name
-    comes only behind it has been shown by then. Ordinary text is held back until its word ends; the start of a key's block or of a known value until it is known what it is.
+    comes only behind it has been shown by then. Ordinary text is held back until its word ends; the start of a key's
+    block or of a known value until it is known what it is.
     """
 
     def __init__(self, redactor: Redactor) -> None:
