@@ -36,7 +36,6 @@ THIRD_PARTY: Final = (
     *(
         "langgraph.prebuilt",
         "orjson",
-        "pathspec",
         "pydantic",
         "pytest",
         "rapidfuzz",

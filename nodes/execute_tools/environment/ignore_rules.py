@@ -1,24 +1,93 @@
-"""What `.gitignore` files hide."""
+"""What `.gitignore` files hide, decided in time that no pattern of a repository can blow up.
 
-from collections.abc import Callable, Iterable, Sequence
+A pattern becomes a regular expression in which each `*` and each `**` is part of an atomic group: the earliest match of
+what follows leaves most to the rest, so that no second choice has to be tried. How much is read and compared is
+bounded; what is beyond that hides nothing. Names and patterns are compared byte by byte, as git does.
+
+Source: git's dir.c and wildmatch.c.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
-
-from pathspec import GitIgnoreSpec
+from typing import Final, NamedTuple, Self
 
 from nodes.execute_tools.environment.listing import Entry
 
 IGNORE_FILE = ".gitignore"
 
+LARGEST_IGNORE_FILE: Final = 200_000
+"""Bytes of a `.gitignore` that is read; a larger one hides nothing."""
+LONGEST_PATTERN: Final = 500
+"""Bytes of a line that counts."""
+MOST_WORK: Final = 20_000
+"""Bytes of patterns with wildcards that one name is compared with, under all files that hold for it. Each change
+between lines that hide and lines that show again counts as `_TURN` bytes."""
+_TURN: Final = 20
+
 ReadFile = Callable[[str], bytes]
-"""(workspace-relative path) -> the bytes, b"" where there is nothing to read."""
+"""(workspace-relative path) -> the bytes, or the first `LARGEST_IGNORE_FILE` + 1 of them; b"" where there are none."""
+
+_WILDCARD: Final = re.compile(r"[*?\[\\]")
+_NEVER: Final = "(?!)"
+_STAR: Final = "(?>[^/]*?"
+_FOLDERS: Final = "(?>(?:[^/]*+/)*?"
+_SOME_FOLDERS: Final = "(?>(?:[^/]*+/)+?"
+_CLASSES: Final = {
+    "alnum": "0-9A-Za-z",
+    "alpha": "A-Za-z",
+    "blank": " \\t",
+    "cntrl": "\\x00-\\x1f\\x7f",
+    "digit": "0-9",
+    "graph": "!-~",
+    "lower": "a-z",
+    "print": " -~",
+    "punct": "!-/:-@\\[-`{-~",
+    "space": " \\t\\n\\r",
+    "upper": "A-Z",
+    "xdigit": "0-9A-Fa-f",
+}
+
+
+class _Rule(NamedTuple):
+    """One line. Its `pattern` is compared with a path from the file's directory if it is `anchored`, else with a name.
+
+    It has no "/" at its ends.
+    """
+
+    hides: bool
+    pattern: str
+    anchored: bool
+    only_directories: bool
+
+    @property
+    def is_plain(self) -> bool:
+        return _WILDCARD.search(self.pattern) is None
+
+
+class _Block(NamedTuple):
+    """Neighbouring lines that all hide, or all show, what they match: names, paths, and expressions for both.
+
+    The name of a directory ends with "/".
+    """
+
+    hides: bool
+    names: frozenset[str]
+    paths: frozenset[str]
+    name: re.Pattern[str]
+    path: re.Pattern[str]
+
+    def matches(self, path: str) -> bool:
+        name = path[path.rfind("/", 0, -1) + 1 :]
+        return bool(name in self.names or path in self.paths or self.name.match(name) or self.path.match(path))
 
 
 @dataclass(frozen=True)
 class IgnoreRules:
     """The `.gitignore` files that hold for a directory, outermost first, each with the directory it stands in."""
 
-    specs: tuple[tuple[str, GitIgnoreSpec], ...] = ()
+    specs: tuple[tuple[str, tuple[_Block, ...]], ...] = ()
+    work: int = 0
 
     @classmethod
     def above(cls, parts: Sequence[str], read_file: ReadFile) -> Self:
@@ -38,17 +107,22 @@ class IgnoreRules:
         return self._and(here, read_file) if has_own else self
 
     def _and(self, directory: str, read_file: ReadFile) -> Self:
-        spec = _compile(read_file(_ignore_file_of(directory)).decode(errors="replace"))
+        data = read_file(_ignore_file_of(directory))
+        text = data.decode("latin-1") if len(data) <= LARGEST_IGNORE_FILE else ""
+        blocks, work = _blocks(text, MOST_WORK - self.work)
         prefix = f"{directory}/" if directory else ""
-        return self if spec is None else replace(self, specs=(*self.specs, (prefix, spec)))
+        return replace(self, specs=(*self.specs, (prefix, blocks)), work=self.work + work) if blocks else self
 
     def ignores(self, entry: Entry) -> bool:
         """Whether the innermost rule that speaks of this entry hides it."""
         slash = "/" if entry.kind == "directory" else ""
-        for prefix, spec in reversed(self.specs):
-            verdict = spec.check_file(f"{entry.path.removeprefix(prefix)}{slash}").include
-            if verdict is not None:
-                return verdict
+        for prefix, blocks in reversed(self.specs):
+            path = f"{entry.path.removeprefix(prefix)}{slash}"
+            if not path.isascii():
+                path = path.encode(errors="surrogateescape").decode("latin-1")
+            for block in blocks:
+                if block.matches(path):
+                    return block.hides
         return False
 
 
@@ -56,18 +130,131 @@ def _ignore_file_of(directory: str) -> str:
     return f"{directory}/{IGNORE_FILE}" if directory else IGNORE_FILE
 
 
-def _compile(text: str) -> GitIgnoreSpec | None:
-    """The rules of one file, None where it has none. A line that no git would understand is passed over."""
-    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
-    try:
-        return GitIgnoreSpec.from_lines(lines) if lines else None
-    except ValueError:
-        return GitIgnoreSpec.from_lines([line for line in lines if _is_valid(line)])
+def _blocks(text: str, most: int) -> tuple[tuple[_Block, ...], int]:
+    """The lines of a file, the last ones first, and the work that they make: as many lines as `most` allows."""
+    blocks: list[list[_Rule]] = []
+    work = 0
+    for rule in filter(None, map(_rule, text.removeprefix("\xef\xbb\xbf").split("\n"))):
+        is_turn = not blocks or blocks[-1][-1].hides is not rule.hides
+        more = _TURN * is_turn + len(rule.pattern) * (not rule.is_plain)
+        if work + more > most:
+            break
+        work += more
+        if is_turn:
+            blocks.append([])
+        blocks[-1].append(rule)
+    return tuple(map(_block, reversed(blocks))), work
 
 
-def _is_valid(line: str) -> bool:
-    try:
-        GitIgnoreSpec.from_lines([line])
-    except ValueError:
-        return False
-    return True
+def _rule(line: str) -> _Rule | None:
+    """What a line means, None where it matches nothing."""
+    line = line.removesuffix("\r").split("\0", 1)[0]
+    bare = line.rstrip(" ")
+    if len(bare) - len(bare.rstrip("\\")) & 1 and bare != line:
+        bare += " "
+    pattern = bare.removeprefix("!")
+    whole = pattern.removesuffix("/")
+    if not whole or bare.startswith("#") or len(bare) > LONGEST_PATTERN:
+        return None
+    return _Rule(pattern == bare, whole.removeprefix("/"), "/" in whole, whole != pattern)
+
+
+def _block(rules: Sequence[_Rule]) -> _Block:
+    plain, others = [rule for rule in rules if rule.is_plain], [rule for rule in rules if not rule.is_plain]
+
+    def literal(*, anchored: bool) -> frozenset[str]:
+        these = [rule for rule in plain if rule.anchored is anchored]
+        files = (rule.pattern for rule in these if not rule.only_directories)
+        return frozenset(files) | {f"{rule.pattern}/" for rule in these}
+
+    def expression(*, anchored: bool) -> re.Pattern[str]:
+        written = "|".join(_expression(rule) for rule in others if rule.anchored is anchored)
+        return re.compile(written or _NEVER, re.DOTALL)
+
+    return _Block(
+        rules[0].hides,
+        literal(anchored=False),
+        literal(anchored=True),
+        expression(anchored=False),
+        expression(anchored=True),
+    )
+
+
+def _expression(rule: _Rule) -> str:
+    """The rule as a regular expression. A group ends where its star has to: at the next one, or after a "/"."""
+    written, in_star, in_folders = "", False, False
+    for part in _tokens(rule):
+        is_folders = part in {_FOLDERS, _SOME_FOLDERS}
+        if in_star and (is_folders or part == _STAR):
+            written, in_star = f"{written})", False
+        if in_folders and is_folders:
+            written += ")"
+        written += part
+        in_star, in_folders = in_star or part == _STAR, in_folders or is_folders
+        if in_star and part == "/":
+            written, in_star = f"{written})", False
+    end = "(?<!/)/\\Z" if rule.only_directories else "(?<!/)/?\\Z"
+    return written + end + ")" * (in_star + in_folders)
+
+
+def _tokens(rule: _Rule) -> Iterator[str]:
+    pattern, at = rule.pattern, 0
+    first = _WILDCARD.search(pattern)
+    while at < len(pattern):
+        sign, begun = pattern[at], at
+        at += 1
+        if sign == "*":
+            at = begun + len(pattern[begun:]) - len(pattern[begun:].lstrip("*"))
+            # Before the first wildcard git compares the text alone, so that it sees `**` as if it began the pattern.
+            is_part = pattern[begun - 1 : begun] in {"", "/"} or (first is not None and first.start() == begun)
+            if not rule.anchored or at - begun == 1 or not is_part:
+                yield _STAR
+            elif at == len(pattern):
+                yield ".*"
+            elif pattern[at] == "/":
+                yield _FOLDERS
+                at += 1
+            elif pattern.startswith("\\/", at):
+                yield _SOME_FOLDERS
+                at += 2
+            else:
+                yield _STAR
+        elif sign == "?":
+            yield "[^/]"
+        elif sign == "[":
+            written, at = _class(pattern, at)
+            yield written
+        elif sign == "\\":
+            yield re.escape(pattern[at]) if at < len(pattern) else _NEVER
+            at += 1
+        else:
+            yield re.escape(sign)
+
+
+def _class(pattern: str, at: int) -> tuple[str, int]:
+    """The set of characters that begins at `at`, and where it ends; a set that has no end matches nothing."""
+    negated = pattern[at : at + 1] in {"!", "^"}
+    at, first, before, written = at + negated, True, "", ""
+    while first or pattern[at : at + 1] != "]":
+        first, sign, at = False, pattern[at : at + 1], at + 1
+        named = re.compile(r"\[:([^\]]*):\]").match(pattern, at - 1)
+        if named is not None:
+            if named[1] not in _CLASSES:
+                return _NEVER, len(pattern)
+            written, before, at = written + _CLASSES[named[1]], "", named.end()
+        elif sign == "-" and before and pattern[at : at + 1] not in {"", "]"}:
+            at += pattern[at] == "\\"
+            upto = pattern[at : at + 1]
+            if not upto:
+                return _NEVER, len(pattern)
+            written += f"{re.escape(before)}-{re.escape(upto)}" if before <= upto else ""
+            before, at = "", at + 1
+        else:
+            if sign == "\\":
+                sign, at = pattern[at : at + 1], at + 1
+            if not sign:
+                return _NEVER, len(pattern)
+            written, before = written + re.escape(sign), sign
+    if negated:
+        return f"[^/{written}]", at + 1
+    return (f"(?!/)[{written}]" if written else _NEVER), at + 1

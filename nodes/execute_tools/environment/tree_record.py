@@ -11,11 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from nodes.execute_tools.environment.handles import closing, open_directory, open_regular
-from nodes.execute_tools.environment.ignore_rules import IGNORE_FILE, IgnoreRules
+from nodes.execute_tools.environment.ignore_rules import IGNORE_FILE, LARGEST_IGNORE_FILE, IgnoreRules
 from nodes.execute_tools.environment.listing import Entry
-
-LARGEST_IGNORE_FILE: Final = 1_000_000
-"""Bytes of a `.gitignore` that is read."""
 
 NEVER_IN_GIT: Final = frozenset({".git", "git~1"})
 """Names, in lower case, that git keeps out of every tree. Source: verify_path in git's read-cache.c."""
@@ -132,7 +129,7 @@ class _Look:
         except OSError:
             return b""
         with closing(handle):
-            return os.read(handle, LARGEST_IGNORE_FILE)
+            return os.read(handle, LARGEST_IGNORE_FILE + 1)
 
 
 def _stamps(root_fd: int, names: Iterable[str]) -> dict[str, Stamp]:

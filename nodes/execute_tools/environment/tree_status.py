@@ -10,17 +10,14 @@ import stat
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from nodes.execute_tools.environment.beneath_reader import BeneathReader
 from nodes.execute_tools.environment.handles import closing, open_directory
-from nodes.execute_tools.environment.ignore_rules import IGNORE_FILE, IgnoreRules
+from nodes.execute_tools.environment.ignore_rules import IGNORE_FILE, LARGEST_IGNORE_FILE, IgnoreRules
 from nodes.execute_tools.environment.judged_paths import JudgedPaths
 from nodes.execute_tools.environment.listing import GIT_DIRECTORY, Entry
 from nodes.execute_tools.environment.tree_walk import DEEPEST
-
-LARGEST_IGNORE_FILE: Final = 1_000_000
-"""Bytes of a `.gitignore` that is read."""
 
 
 class Status(NamedTuple):
@@ -104,8 +101,7 @@ class _Look:
 
     def enter(self, folder: str, above: IgnoreRules) -> list[tuple[str, IgnoreRules]]:
         """Look into one directory; `above` are the rules around it. Gives the directories in it, with its rules."""
-        if time.monotonic() > self._deadline:
-            raise _GivenUpError("the workspace could not be looked through in time")
+        self._keep_time()
         parts = folder[:-1].split("/") if folder else []
         if len(parts) > DEEPEST or (self._again and folder in self._known.closed):
             self.tree.closed.add(folder)
@@ -132,6 +128,7 @@ class _Look:
         for entry in entries:
             if entry.name.casefold() == GIT_DIRECTORY:
                 continue
+            self._keep_time()
             is_folder = entry.is_dir(follow_symlinks=False)
             if hidden(entry.name, is_folder):
                 ignored.append(f"{entry.name}/" if is_folder else entry.name)
@@ -141,6 +138,10 @@ class _Look:
                 inside.append((f"{folder}{entry.name}/", rules))
         self.tree.folders[folder] = Folder(rules, frozenset(ignored))
         return inside
+
+    def _keep_time(self) -> None:
+        if time.monotonic() > self._deadline:
+            raise _GivenUpError("the workspace could not be looked through in time")
 
     def _note_file(self, name: str, entry: "os.DirEntry[str]") -> None:
         try:

@@ -11,6 +11,7 @@ from nodes.execute_tools.environment.failures import os_failure, quoted
 from nodes.execute_tools.environment.file_changes import ChangedFile, change_files
 from nodes.execute_tools.environment.file_reads import FileContent, OpenedFile, open_file, read_whole
 from nodes.execute_tools.environment.file_writes import write_file
+from nodes.execute_tools.environment.ignore_rules import LARGEST_IGNORE_FILE
 from nodes.execute_tools.environment.journal_records import ChangeRecorder
 from nodes.execute_tools.environment.judged_paths import ContentJudge, JudgedPaths, PathJudge
 from nodes.execute_tools.environment.lease import Lease
@@ -34,9 +35,6 @@ __all__ = [
 
 MOST_LOOKED_AT = 5_000
 """Entries among which a file is looked for that is called like one that is not there."""
-
-LARGEST_IGNORE_FILE = 1_000_000
-"""Bytes of a `.gitignore` that is read."""
 
 _NOT_CHANGEABLE = ToolError(
     code=ToolErrorCode.PERMISSION_DENIED,
