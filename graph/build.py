@@ -13,6 +13,7 @@ from langchain_core.language_models import BaseChatModel
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph import StateGraph
 from langgraph.graph.state import CompiledStateGraph
+from langgraph.runtime import get_runtime
 from langgraph.store.base import BaseStore
 
 from graph import routes
@@ -21,12 +22,20 @@ from graph.context import MAX_CALLS_PER_TURN_LIMIT, AgentContext
 from graph.gateway import Gateway
 from graph.own_saver import own_saver
 from graph.rooms import Rooms
-from graph.slices import CallModelSlice, ExecuteToolsSlice, LoopCheckSlice
+from graph.slices import (
+    BeginTurnSlice,
+    CallModelSlice,
+    ExecuteToolsSlice,
+    GuardSlice,
+    HealSlice,
+    LoopCheckSlice,
+    ParseSlice,
+)
 from graph.state import AgentInput, AgentOutput, AgentState
 from graph.stop_request import StopRequest
 from graph.telemetry.traced_machine import traced
 from graph.telemetry.traced_rooms import TracedRooms
-from graph.two_ways import Route, TwoWays
+from graph.two_ways import Route, TwoWays, bounded
 from nodes.execute_tools.registry import Tool
 from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
 from nodes.records import OutcomeKind
@@ -124,16 +133,16 @@ def build_machine(  # noqa: PLR0913 - the same
     builder: StateGraph[AgentState, AgentContext, AgentInput, AgentOutput] = StateGraph(
         AgentState, context_schema=AgentContext, input_schema=AgentInput, output_schema=AgentOutput
     )
-    builder.add_node("begin_turn", rooms.begin_turn)
+    beginning = bounded("begin_turn", lambda state: rooms.begin_turn(state, get_runtime(AgentContext)))
+    builder.add_node("begin_turn", beginning, input_schema=BeginTurnSlice)
     calling = TwoWays("call_model", rooms.call_model, rooms.acall_model)
     builder.add_node("call_model", calling, input_schema=CallModelSlice)
-    builder.add_node("parse", rooms.parse)
-    builder.add_node("heal", rooms.heal)
-    builder.add_node("guard", rooms.guard)
+    builder.add_node("parse", bounded("parse", rooms.parse), input_schema=ParseSlice)
+    builder.add_node("heal", bounded("heal", rooms.heal), input_schema=HealSlice)
+    builder.add_node("guard", bounded("guard", rooms.guard), input_schema=GuardSlice)
     executing = TwoWays("execute_tools", rooms.execute_tools, rooms.aexecute_tools)
     builder.add_node("execute_tools", executing, input_schema=ExecuteToolsSlice)
-    checking = TwoWays("loop_check", rooms.loop_check, rooms.aloop_check)
-    builder.add_node("loop_check", checking, input_schema=LoopCheckSlice)
+    builder.add_node("loop_check", bounded("loop_check", rooms.loop_check), input_schema=LoopCheckSlice)
     builder.add_node(OutcomeKind.FINISHED.value, rooms.finish)
     builder.add_node(OutcomeKind.BUDGET_STOP.value, rooms.budget_stop)
     builder.add_node(OutcomeKind.SYSTEM_ERROR.value, rooms.system_error)

@@ -13,6 +13,7 @@ from graph.context import AgentContext
 from graph.run_records import REQUEST_ID, UNDONE
 from graph.state import serializer
 from graph.store import Durability, RunRecord, Store
+from graph.two_ways import NodeTimeoutError
 from graph.workspace_records import WorkspaceRecords, decide_open_changes
 from nodes.execute_tools.environment.database import StoreError
 from nodes.execute_tools.environment.journal import Journal
@@ -82,7 +83,7 @@ class RunKeeper:
             self._turns = self._store.begin_turn(self._thread_id, request, self.context, self._durability)
         except StoreError as error:
             self.release()
-            return store_failed(error)
+            return given_up(error)
         return Begun(request, self._request_id(self._turns))
 
     def begin_again(self, records: WorkspaceRecords) -> Begun | StopCause:
@@ -94,7 +95,7 @@ class RunKeeper:
             known = self.record()
         except StoreError as error:
             self.release()
-            return store_failed(error)
+            return given_up(error)
         if known is None:
             return Begun("", "")
         self._turns = known.turns
@@ -150,7 +151,7 @@ class RunKeeper:
     def _take(self, records: WorkspaceRecords) -> StopCause | None:
         """Lock the workspace and the thread, and decide what the last run there left open. None: it is ours."""
         if self._failure is not None:
-            return store_failed(self._failure)
+            return given_up(self._failure)
         with self._beginning:
             if self.at_work:
                 return AT_WORK
@@ -200,6 +201,7 @@ AT_WORK = StopCause(
 _FORGOTTEN = "This run was removed meanwhile (`mendgraph runs prune`), and its history with it: begin a new one."
 
 
-def store_failed(error: StoreError) -> StopCause:
-    """Why a turn ends whose store cannot be used."""
-    return StopCause(reason=StopReason.STORE_FAILED, message=str(error))
+def given_up(error: StoreError | NodeTimeoutError) -> StopCause:
+    """Why a turn ends whose store cannot be used, or in which a node did not end in time."""
+    reason = StopReason.STORE_FAILED if isinstance(error, StoreError) else StopReason.WALL_CLOCK
+    return StopCause(reason=reason, message=str(error))

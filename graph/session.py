@@ -25,12 +25,13 @@ from graph.events import Asked, Ended, Event, EventReader
 from graph.left_stream import Parts
 from graph.own_saver import own_saver
 from graph.routes import recursion_limit
-from graph.run_keeper import AT_WORK, RunKeeper, store_failed
+from graph.run_keeper import AT_WORK, RunKeeper, given_up
 from graph.run_records import REQUEST_ID
 from graph.run_result import RunResult
 from graph.stop_request import StopRequest
 from graph.store import Durability
 from graph.turn_start import NOBODY_ASKED, NOTHING_BEGUN, TurnStart, last_request, reader_from, request_message
+from graph.two_ways import NodeTimeoutError
 from graph.way_on import TO_THE_CALL, WayOn, before_the_call, go_on_with, way_on
 from nodes.call_model.ledger import Spending, usage_report
 from nodes.execute_tools.environment.database import StoreError
@@ -265,7 +266,7 @@ class Session:
             way = begin()
         except StoreError as error:
             self._keeper.release()
-            way = store_failed(error)
+            way = given_up(error)
         if isinstance(way, StopCause):
             return self._gives_up(way)
         if way.ended is not None:
@@ -298,8 +299,8 @@ class Session:
                     self._left(parts)
                     raise
             over = True
-        except StoreError as error:
-            last, over = self._gives_up(store_failed(error)), True
+        except (StoreError, NodeTimeoutError) as error:
+            last, over = self._gives_up(given_up(error)), True
         finally:
             self._leave(last if over else None)
         if isinstance(last, Ended):
@@ -321,8 +322,8 @@ class Session:
                         if not isinstance(last, Ended):
                             yield last
             over = True
-        except StoreError as error:
-            last, over = self._gives_up(store_failed(error)), True
+        except (StoreError, NodeTimeoutError) as error:
+            last, over = self._gives_up(given_up(error)), True
         finally:
             self._leave(last if over else None)
         if isinstance(last, Ended):

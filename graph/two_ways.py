@@ -5,9 +5,20 @@ Source: measured on LangGraph 1.2, 0.2 ms a node.
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
+
+from nodes.execute_tools.environment.deadline import await_call, call_here
+from nodes.execute_tools.environment.lease import Lease
+
+NODE_S: Final = 60.0
+"""Seconds after which a node that only reads and decides is given up. It takes milliseconds."""
+
+
+class NodeTimeoutError(Exception):
+    """A node did not end in time. The thread stands before it, as after a kill: a resume runs it again."""
 
 
 class TwoWays(Runnable[Any, Any]):
@@ -25,6 +36,35 @@ class TwoWays(Runnable[Any, Any]):
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:  # noqa: A002, ARG002
         """Run the node in the event loop."""
         return await self._in_loop(input)
+
+
+def bounded(name: str, node: Callable[[Any], Any]) -> TwoWays:
+    """A node that ends within `NODE_S`, whether its code lets itself be interrupted or not.
+
+    In the main thread of a sync run a timer interrupts it; elsewhere it has a thread of its own, which is left behind.
+    Neither can end code of C that keeps the interpreter's lock.
+
+    Raises:
+        NodeTimeoutError: it did not end.
+    """
+
+    def here(state: Any) -> Any:
+        try:
+            return call_here(NODE_S, partial(node, state), Lease())
+        except TimeoutError:
+            raise _overdue(name) from None
+
+    async def in_loop(state: Any) -> Any:
+        try:
+            return await await_call(partial(node, state), NODE_S)
+        except TimeoutError:
+            raise _overdue(name) from None
+
+    return TwoWays(name, here, in_loop)
+
+
+def _overdue(name: str) -> NodeTimeoutError:
+    return NodeTimeoutError(f"The step {name} did not end within {NODE_S:g} s: `mendgraph resume` tries it again.")
 
 
 class Route(RunnableLambda[Any, str]):

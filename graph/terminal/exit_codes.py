@@ -10,7 +10,7 @@ class ExitCode(IntEnum):
 
     A run that was stopped after its running step has an outcome, and so that outcome's code, whoever stopped it. What
     was ended at once, and a chat as a whole, has none: its code is that of the signal (128 and its number, as in a
-    shell).
+    shell). STUCK is what a shell says of SIGPROF; see `graph.start`.
     """
 
     FINISHED = 0
@@ -22,6 +22,7 @@ class ExitCode(IntEnum):
     INTERNAL_ERROR = 70
     INTERRUPTED = 130
     TERMINATED = 143
+    STUCK = 155
 
 
 MEANINGS: dict[ExitCode, str] = {
@@ -33,6 +34,7 @@ MEANINGS: dict[ExitCode, str] = {
     ExitCode.INTERNAL_ERROR: "a bug in mendgraph",
     ExitCode.INTERRUPTED: "Ctrl-C for the second time, at a question or in a batch; files are whole, old or new",
     ExitCode.TERMINATED: "SIGTERM for the second time, at a question, in a chat or batch; files are whole, old or new",
+    ExitCode.STUCK: "code that nothing can interrupt kept the process busy; `mendgraph resume` goes on",
 }
 
 

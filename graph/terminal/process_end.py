@@ -78,6 +78,7 @@ def make_streams_writable() -> None:
 
 def leave_at_once(code: int) -> NoReturn:
     """End the process without waiting for threads: one of them may still wait for an endpoint."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, RuntimeError):  # nobody reads, or a signal has interrupted another flush
+            stream.flush()
     os._exit(code)

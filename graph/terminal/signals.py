@@ -2,14 +2,21 @@
 
 import asyncio
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
 from typing import Any, Final, Self
 
+from graph.terminal.exit_codes import ExitCode
+from graph.terminal.process_end import leave_at_once
+
 NAMES: Final = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 """The signals that stop a run, and what a person calls them."""
+
+GRACE_S: Final = 5.0
+"""Seconds that a turn has to end after the second signal; then the process ends."""
 
 
 class Terminated(KeyboardInterrupt):
@@ -49,7 +56,8 @@ class Signals:
     def draining(self) -> Iterator[None]:
         """Inside, in a task of the main thread's event loop, the first signal of a turn asks the turn to stop.
 
-        The second one cancels the task, and the third raises wherever the thread is.
+        The second one cancels the task, and the third raises wherever the thread is. A task that does not end after
+        the second one, because something blocks the event loop, is ended with the process.
         """
         loop, task, cancelled = asyncio.get_running_loop(), asyncio.current_task(), False
 
@@ -62,15 +70,25 @@ class Signals:
                 loop.call_soon_threadsafe(self._tell)
             elif task is not None and not cancelled:
                 cancelled = task.cancel()
+                alarm.update(_installed({signal.SIGALRM: self._leave}))
+                signal.setitimer(signal.ITIMER_REAL, GRACE_S)
                 loop.call_soon_threadsafe(lambda: None)  # wakes the loop, which may wait for something else
             else:
                 self._end_at_once(number, frame)
 
+        alarm: dict[signal.Signals, Any] = {}
         before = _installed(dict.fromkeys(NAMES, hear))
         try:
             yield
         finally:
-            _installed(before)
+            if alarm:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            _installed({**before, **alarm})
+
+    def _leave(self, _: int, __: FrameType | None) -> None:
+        with suppress(OSError, RuntimeError):  # it may have interrupted a line that is being written
+            sys.stderr.write(f"mendgraph: stopped by {self.last}; go on with: mendgraph resume\n")
+        leave_at_once(ExitCode.TERMINATED if self.terminated else ExitCode.INTERRUPTED)
 
     def _end_at_once(self, number: int, _: FrameType | None) -> None:
         self._note(number)

@@ -30,7 +30,7 @@ LONG_S = 120
 class Process:
     """A run of the command in `root`. What it says is kept in `out` and `err` as far as it was read."""
 
-    def __init__(self, root: Path, base_url: str, words: Sequence[str]) -> None:
+    def __init__(self, root: Path, base_url: str, words: Sequence[str], command: Sequence[str | Path]) -> None:
         environment = {
             **os.environ,
             "PYTHONPATH": str(ROOT),
@@ -41,7 +41,7 @@ class Process:
         pipe = subprocess.PIPE
         self.out, self.err = "", ""
         self._running = subprocess.Popen(
-            [COMMAND, "--model", "scripted", *words],
+            [*command, "--model", "scripted", *words],
             cwd=root,
             env=environment,
             stdin=pipe,
@@ -86,9 +86,9 @@ class Process:
 
 
 @contextmanager
-def mendgraph(root: Path, base_url: str, *words: str) -> Iterator[Process]:
+def mendgraph(root: Path, base_url: str, *words: str, command: Sequence[str | Path] = (COMMAND,)) -> Iterator[Process]:
     """The command, started; it is gone afterwards."""
-    started = Process(root, base_url, words)
+    started = Process(root, base_url, words, command)
     try:
         yield started
     finally:

@@ -1,0 +1,65 @@
+"""The command `mendgraph`, in which one place blocks once: `python -m tests.runs.blocking_play HOW WHERE WORDS...`.
+
+Where the file `begun` lies beside the workspace, nothing blocks.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from graph import rooms, start, two_ways
+from graph.terminal import signals, turns
+from nodes.execute_tools.environment.workspace import Workspace
+
+BEGUN: Final = "begun"
+"""A file beside the workspace that says that it blocks."""
+
+
+def in_python() -> None:
+    while True:
+        pass
+
+
+def in_c() -> None:
+    """The regular expression holds the interpreter's lock for longer than anybody waits."""
+    re.fullmatch("(a|a)*b", "a" * 60)
+
+
+def in_the_kernel() -> None:
+    os.read(os.pipe()[0], 1)
+
+
+HOW: Final = {"python": in_python, "c": in_c, "kernel": in_the_kernel}
+WHERE: Final[dict[str, tuple[Any, str]]] = {
+    "tool": (Workspace, "list_directory"),
+    "begin_turn": (rooms, "begin_turn"),
+    "parse": (rooms, "parse"),
+    "guard": (rooms, "judge_calls"),
+    "loop_check": (rooms, "check"),
+    "view": (turns.RunView, "show"),
+}
+SHORT_S: Final = 1.0
+"""What is waited for here, in place of what is waited for otherwise."""
+
+
+def main(how: str, where: str, *words: str) -> int:
+    vars(two_ways)["NODE_S"] = vars(start)["STUCK_S"] = vars(signals)["GRACE_S"] = SHORT_S
+    place, name = WHERE[where]
+    before: Callable[..., Any] = getattr(place, name)
+
+    def blocked(*args: Any, **kwargs: Any) -> Any:
+        if not os.path.exists(f"../{BEGUN}"):
+            Path(f"../{BEGUN}").touch()
+            HOW[how]()
+        return before(*args, **kwargs)
+
+    setattr(place, name, blocked)
+    sys.argv[1:] = words
+    return start.main()
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

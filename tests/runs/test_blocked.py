@@ -1,0 +1,112 @@
+"""What does not cooperate: code that blocks in Python, in the kernel, or in C with the interpreter's lock, anywhere."""
+
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from graph import two_ways
+from graph.context import AgentContext
+from graph.run import Session
+from graph.terminal.exit_codes import ExitCode
+from nodes.records import OutcomeKind, Protocol, StopReason
+from tests.doubles.replies import Say
+from tests.doubles.scripted_model import ScriptedModel
+from tests.doubles.scripted_server import ScriptedServer
+from tests.runs.blocking_play import BEGUN, HOW, WHERE
+from tests.runs.playing import write_files
+from tests.runs.scenario import message_of, use
+from tests.runs.stopping import Process, mendgraph
+
+LISTING = message_of(use(("list_files", {"path": "."})), Protocol.NATIVE)
+STUCK = -signal.SIGPROF
+SIGNALS = pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, ExitCode.INTERRUPTED), (signal.SIGTERM, ExitCode.TERMINATED)]
+)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    write_files(tmp_path / "root", {"a.py": "a = 1\n"})
+    return tmp_path / "root"
+
+
+@pytest.fixture
+def server() -> Iterator[ScriptedServer]:
+    with ScriptedServer([LISTING], then=lambda _: Say("Done.")) as serving:
+        yield serving
+
+
+def play(how: str, where: str) -> list[str]:
+    return [sys.executable, "-m", "tests.runs.blocking_play", how, where]
+
+
+def wait_until_it_blocks(root: Path) -> None:
+    deadline = time.monotonic() + 60
+    while not (root.parent / BEGUN).exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert (root.parent / BEGUN).exists()
+
+
+def goes_on(root: Path, server: ScriptedServer) -> bool:
+    """Whether a resume brings the run to its answer."""
+    with mendgraph(root, server.base_url, "resume") as resumed:
+        return resumed.end() == 0 and "Done." in resumed.out
+
+
+@pytest.mark.parametrize("how", ["python", "kernel"])
+def test_a_tool_ends_at_its_time(root: Path, server: ScriptedServer, how: str) -> None:
+    words = ("--max-seconds", "2", "Look.")
+    with mendgraph(root, server.base_url, *words, command=play(how, "tool")) as running:
+        assert running.end() == ExitCode.BUDGET_STOP
+    assert "BUDGET_STOP (wall_clock)" in running.out
+
+
+@pytest.mark.parametrize(
+    ("how", "where"), [("kernel", "begin_turn"), ("kernel", "parse"), ("python", "guard"), ("kernel", "loop_check")]
+)
+def test_a_node_ends_at_its_time(root: Path, server: ScriptedServer, how: str, where: str) -> None:
+    with mendgraph(root, server.base_url, "Look.", command=play(how, where)) as running:
+        assert running.end() == ExitCode.SYSTEM_ERROR
+    assert f"The step {where} did not end within 1 s: `mendgraph resume` tries it again." in running.out
+    assert goes_on(root, server)
+
+
+@pytest.mark.parametrize("where", ["tool", "guard"])
+def test_code_that_nothing_can_interrupt_ends_with_the_process(root: Path, server: ScriptedServer, where: str) -> None:
+    with mendgraph(root, server.base_url, "--max-seconds", "1", "Look.", command=play("c", where)) as running:
+        assert running.end() == STUCK
+    assert "in in_c" in running.err
+    assert goes_on(root, server)
+
+
+@SIGNALS
+@pytest.mark.parametrize(("how", "where"), [("kernel", "tool"), ("python", "guard"), ("kernel", "view")])
+def test_a_second_signal_ends_the_process(
+    root: Path, server: ScriptedServer, how: str, where: str, number: signal.Signals, code: ExitCode
+) -> None:
+    with mendgraph(root, server.base_url, "Look.", command=play(how, where)) as running:
+        wait_until_it_blocks(root)
+        _send_twice(running, number)
+        assert running.end() == code
+    assert "go on with: mendgraph resume" in running.err
+    assert goes_on(root, server)
+
+
+def _send_twice(running: Process, number: signal.Signals) -> None:
+    running.send(number)
+    time.sleep(0.5)  # two that come at once are one
+    running.send(number)
+
+
+def test_in_the_main_thread_of_a_program_a_node_ends_as_well(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, name = WHERE["guard"]
+    monkeypatch.setattr(two_ways, "NODE_S", 0.2)
+    monkeypatch.setattr(place, name, lambda *_: HOW["python"]())
+    with Session(AgentContext(workspace=str(root), protocol="native"), model=ScriptedModel([LISTING])) as session:
+        session.work("Look.")
+        outcome = session.result().outcome
+    assert (outcome.kind, outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.WALL_CLOCK)
