@@ -10,7 +10,7 @@ from nodes.records import ExtractionError, ToolResult
 
 _LONGEST_TARGET = 80
 _LISTED_FILES = 5
-_RULED = re.compile(r"(?m)^\s*([=\-_*#~])\1{4,}\s*$")
+_RULED = re.compile(r"(?m)^[^\S\n]*+([=\-_*#~])\1{4,}+[^\S\n]*+$")
 """A line that test runners draw between their parts."""
 
 _FOR_THE_MODEL = re.compile(r"\A[A-Z]+(?:_[A-Z]+)+: | Available: \[.*\]\Z")

@@ -37,7 +37,7 @@ _AHEAD_S: Final = 0.05
 _MENU_LINES: Final = 9
 """Lines below the prompt that a menu may take."""
 
-_WORD: Final = re.compile(r"[^\s'\"`(),;]*$")
+_WORD: Final = re.compile(r"(?<![^\s'\"`(),;])[^\s'\"`(),;]*$")
 _AT: Final = re.compile(r"(?:^|(?<=[\s'\"`(]))@[^\s'\"`(),;]*$")
 
 

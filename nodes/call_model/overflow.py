@@ -7,14 +7,14 @@ Qwen, Mistral.
 import re
 from itertools import chain
 
-_NUMBER = r"(\d[\d,_]*)"
+_NUMBER = r"(?<!\d)(\d[\d,_]{0,15}+)(?!\d)"
 _WORDS = r"(?:(?!exceed|request)[^\d.]){0,40}?"
 """What may stand before the number: nothing that would make it the size of what was sent."""
 
 _PHRASES = tuple(
     re.compile(phrase, re.IGNORECASE)
     for phrase in (
-        rf"n_ctx\w*{_WORDS}{_NUMBER}",
+        rf"n_ctx\w{{0,40}}{_WORDS}{_NUMBER}",
         rf"context[ _](?:length|size|window){_WORDS}{_NUMBER}",
         rf"{_NUMBER} maximum context",
         rf"\+ *\d+ *> *{_NUMBER}",

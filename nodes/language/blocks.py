@@ -51,7 +51,7 @@ _PATH = re.compile(
 _READING = re.compile(r"tool:\s*+\w++\(\{\s*+\"path\"\s*+:\s*+\"(?P<path>[^\"]++)\"\s*+\}\)")
 _COMMENT = re.compile(r"#+ ?|// ?")
 _LABEL = re.compile(r"^file(?:name)?(?:[ \t]*:[ \t]*|[ \t]+)", re.IGNORECASE)
-_DEFINITION = re.compile(r"^\s*(?:async\s+def|def|class|@)\b", re.MULTILINE)
+_DEFINITION = re.compile(r"^[^\S\n]*+(?:async\s+def|def|class|@)\b", re.MULTILINE)
 _QUOTED_LANGUAGES = frozenset({"bash", "sh", "shell", "console", "text", "diff", "output", "pycon"})
 _QUOTED_SUFFIXES = (".sh", ".bash", ".txt")
 

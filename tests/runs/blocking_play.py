@@ -41,12 +41,14 @@ WHERE: Final[dict[str, tuple[Any, str]]] = {
     "loop_check": (rooms, "check"),
     "view": (turns.RunView, "show"),
 }
+NODE_S: Final = 8
 SHORT_S: Final = 1.0
-"""What is waited for here, in place of what is waited for otherwise."""
+"""What is waited for here, in place of what is waited for otherwise. A busy machine needs seconds for a node."""
 
 
 def main(how: str, where: str, *words: str) -> int:
-    vars(two_ways)["NODE_S"] = vars(start)["STUCK_S"] = vars(signals)["GRACE_S"] = SHORT_S
+    vars(two_ways)["NODE_S"] = NODE_S
+    vars(start)["STUCK_S"] = vars(signals)["GRACE_S"] = SHORT_S
     place, name = WHERE[where]
     before: Callable[..., Any] = getattr(place, name)
 

@@ -41,7 +41,7 @@ class Process:
         pipe = subprocess.PIPE
         self.out, self.err = "", ""
         self._running = subprocess.Popen(
-            [*command, "--model", "scripted", *words],
+            [*command, *(() if "resume" in words else ("--model", "scripted")), *words],
             cwd=root,
             env=environment,
             stdin=pipe,

@@ -16,16 +16,13 @@ from nodes.records import OutcomeKind, Protocol, StopReason
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import ScriptedServer
-from tests.runs.blocking_play import BEGUN, HOW, WHERE
+from tests.runs.blocking_play import BEGUN, HOW, NODE_S, WHERE
 from tests.runs.playing import write_files
 from tests.runs.scenario import message_of, use
 from tests.runs.stopping import Process, mendgraph
 
 LISTING = message_of(use(("list_files", {"path": "."})), Protocol.NATIVE)
 STUCK = -signal.SIGPROF
-SIGNALS = pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, ExitCode.INTERRUPTED), (signal.SIGTERM, ExitCode.TERMINATED)]
-)
 
 
 @pytest.fixture
@@ -51,40 +48,44 @@ def wait_until_it_blocks(root: Path) -> None:
     assert (root.parent / BEGUN).exists()
 
 
-def goes_on(root: Path, server: ScriptedServer) -> bool:
-    """Whether a resume brings the run to its answer."""
-    with mendgraph(root, server.base_url, "resume") as resumed:
-        return resumed.end() == 0 and "Done." in resumed.out
+def resumed(root: Path, server: ScriptedServer) -> str:
+    """What a resume of the run says."""
+    with mendgraph(root, server.base_url, "resume") as running:
+        running.end()
+    return running.out + running.err
 
 
 @pytest.mark.parametrize("how", ["python", "kernel"])
 def test_a_tool_ends_at_its_time(root: Path, server: ScriptedServer, how: str) -> None:
-    words = ("--max-seconds", "2", "Look.")
+    words = ("--max-seconds", "5", "Look.")
     with mendgraph(root, server.base_url, *words, command=play(how, "tool")) as running:
         assert running.end() == ExitCode.BUDGET_STOP
     assert "BUDGET_STOP (wall_clock)" in running.out
 
 
-@pytest.mark.parametrize(
-    ("how", "where"), [("kernel", "begin_turn"), ("kernel", "parse"), ("python", "guard"), ("kernel", "loop_check")]
-)
+@pytest.mark.parametrize(("how", "where"), [("kernel", "begin_turn"), ("python", "guard")])
 def test_a_node_ends_at_its_time(root: Path, server: ScriptedServer, how: str, where: str) -> None:
     with mendgraph(root, server.base_url, "Look.", command=play(how, where)) as running:
         assert running.end() == ExitCode.SYSTEM_ERROR
-    assert f"The step {where} did not end within 1 s: `mendgraph resume` tries it again." in running.out
-    assert goes_on(root, server)
+    assert f"The step {where} did not end within {NODE_S} s: `mendgraph resume` tries it again." in running.out
+    assert "mendgraph: Done." in resumed(root, server)
 
 
-@pytest.mark.parametrize("where", ["tool", "guard"])
-def test_code_that_nothing_can_interrupt_ends_with_the_process(root: Path, server: ScriptedServer, where: str) -> None:
-    with mendgraph(root, server.base_url, "--max-seconds", "1", "Look.", command=play("c", where)) as running:
+def test_code_that_nothing_can_interrupt_ends_with_the_process(root: Path, server: ScriptedServer) -> None:
+    with mendgraph(root, server.base_url, "Look.", command=play("c", "tool")) as running:
         assert running.end() == STUCK
     assert "in in_c" in running.err
-    assert goes_on(root, server)
+    assert "mendgraph: Done." in resumed(root, server)
 
 
-@SIGNALS
-@pytest.mark.parametrize(("how", "where"), [("kernel", "tool"), ("python", "guard"), ("kernel", "view")])
+@pytest.mark.parametrize(
+    ("how", "where", "number", "code"),
+    [
+        ("kernel", "tool", signal.SIGINT, ExitCode.INTERRUPTED),
+        ("python", "guard", signal.SIGTERM, ExitCode.TERMINATED),
+        ("kernel", "view", signal.SIGTERM, ExitCode.TERMINATED),
+    ],
+)
 def test_a_second_signal_ends_the_process(
     root: Path, server: ScriptedServer, how: str, where: str, number: signal.Signals, code: ExitCode
 ) -> None:
@@ -93,7 +94,7 @@ def test_a_second_signal_ends_the_process(
         _send_twice(running, number)
         assert running.end() == code
     assert "go on with: mendgraph resume" in running.err
-    assert goes_on(root, server)
+    assert "mendgraph: Done." in resumed(root, server)
 
 
 def _send_twice(running: Process, number: signal.Signals) -> None:

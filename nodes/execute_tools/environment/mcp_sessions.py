@@ -41,7 +41,7 @@ GIVEN_UP_END_S = 0.2
 """The same after a timeout, from SIGTERM to SIGKILL."""
 
 _LONGEST_REASON = 500
-_VARIABLE: Final = re.compile(r"\$\{([^}]+)\}")
+_VARIABLE: Final = re.compile(r"\$\{([^{}]+)\}")
 """What langchain-mcp-adapters replaces in the values of a connection's `env`."""
 
 _REMOTE: Final = ("http", "streamable_http", "streamable-http", "sse", "websocket")

@@ -5,7 +5,7 @@ import re
 from typing import NamedTuple
 
 _QUOTED = re.compile(r"`[^`\n]*`|\"[^\"\n]*\"|(?<!\w)'[^'\n]*'(?!\w)")
-_FILES = re.compile(r"[\w./-]*\w\.py\b")
+_FILES = re.compile(r"(?<![\w./-])[\w./-]*\w\.py\b")
 
 _REPAIR = re.compile(
     r"\b(?:bugs?|buggy|fix(?:es|ed|ing)?|wrong(?:ly)?|incorrect(?:ly)?|broken|breaks|repair|mend|mistakes?"

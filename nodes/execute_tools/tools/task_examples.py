@@ -29,17 +29,17 @@ _MUST = (
     r"|is\s+expected\s+to)"
 )
 _WANTED = re.compile(
-    rf"\s*,?\s*(?:it\s+)?{_MUST}\s+(?:now\s+|also\s+|always\s+|still\s+)?(?:{_VERB}\b|(raise)\b)\s*:?\s*",
+    rf"\s*+,?\s*+(?:it\s+)?{_MUST}\s+(?:now\s+|also\s+|always\s+|still\s+)?(?:{_VERB}\b|(raise)\b)\s*:?\s*",
     re.IGNORECASE,
 )
 _PLACE = re.compile(r"\s+(?:in|from|of)\s+[\w./-]+\.py\b")
 _WANTED_TO = re.compile(rf"\s*(?:to\s+)?(?:{_VERB}\b|(raise)\b)\s*", re.IGNORECASE)
 _EXPECTED = re.compile(
-    r"\s*[,:(\[]?\s*(?:is\s+)?(?:expected|wanted|want|correct)\s*(?:to\s+be|is)?\s*:?\s*", re.IGNORECASE
+    r"\s*+[,:(\[]?\s*+(?:is\s+)?(?:expected|wanted|want|correct)\s*(?:to\s+be|is)?\s*:?\s*", re.IGNORECASE
 )
 _EQUAL = re.compile(r"\s*(?:===?|->|=>|\u2192|=)\s*")
 _TELLS = re.compile(
-    r"\s*[,:(]?\s*(?:it\s+)?(?:currently\s+|now\s+|always\s+|actually\s+|wrongly\s+|incorrectly\s+|still\s+)?"
+    r"\s*+[,:(]?\s*+(?:it\s+)?(?:currently\s+|now\s+|always\s+|actually\s+|wrongly\s+|incorrectly\s+|still\s+)?"
     r"(?:gives?(?:\s+back|\s+me)?|returns?|is|yields?|produces?|evaluates\s+to|equals|results\s+in|got|i\s+get|we\s+get"
     r"|you\s+get|gets|actual(?:ly)?|comes\s+out\s+as"
     r"|(raises?|throws|crashes\s+with|fails\s+with|dies\s+with|raised)(?:\s+an?)?)\b\s*:?\s*",
@@ -54,7 +54,7 @@ _CORRECTED = re.compile(
     rf"(?:\s+(?:returning|giving|raising|yielding))?)\s*:?\s*",
     re.IGNORECASE,
 )
-_RIGHT = re.compile(r"\s*,?\s*(?:where|while|when|but|although|though)\s+", re.IGNORECASE)
+_RIGHT = re.compile(r"\s*+,?\s*+(?:where|while|when|but|although|though)\s+", re.IGNORECASE)
 _IS_RIGHT = re.compile(r"\s*(?:is|was|would\s+be)\s+(?:expected|correct|right|wanted)\b", re.IGNORECASE)
 _ENDS = re.compile(
     r"\s*(?:$|[,;:)\]!?\n(\u2013\u2014]|\.(?!\d|\w)|-(?=\s)|(?:but|and|not|instead|rather|when|where|because|since|as"
@@ -85,7 +85,7 @@ _MOVES = re.compile(
     r"\b(?:mov(?:e|es|ing)|renam(?:e|ed|ing)|split(?:ting)?|extract(?:ing)?|cop(?:y|ying)|porting)\b", re.IGNORECASE
 )
 _NOT_FOR_GOOD = re.compile(r"currently|now|actual|wrong|incorrect|got|get|still", re.IGNORECASE)
-_BUT = re.compile(r"\s*,?\s*(?:but|not|which)\b", re.IGNORECASE)
+_BUT = re.compile(r"\s*+,?\s*+(?:but|not|which)\b", re.IGNORECASE)
 _ARTICLE = re.compile(r"(?:an?|the)\s+(?=[^\W\d]\w*(?:Error|Exception)\b)")
 _SO_THAT = re.compile(
     r"\b(?:so\s+that|such\s+that|make\s+sure(?:\s+that)?|ensure(?:\s+that)?|until|to\s+make)\s+$", re.IGNORECASE

@@ -27,7 +27,7 @@ _DELETE = re.compile(
     re.IGNORECASE,
 )
 _INSIDE = re.compile(
-    r"\s*,?\s*(?:in|inside|within|of|from)\s+(?:the\s+|its\s+)?"
+    r"\s*+,?\s*+(?:in|inside|within|of|from)\s+(?:the\s+|its\s+)?"
     r"(?:(?:function|method|class|body|call|list|docs?|docstring|comments?|import)\b|[`'\"]?\w+\(\)"
     r"|[`'\"]?\w+[`'\"]?(?![\w./-]))",
     re.IGNORECASE,
