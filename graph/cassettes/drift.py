@@ -35,7 +35,7 @@ _KEPT: Final = ("stream", "stream_options", "stop")
 """Parameters that say how mendgraph speaks; others depend on the run's limits."""
 
 _LINE = re.compile(r"^- (\w+)\(\{.*?\}\): (.*)$", re.MULTILINE)
-_NOTE = re.compile(r" (Allowed(?: hosts)?: .*\.)$")
+_NOTE = re.compile(r" (Allowed(?: hosts)?: .{0,2000}\.)$")
 """What the description of a tool says of one run's permissions; see `graph.gateway.Gateway.notes`."""
 
 

@@ -11,7 +11,9 @@ Path = tuple[str, ...]
 """The keys that lead to a value, outermost first."""
 
 _TOKEN: Final = re.compile(
-    r'#[^\n]*|"""(?:\\.|[^\\])*?"""(?!")|\'\'\'.*?\'\'\'(?!\')|"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\'|[\[\]{}\n]', re.DOTALL
+    r'#[^\n]*|"""(?:\\.|[^\\])*?(?:"""(?!")|\Z)|\'\'\'.*?(?:\'\'\'(?!\')|\Z)'  # one that has no end goes on to the last sign
+    r'|"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\'|[\[\]{}\n]',
+    re.DOTALL,
 )
 _DEPTH: Final = {"[": 1, "{": 1, "]": -1, "}": -1}
 

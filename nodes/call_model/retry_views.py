@@ -14,7 +14,7 @@ from typing import NamedTuple
 from nodes.language.python_source import parse_quietly
 
 _WORD = re.compile(r"\w+")
-_FOUND = re.compile(r"^(.*?) (?:gives|raises) .*, but must (give|raise) (.*)$", re.MULTILINE)
+_FOUND = re.compile(r"^(?>(.*?) (?:gives|raises) ).*, but must (give|raise) (.*)$", re.MULTILINE)
 _ELISION = "..."
 
 

@@ -19,6 +19,7 @@ EFFECT_FILES = frozenset(
         "graph/cassettes/library.py",
         "graph/cli.py",
         "graph/session.py",
+        "graph/start.py",
         "graph/terminal/editor.py",
         "graph/terminal/process_end.py",
         "graph/doctor/bundle_file.py",

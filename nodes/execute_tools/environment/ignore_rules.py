@@ -28,6 +28,7 @@ _TURN: Final = 20
 ReadFile = Callable[[str], bytes]
 """(workspace-relative path) -> the bytes, or the first `LARGEST_IGNORE_FILE` + 1 of them; b"" where there are none."""
 
+_NAMED_CLASS: Final = re.compile(r"\[:([^\]]*):\]")
 _WILDCARD: Final = re.compile(r"[*?\[\\]")
 _NEVER: Final = "(?!)"
 _STAR: Final = "(?>[^/]*?"
@@ -237,7 +238,7 @@ def _class(pattern: str, at: int) -> tuple[str, int]:
     at, first, before, written = at + negated, True, "", ""
     while first or pattern[at : at + 1] != "]":
         first, sign, at = False, pattern[at : at + 1], at + 1
-        named = re.compile(r"\[:([^\]]*):\]").match(pattern, at - 1)
+        named = _NAMED_CLASS.match(pattern, at - 1)
         if named is not None:
             if named[1] not in _CLASSES:
                 return _NEVER, len(pattern)

@@ -77,10 +77,10 @@ _REASONS: Final[dict[str, str]] = {
 _FULL: Final = "53300"
 
 _WHILE_CONNECTING: Final = {
-    _FULL: re.compile(r"FATAL: .*(?:too many|remaining) (?:clients|connection)"),
-    "28": re.compile(r"FATAL: .*(?:authentication|pg_hba|role \"|no password supplied)|no password supplied"),
-    "3D": re.compile(r'FATAL: .*database ".*" does not exist'),
-    "57P03": re.compile(r"FATAL: .*(?:starting up|shutting down|not yet accepting)"),
+    _FULL: re.compile(r"FATAL: .{0,200}(?:too many|remaining) (?:clients|connection)"),
+    "28": re.compile(r"FATAL: .{0,200}(?:authentication|pg_hba|role \"|no password supplied)|no password supplied"),
+    "3D": re.compile(r'FATAL: .{0,200}database ".{0,200}" does not exist'),
+    "57P03": re.compile(r"FATAL: .{0,200}(?:starting up|shutting down|not yet accepting)"),
 }
 """What a server says before there is a connection has no SQLSTATE."""
 

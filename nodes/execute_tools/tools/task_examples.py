@@ -63,11 +63,11 @@ _ENDS = re.compile(
 )
 _NOW = re.compile(
     r"\b(?:currently|now|today|at\s+the\s+moment|actual(?:ly)?|got|gets|wrong(?:ly)?|bug(?:gy)?|before|observed|at\s+present"
-    r"|(?:i|we|you)\s+(?:get|see)|shows?|says)\b[^.;\n]*$",
+    r"|(?:i|we|you)\s+(?:get|see)|shows?|says)\b[^.;\n]{0,400}$",
     re.IGNORECASE,
 )
-_STILL = re.compile(r"\b(?:currently|now|today|at\s+the\s+moment|at\s+present)\b[^.;\n]*$", re.IGNORECASE)
-_DENIED = re.compile(r".*\b(?:not|never|why)\b([^.;\n]*)$", re.IGNORECASE | re.DOTALL)
+_STILL = re.compile(r"\b(?:currently|now|today|at\s+the\s+moment|at\s+present)\b[^.;\n]{0,400}$", re.IGNORECASE)
+_DENIED = re.compile(r".*\b(?:not|never|why)\b([^.;\n]{0,400})$", re.IGNORECASE | re.DOTALL)
 _CLAUSE_END = re.compile(r"[:(]\s*$")
 _OF_WHAT_COMES = re.compile(
     r"\s*(?:(?:be|is|like|this|that|so|as|the|case|right|correct|true|ok|okay|wanted|expected|happen|hold|allowed|here)\b\s*)*"

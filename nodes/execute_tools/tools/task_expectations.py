@@ -40,7 +40,7 @@ _KEPT = re.compile(
     r"\b(?:alias(?:es)?|backwards?|compatib\w+|keep(?:ing)?\s+the\s+old|still\s+work|deprecat\w+\s+the\s+old)\b",
     re.IGNORECASE,
 )
-_NOT = re.compile(r"\b(?:not|don'?t|never|without|instead\s+of|how\s+to|why)\b[^.;\n]*$", re.IGNORECASE)
+_NOT = re.compile(r"\b(?:not|don'?t|never|without|instead\s+of|how\s+to|why)\b[^.;\n]{0,400}$", re.IGNORECASE)
 _NO_NAMES = frozenset(
     {
         *(

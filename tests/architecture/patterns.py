@@ -1,0 +1,128 @@
+"""Every regular expression of ours, with how it is used."""
+
+import ast
+import dataclasses
+import importlib
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+from tests.architecture.house import PACKAGES, module_name, sources, text_of
+
+NOT_IMPORTED: Final = frozenset({"graph.agent", "nodes.call_model.local_server"})
+"""Modules that do something when they are imported."""
+HANDED_ON: Final = frozenset(
+    {
+        "nodes.execute_tools.tools.outline._DEFINITIONS",
+        "nodes.execute_tools.tools.outline._TABLES",
+        "nodes.language.json_dialects._form",
+        "nodes.language.python_calls._BETWEEN",
+    }
+)
+"""Patterns that are given to a function, which compares them with a text from one position on."""
+FROM_THE_START: Final = frozenset({"match", "fullmatch"})
+CALLS: Final = frozenset({"search", "finditer", "findall", "sub", "subn", "split"}) | FROM_THE_START
+STAND_IN: Final = "ab"
+"""What stands for a value in an f-string."""
+
+
+class Found(NamedTuple):
+    """A pattern. `anchored`: it is only compared with a text from one position on, never searched for."""
+
+    name: str
+    pattern: str
+    flags: int
+    anchored: bool
+
+
+@cache
+def patterns() -> tuple[Found, ...]:
+    """Those in variables of modules, also inside of tables and records, and those that a function writes down."""
+    found: dict[tuple[str, int], Found] = {}
+    used = _uses()
+
+    def note(name: str, pattern: str, flags: int, uses: set[str]) -> None:
+        anchored = name in HANDED_ON or (bool(uses) and uses <= FROM_THE_START)
+        found.setdefault((pattern, flags), Found(name, pattern, flags, anchored))
+
+    for path in sources(*PACKAGES):
+        module = module_name(path)
+        if module not in NOT_IMPORTED and not path.endswith("__main__.py"):
+            for name, value in vars(importlib.import_module(module)).items():
+                for each in _inside(value):
+                    if isinstance(each.pattern, str):
+                        note(
+                            f"{module}.{name}", each.pattern, each.flags & ~re.UNICODE, used.get((module, name), set())
+                        )
+        for function, method, pattern in _written_down(path):
+            note(f"{module}.{function}", pattern, 0, {method})
+    return tuple(found.values())
+
+
+@cache
+def _tree(path: str) -> ast.Module:
+    return ast.parse(text_of(path))
+
+
+def _inside(value: Any, depth: int = 0) -> Iterator[re.Pattern[Any]]:
+    if isinstance(value, re.Pattern):
+        yield value
+    elif depth < 4:
+        parts: Any = ()
+        if isinstance(value, Mapping):
+            parts = [*value.keys(), *value.values()]
+        elif isinstance(value, list | tuple | set | frozenset):
+            parts = value
+        elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+            parts = [getattr(value, field.name, None) for field in dataclasses.fields(value)]
+        for part in parts:
+            yield from _inside(part, depth + 1)
+
+
+@cache
+def _uses() -> dict[tuple[str, str], set[str]]:
+    """(module, name of a variable) -> the methods of it that are called, in the module and where it is imported."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for path in sources(*PACKAGES):
+        tree, here = _tree(path), module_name(path)
+        homes = {
+            alias.asname or alias.name: (node.module, alias.name)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom) and node.module
+            for alias in node.names
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.attr in CALLS:
+                found.setdefault(homes.get(node.value.id, (here, node.value.id)), set()).add(node.attr)
+    return found
+
+
+def _written_down(path: str) -> Iterator[tuple[str, str, str]]:
+    """(function, method, pattern) of each call of `re` in a function whose pattern is written there."""
+    for function, node, pattern in _calls_of_re(path):
+        if isinstance(pattern, ast.Constant) and isinstance(pattern.value, str):
+            yield function, node.func.attr, pattern.value
+        elif isinstance(pattern, ast.JoinedStr):
+            parts = (part.value if isinstance(part, ast.Constant) else STAND_IN for part in pattern.values)
+            yield function, node.func.attr, "".join(map(str, parts))
+
+
+def _calls_of_re(path: str) -> Iterator[tuple[str, Any, ast.AST]]:
+    """(function, call, its first argument) of each call of `re` in a function."""
+    for function in ast.walk(_tree(path)):
+        for node in ast.walk(function) if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) else ():
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
+                of = node.func.value
+                if isinstance(of, ast.Name) and of.id == "re" and node.func.attr in CALLS | {"compile"}:
+                    yield function.name, node, node.args[0]
+
+
+def unseen() -> set[str]:
+    """Functions that call `re` with a pattern that cannot be seen here, as "module.function"."""
+    return {
+        f"{module_name(path)}.{function}"
+        for path in sources(*PACKAGES)
+        for function, _, pattern in _calls_of_re(path)
+        if not isinstance(pattern, ast.Constant | ast.JoinedStr)
+    }

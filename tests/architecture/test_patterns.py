@@ -1,0 +1,94 @@
+"""No regular expression of ours, and none that a repository or a model brings, takes more than linear time.
+
+Steps are counted, not seconds: four times the text costs about four times the steps; a quadratic search costs 16 times.
+"""
+
+import re
+from typing import Final
+
+import pytest
+from hypothesis import example, given, settings, strategies as st
+
+from nodes.execute_tools.environment.ignore_rules import IgnoreRules
+from nodes.execute_tools.environment.listing import Entry
+from nodes.execute_tools.tools.path_globs import parse_glob
+from tests.architecture.backtracking import growth
+from tests.architecture.patterns import patterns, unseen
+
+MOST_GROWTH: Final = 8.0
+BEING_MENDED: Final = frozenset[str]()
+"""Patterns that are known to take longer."""
+
+MADE_OF_THEM: Final = {
+    "graph.serving.request_rules._thread_problem": "a fixed form with a name in it",
+    "nodes.execute_tools.environment.ignore_rules._block": "see below",
+    "nodes.execute_tools.environment.ignore_rules.expression": "see below",
+    "nodes.execute_tools.secrets.shapes._folded": "its patterns are in a variable",
+    "nodes.execute_tools.tools.named_definitions.surely_named": "an escaped name between words of ours",
+    "nodes.execute_tools.tools.path_globs._segments": "see below",
+    "nodes.language.json_dialects._form": "its patterns are in a variable",
+}
+"""Functions that make patterns, and why none of them is missed here."""
+
+PACKAGES: Final = ("graph.", "nodes.language.", "nodes.execute_tools.tools.", "nodes.execute_tools.", "nodes.")
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_pattern_of_ours_takes_more_than_linear_time(package: str) -> None:
+    here = [each for each in patterns() if next(filter(each.name.startswith, PACKAGES)) == package]
+    grown = {each.name: growth(each.pattern, each.flags, anchored=each.anchored) for each in here}
+    assert here
+    assert {name: worst for name, worst in grown.items() if worst[0] > MOST_GROWTH and name not in BEING_MENDED} == {}
+
+
+def test_no_function_makes_patterns_that_nobody_looks_at() -> None:
+    assert unseen() == MADE_OF_THEM.keys()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "flags", "anchored"),
+    [
+        (r"\s+$", 0, False),
+        (r"(?:a|a)*b", 0, True),
+        (r"(a+)+b", 0, True),
+        (r"\s*,?\s*x", 0, True),
+        (r"\bnot\b[^.;\n]*$", 0, False),
+        (r"[^/]*a[^/]*a[^/]*a[^/]*b", 0, True),
+        (r'"""(?:.*?)"""(?!")', re.DOTALL, False),
+    ],
+)
+def test_the_count_finds_patterns_that_take_longer(pattern: str, flags: int, *, anchored: bool) -> None:
+    assert growth(pattern, flags, anchored=anchored)[0] > MOST_GROWTH
+
+
+@pytest.mark.parametrize(
+    ("pattern", "anchored"), [(r"\s+", False), (r"a++b", True), (r"(?<!\s)\s+$", False), (r"(?>.*?a)(?>.*?a)b", True)]
+)
+def test_the_count_lets_linear_patterns_pass(pattern: str, *, anchored: bool) -> None:
+    assert growth(pattern, 0, anchored=anchored)[0] <= MOST_GROWTH
+
+
+LINES = st.lists(st.sampled_from(["*", "**/", "/**", "/", "a", "b", "?", "[ab]", "[!a]", "**"]), max_size=14).map(
+    "".join
+)
+
+
+@given(LINES)
+@example("*a" * 20 + "b")
+@example("**/a*/" * 6 + "b")
+@settings(max_examples=25)
+def test_no_pattern_of_a_repository_takes_more_than_linear_time(line: str) -> None:
+    rules = IgnoreRules().within(".", [Entry(".gitignore", "file", 0)], lambda _: line.encode())
+    for _, blocks in rules.specs:
+        for each in (blocks[0].name, blocks[0].path):
+            assert growth(each.pattern, re.DOTALL, anchored=True)[0] <= MOST_GROWTH
+
+
+@given(LINES.filter(lambda line: "/" not in line))
+@example("*a" * 10 + "b")
+@settings(max_examples=10)
+def test_no_glob_of_a_model_takes_more_than_linear_time(pattern: str) -> None:
+    glob = parse_glob(pattern)
+    for segment in glob.alternatives[0] if glob else ():
+        if segment is not None:
+            assert growth(segment.pattern, 0, anchored=True)[0] <= MOST_GROWTH
