@@ -80,8 +80,8 @@ def failed(stop: StopCause) -> Failed:
 
 def _detail(message: str) -> str:
     """The endpoint's own words, which our message quotes in brackets."""
-    found = re.search(r"\((.+)\)", message, re.DOTALL)
-    return found[1] if found else message
+    begin, end = message.find("("), message.rfind(")")
+    return message[begin + 1 : end] if 0 <= begin < end - 1 else message
 
 
 def _documents(reply: ModelReply) -> Iterator[JsonMap]:

@@ -11,10 +11,11 @@ Path = tuple[str, ...]
 """The keys that lead to a value, outermost first."""
 
 _TOKEN: Final = re.compile(
-    r'#[^\n]*|"""(?:\\.|[^\\])*?(?:"""(?!")|\Z)|\'\'\'.*?(?:\'\'\'(?!\')|\Z)'  # one that has no end goes on to the last sign
+    r'#[^\n]*|"""(?:\\.|[^\\])*?(?:"""(?!")|\Z)|\'\'\'.*?(?:\'\'\'(?!\')|\Z)'
     r'|"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\'|[\[\]{}\n]',
     re.DOTALL,
 )
+"""What counts in a TOML text; a text of several lines that nobody ends goes on to the end."""
 _DEPTH: Final = {"[": 1, "{": 1, "]": -1, "}": -1}
 
 

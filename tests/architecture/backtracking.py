@@ -1,7 +1,8 @@
 """Counts what a backtracking search for a regular expression does, and makes texts that are hard for it.
 
 The counter walks the tree of the standard library's own parser as its matcher does. Bounds are scaled down with the
-texts: `{0,200}` counts as `{0,4}`, so that on a text of a hundred characters it is the constant that it is on a long one.
+texts: `{0,200}` counts as `{0,4}`, so that it is as small beside a text of a hundred characters as it is beside a long
+one.
 """
 
 import re
