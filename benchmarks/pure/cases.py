@@ -25,6 +25,8 @@ from nodes.language.requests import claims_a_change, is_question
 from nodes.language.text_protocol import extract_in_order
 from nodes.loop_check.signature import action_signature
 from nodes.records import RawCall
+from tests.architecture.backtracking import ENDS, Counter, hostile_units
+from tests.architecture.patterns import patterns
 
 REPLY: Final = 250_000
 """Characters of a reply at scale 1."""
@@ -46,7 +48,7 @@ class Case(NamedTuple):
 
 def cases() -> tuple[Case, ...]:
     """All of them."""
-    return (*_parser(), *_redaction(), *_edits(), *_signatures())
+    return (*_parser(), *_redaction(), *_edits(), *_signatures(), *_patterns())
 
 
 def _of(size: int, unit: str, before: str = "", after: str = "") -> str:
@@ -187,6 +189,23 @@ def _attributes(scale: int) -> Callable[[], Any]:
     count = LINES * scale // 4
     source = "".join(f"class A{at}:\n    x{at} = 1\n    def f(self):\n        return 2\n" for at in range(count))
     return lambda: replace_definitions(source, "".join(f"x{at} = 2\n" for at in range(count)))
+
+
+def _patterns() -> Iterator[Case]:
+    """All regular expressions of ours on what is hard for each of them, package by package."""
+    hard = [(each, hostile_units(Counter(each.pattern, each.flags), 4)) for each in patterns()]
+
+    def searching(package: str, scale: int) -> Callable[[], Any]:
+        size, here = 400 * scale, [each for each in hard if each[0].name.startswith(package)]
+        ready = [(re.compile(found.pattern, found.flags), found.anchored, units) for found, units in here]
+        return lambda: [
+            pattern.match(text) if anchored else pattern.sub("", text)
+            for pattern, anchored, units in ready
+            for text in (f"{_of(size, unit)}{end}" for unit in units[:8] for end in ENDS)
+        ]
+
+    for package in ("graph.", "nodes.language.", "nodes.execute_tools.", "nodes.call_model."):
+        yield Case(f"patterns: {package}", partial(searching, package))
 
 
 def _signatures() -> Iterator[Case]:

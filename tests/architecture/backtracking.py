@@ -159,7 +159,7 @@ class Counter:
         if where is c.AT_END:
             return at == len(text) or (text[at] == "\n" and (lines or at == len(text) - 1))
         sides = [0 <= each < len(text) and (text[each].isalnum() or text[each] == "_") for each in (at - 1, at)]
-        return (sides[0] != sides[1]) is (where is c.AT_BOUNDARY)
+        return bool(sides[0] != sides[1]) is bool(where is c.AT_BOUNDARY)
 
     def _fits(self, name: Any, value: Any, sign: str) -> bool:
         if name is c.ANY:
@@ -181,7 +181,7 @@ def _both(sign: str, flags: int) -> set[str]:
 def _is_item(item: tuple[Any, Any], sign: str) -> bool:
     name, value = item
     if name is c.LITERAL:
-        return ord(sign) == value
+        return bool(ord(sign) == value)
     if name is c.RANGE:
         return bool(value[0] <= ord(sign) <= value[1])
     return {

@@ -110,8 +110,9 @@ def _written_down(path: str) -> Iterator[tuple[str, str, str]]:
 
 def _calls_of_re(path: str) -> Iterator[tuple[str, Any, ast.AST]]:
     """(function, call, its first argument) of each call of `re` in a function."""
-    for function in ast.walk(_tree(path)):
-        for node in ast.walk(function) if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) else ():
+    functions = [each for each in ast.walk(_tree(path)) if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+    for function in functions:
+        for node in ast.walk(function):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
                 of = node.func.value
                 if isinstance(of, ast.Name) and of.id == "re" and node.func.attr in CALLS | {"compile"}:

