@@ -30,6 +30,7 @@ ReadFile = Callable[[str], bytes]
 
 _NAMED_CLASS: Final = re.compile(r"\[:([^\]]*):\]")
 _WILDCARD: Final = re.compile(r"[*?\[\\]")
+_ALL: Final = ".*+"
 _NEVER: Final = "(?!)"
 _STAR: Final = "(?>[^/]*?"
 _FOLDERS: Final = "(?>(?:[^/]*+/)*?"
@@ -194,7 +195,10 @@ def _expression(rule: _Rule) -> str:
         in_star, in_folders = in_star or part == _STAR, in_folders or is_folders
         if in_star and part == "/":
             written, in_star = f"{written})", False
-    end = "(?<!/)/\\Z" if rule.only_directories else "(?<!/)/?\\Z"
+    if written.endswith(_ALL):
+        end = "(?<=/)" if rule.only_directories else ""
+    else:
+        end = "(?<!/)/\\Z" if rule.only_directories else "(?<!/)/?\\Z"
     return written + end + ")" * (in_star + in_folders)
 
 
@@ -211,7 +215,7 @@ def _tokens(rule: _Rule) -> Iterator[str]:
             if not rule.anchored or at - begun == 1 or not is_part:
                 yield _STAR
             elif at == len(pattern):
-                yield ".*"
+                yield _ALL if begun and pattern[begun - 1] != "/" else f"(?=[^/]){_ALL}"
             elif pattern[at] == "/":
                 yield _FOLDERS
                 at += 1
