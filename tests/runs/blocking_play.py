@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from graph import rooms, start, two_ways
-from graph.terminal import signals, turns
+from graph.terminal import signals
+from graph.terminal.screen import RunView
 from nodes.execute_tools.environment.workspace import Workspace
 
 BEGUN: Final = "begun"
@@ -39,7 +40,7 @@ WHERE: Final[dict[str, tuple[Any, str]]] = {
     "parse": (rooms, "parse"),
     "guard": (rooms, "judge_calls"),
     "loop_check": (rooms, "check"),
-    "view": (turns.RunView, "show"),
+    "view": (RunView, "show"),
 }
 NODE_S: Final = 8
 SHORT_S: Final = 1.0
