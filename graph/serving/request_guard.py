@@ -23,8 +23,8 @@ HOSTS_VARIABLE: Final = "MENDGRAPH_HOSTS"
 STUDIO_ORIGINS: Final = tuple(f"https://{region}smith.langchain.com" for region in ("", "eu.", "aws.", "apac."))
 """Where LangGraph Studio is. Source: langsmith.utils.get_host_url of langsmith 0.14."""
 
-_LOOPBACK: Final = r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?"
-LOOPBACK_ORIGINS: Final = rf"https?://{_LOOPBACK}"
+_LOOPBACK: Final = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?")
+LOOPBACK_ORIGINS: Final = rf"https?://{_LOOPBACK.pattern}"
 
 _IN_PROCESS: Final = "/noauth"
 """The root path of requests that the server sends to itself, which no client can set."""
@@ -61,7 +61,7 @@ class RequestGuard:
     def refused(self, method: str, headers: Mapping[str, list[str]]) -> Refused | None:
         """Why a request is not let in, None where it is; `headers` have lower-case names and all their values."""
         host, origin = _only(headers.get("host", [])), _only(headers.get("origin", []))
-        if host is None or not (re.fullmatch(_LOOPBACK, host.lower()) or _name_of(host) in self._hosts):
+        if host is None or not (_LOOPBACK.fullmatch(host.lower()) or _name_of(host) in self._hosts):
             shown = ascii(host) if host else "no name"
             said = (
                 f"This server is not known as {shown}: address it as 127.0.0.1, or name the host in {HOSTS_VARIABLE}."

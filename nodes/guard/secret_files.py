@@ -50,7 +50,11 @@ class NameTable:
         return SecretFiles(self.patterns, "").expression
 
 
-_BACKUP: Final = re.compile(r"(?:~|\.(?:bak|backup|old|orig|save|tmp|sw[a-p]))+(?=/|$)")
+_BACKUP: Final = re.compile(
+    r"(?<!~)(?<!\.bak)(?<!\.old)(?<!\.tmp)(?<!\.sw[a-p])(?<!\.orig)(?<!\.save)(?<!\.backup)"
+    r"(?:~|\.(?:bak|backup|old|orig|save|tmp|sw[a-p]))++(?=/|$)"
+)
+"""Several marks in a row are looked at from the first one only."""
 
 
 @lru_cache(maxsize=256)  # every rule asks for the same path in turn
