@@ -171,9 +171,9 @@ def _parts(words: list[str]) -> Iterator[list[str]]:
             part.append(word)
 
 
-def spans() -> list[str]:
-    """What stands in `code` among the words, outside of fenced blocks."""
-    words = _BLOCK.sub("", readme())
+def spans(document: str | None = None) -> list[str]:
+    """What stands in `code` among the words of README or of another document, outside of fenced blocks."""
+    words = _BLOCK.sub("", document or readme())
     return [" ".join(each.split()) for each in re.findall(r"(?<!`)`([^`]+)`(?!`)", words)]
 
 

@@ -23,7 +23,7 @@ from graph.context import AgentContext
 from graph.serving.tenants import Tenants, parse_tenants
 from graph.terminal.word_order import NESTED
 from tests import readme
-from tests.architecture.house import ROOT
+from tests.architecture.house import ROOT, text_of
 from tests.doubles.scripted_server import ScriptedServer
 from tests.providers.servers import FAMILIES, ProviderServer, say, use
 from tests.readme import Block, Saying
@@ -229,11 +229,12 @@ OF_USERS: Final = {"prices.toml", "config.toml", "AGENTS.md", "CLAUDE.md"}
 """Files that users have, not we."""
 
 
-def test_every_file_that_is_named_is_there() -> None:
-    linked = re.findall(r"\]\((?!https?:|#)([^)#]+)[^)]*\)", readme.readme())
-    named = [span for span in readme.spans() if PATHS.fullmatch(span) and span not in OF_USERS]
-    missing = [each for each in (*linked, *named) if not (ROOT / each).exists()]
-    assert missing == []
+@pytest.mark.parametrize("document", ["README.md", "SECURITY.md", "docs/security.md"])
+def test_every_file_that_is_named_is_there(document: str) -> None:
+    text = text_of(document)
+    linked = [(ROOT / document).parent / each for each in re.findall(r"\]\((?!https?:|#)([^)#]+)[^)]*\)", text)]
+    named = [ROOT / each for each in readme.spans(text) if PATHS.fullmatch(each) and each not in OF_USERS]
+    assert [str(each) for each in (*linked, *named) if not each.exists()] == []
 
 
 def test_every_link_inside_leads_somewhere() -> None:
