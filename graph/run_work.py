@@ -74,7 +74,7 @@ def _diffs(journal: Journal, files: Workspace, effects: tuple[NetEffect, ...]) -
         before = journal.backup(effect.before.sha256) if effect.before.sha256 else b""
         since = sha256 != effect.after.sha256
         if before is None:
-            yield RunDiff(effect.path, "", "what it held before was not kept", since)
+            yield RunDiff(effect.path, "", "what it held before was not kept, or is damaged", since)
         else:
             yield _diff(effect, before, data, gone=not sha256, since=since)
 

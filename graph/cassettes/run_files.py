@@ -105,7 +105,7 @@ def files_at_start(records: str, root: str, run_id: str) -> StartFiles | ToolErr
         sha256 = effect.before.sha256
         before[effect.path] = journal.backup(sha256) if sha256 else None
         if sha256 and before[effect.path] is None:
-            message = f"What {quoted(effect.path)} held before the run was not kept, so the run cannot be played again."
+            message = f"What {quoted(effect.path)} held before the run is gone or damaged: the run cannot be played again."
             return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
     return StartFiles(judged_workspace(root), before)
 

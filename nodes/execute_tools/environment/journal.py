@@ -11,7 +11,7 @@ import os
 import threading
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -190,13 +190,14 @@ class Journal:
         )
 
     def backup(self, sha256: str) -> bytes | None:
-        """The bytes with this hash, None where they were not kept."""
+        """The bytes with this hash, None where they were not kept or are damaged."""
         with self._opened() as database:
             row = database.execute("SELECT data FROM backups WHERE sha256 = ?", (sha256,)).fetchone()
-        try:
-            return None if row is None else _unpacked(row[0], sha256)
-        except (zlib.error, TypeError, ValueError) as error:
-            raise UnreadableValueError(f"A backup in {self._folder} is damaged: {error}.") from error
+        with suppress(zlib.error, TypeError, ValueError):
+            whole = zlib.decompressobj().decompress(row[0], LARGEST_BACKUP + 1) if row else b""
+            if hashlib.sha256(whole).hexdigest() == sha256:
+                return whole
+        return None
 
     def recorder(self, call: int) -> "CallRecorder":
         """Where the file layer writes down what it does on behalf of this call."""
@@ -304,15 +305,3 @@ def _effect(row: tuple[bytes, str, int | None, str, int | None]) -> FileEffect:
     if not all(each is None or type(each) is int for each in (mode_before, mode_after)):
         raise TypeError("the permissions of a file are no number")
     return FileEffect(os.fsdecode(path), FileState(sha256_before, mode_before), FileState(sha256_after, mode_after))
-
-
-def _unpacked(data: bytes, sha256: str) -> bytes:
-    """The bytes with this hash.
-
-    Raises:
-        zlib.error, TypeError, ValueError: they are damaged, or others.
-    """
-    whole = zlib.decompressobj().decompress(data, LARGEST_BACKUP + 1)
-    if hashlib.sha256(whole).hexdigest() != sha256:
-        raise ValueError("it holds other bytes than those that were kept")
-    return whole

@@ -120,7 +120,7 @@ def test_bytes_that_were_not_kept_are_told(folder: Path, monkeypatch: pytest.Mon
     run = run_task("Mend add.", context(folder), model=HistoryModel(LINES)).thread_id
     monkeypatch.setattr(Journal, "backup", lambda *_: None)
     found = error(files_at_start(workspace_folder_path(str(folder)), str(folder), run))
-    assert found.message.startswith("What 'calc.py' held before the run was not kept")
+    assert found.message.startswith("What 'calc.py' held before the run is gone or damaged")
 
 
 def test_secrets_are_found_by_shape_and_by_value() -> None:

@@ -232,14 +232,11 @@ def test_a_file_that_is_changed_while_another_is_taken_back_is_left_alone(
     assert [(place.root / name).read_bytes() for name in ("a", "d/b", "e")] == [b"theirs", b"b", b"e"]
 
 
-@pytest.mark.parametrize("damage", ["none is kept", "another one is kept"])
-def test_a_file_that_cannot_be_restored_is_named_and_left_alone(fresh: Callable[[], Place], damage: str) -> None:
+def test_a_file_that_cannot_be_restored_is_named_and_left_alone(fresh: Callable[[], Place]) -> None:
     place = part_way(fresh, TWO)
     [kept] = place.root.glob(f".a.*k{TEMPORARY_SUFFIX}")
     kept.unlink()
     del place.journal.backups[sha(b"a")]
-    if damage == "another one is kept":
-        place.journal.backups[sha(b"a")] = b"not what it was"
     assert [(each.state, each.foreign) for each in place.recover()] == [(FOREIGN, ("a",))]
     assert ((place.root / "a").read_bytes(), (place.root / "d" / "b").read_bytes()) == (b"new a", b"b")
 

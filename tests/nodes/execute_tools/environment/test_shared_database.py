@@ -312,5 +312,5 @@ def test_a_shared_journal_keeps_the_bytes_after_a_change_as_well(
     recorder.add("two", [EFFECT, back], backups, ())  # what one file holds after is what the other held before
     assert journal.backup(sha(b"new")) == b"new"
     monkeypatch.setattr(journal_module, "LARGEST_BACKUP", 3)
-    recorder.add("three", [EFFECT], {"large": b"1234", "small": b"123"}, ())
-    assert (journal.backup("large"), journal.backup("small")) == (None, b"123")
+    recorder.add("three", [EFFECT], {sha(b"1234"): b"1234", sha(b"123"): b"123"}, ())
+    assert (journal.backup(sha(b"1234")), journal.backup(sha(b"123"))) == (None, b"123")
