@@ -338,4 +338,5 @@ def test_what_was_used_before_and_cannot_be_read_is_left_to_the_turn_to_say(tmp_
     plain = Terminal(tmp_path, [])
     assert run_once(plain.setup, "And now?") is ExitCode.SYSTEM_ERROR
     assert screen.shown == plain.out.splitlines()
-    assert screen.shown[0].startswith(f"SYSTEM_ERROR (store_failed): The database {str(store)!r} is damaged (")
+    assert screen.shown[0].startswith(f"SYSTEM_ERROR (store_failed): The run {tmp_path.name} cannot be read.")
+    assert f"The database {str(store)!r} is damaged (" in screen.shown[0]
