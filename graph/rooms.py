@@ -244,6 +244,10 @@ class Rooms:
         spending = state["spending"]
         return {**update, "items": [], "spending": spending.model_copy(update={"steps": spending.steps + paid})}
 
+    async def aloop_check(self, state: LoopCheckSlice) -> Update:
+        """The same in the event loop: nothing is waited for."""
+        return self.loop_check(state)
+
     def finish(self, state: StopSlice) -> Update:
         """End with the answer."""
         self._calling.flush()

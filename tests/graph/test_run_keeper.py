@@ -66,11 +66,11 @@ def test_who_leaves_the_workspace_leaves_no_step_unwritten(kept: Kept, root: str
     """Whoever goes on with the run next may be another process."""
     kept.start()
     config = RunnableConfig(configurable={"thread_id": "one", "checkpoint_ns": ""})
-    kept.saver.put_writes(kept.saver.put(config, empty_checkpoint(), {}, {}), [("plan", "p")], "task")
+    kept.saver.put_writes(kept.saver.put(config, empty_checkpoint(), {}, {}), [("run_id", "p")], "task")
     leave(kept)
     with closing(Store(root)) as other:
         (found,) = other.saver.list(config)
-        assert found.pending_writes == [("task", "plan", "p")]
+        assert found.pending_writes == [("task", "run_id", "p")]
 
 
 def test_what_cannot_be_written_on_leaving_stops_nobody(kept: Kept) -> None:
