@@ -19,15 +19,25 @@ from nodes.records import Profile, StopCause
 
 
 def refused_turn(state: BeginTurnSlice, cause: StopCause, profile: Profile, scrub: Callable[[str], str]) -> Update:
-    """End the turn where it begins: nothing was looked at, and nothing is touched. Its context is the last one's."""
+    """End the turn where it begins: nothing was looked at, and nothing is touched. Its context is the last one's.
+
+    A thread that has none gets none: a client of a server could go on with defaults, past what its operator allows.
+    """
     nowhere = Ahead(files=False)
     update = begin_turn(state, profile, cause.message, lambda _: False, tuple, nowhere, Overwrite)
     clean = scrubbed(state.get("messages") or [], scrub)
     if clean is not None:
         update["messages"] = Overwrite(clean)
     spending = ledger.begin_turn(state.get("spending") or ledger.Spending())
-    kept = {"context": state.get("context") or AgentContext(), "run_id": state.get("run_id") or uuid4().hex}
-    return {**update, **kept, "stop": cause, "spending": spending, "tool_counts": {}}
+    last = {"context": state["context"]} if state.get("context") else {}
+    return {
+        **update,
+        **last,
+        "run_id": state.get("run_id") or uuid4().hex,
+        "stop": cause,
+        "spending": spending,
+        "tool_counts": {},
+    }
 
 
 def run_id_of(runtime: Runtime[AgentContext]) -> str:

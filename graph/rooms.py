@@ -238,8 +238,11 @@ class Rooms:
 
     def loop_check(self, state: LoopCheckSlice) -> Update:
         """Judge the step and settle it into the history."""
-        context = state["context"]
-        update = check(state, context.loop(), partial(signature_of, root=context.workspace), self._specs)
+        context, words = state["context"], partial(self._gateway.words.written, state["run_id"])
+        update = check(
+            state, context.loop(), lambda call, spec: signature_of(words(call), spec, context.workspace), self._specs
+        )
+        self._gateway.words.forget(state["run_id"])
         paid = not (state.get("reply") or ModelReply()).preloaded
         spending = state["spending"]
         return {**update, "items": [], "spending": spending.model_copy(update={"steps": spending.steps + paid})}
@@ -250,19 +253,24 @@ class Rooms:
 
     def finish(self, state: StopSlice) -> Update:
         """End with the answer."""
-        self._calling.flush()
+        self._let_go(state)
         return finish(state, _usage(state))
 
     def budget_stop(self, state: StopSlice) -> Update:
         """End on a limit: the one that a node named, or the one that the router saw."""
-        self._calling.flush()
+        self._let_go(state)
         cause = state.get("stop") or ledger.exhausted_limit(state["spending"], state["context"].limits())
         return give_up(state, OutcomeKind.BUDGET_STOP, cause or _UNNAMED, _usage(state))
 
     def system_error(self, state: StopSlice) -> Update:
         """End on a failure that the machine could not mend."""
-        self._calling.flush()
+        self._let_go(state)
         return give_up(state, OutcomeKind.SYSTEM_ERROR, state.get("stop") or _UNNAMED, _usage(state))
+
+    def _let_go(self, state: StopSlice) -> None:
+        """Write what is left of the spending, and forget what the model wrote."""
+        self._calling.flush()
+        self._gateway.words.forget(state.get("run_id", ""))
 
     def _asked(self, runtime: Runtime[AgentContext]) -> object:
         """The context that the run was given, or what a client may have of it where it comes through a server.

@@ -92,6 +92,7 @@ class LoopCheckSlice(LoopState, total=False):
     """With the counters: a step is counted when it is settled."""
 
     context: AgentContext
+    run_id: str
     spending: ledger.Spending
 
 
@@ -99,5 +100,6 @@ class StopSlice(StopState, total=False):
     """With what the report counts."""
 
     context: AgentContext
+    run_id: str
     spending: ledger.Spending
     reply: ModelReply | None

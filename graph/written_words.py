@@ -1,8 +1,9 @@
 """What a model writes under a secret's name, such as `password = "..."`: it runs as it is written, and is not stored.
 
 A state holds such literals as marks, so that checkpoints, streams, traces and the history do. What a call really says
-is kept here, in memory only, until it ran. A process that goes on with a run after a kill does not have it: a call that
-has an effect is refused there, in words, and the model writes it again. So no mark ever gets into a file.
+is kept here, in memory only, until its step is settled. Where it is not known, as after a kill, or where the same marks
+stood for two things, a call that has an effect is refused, in words, and the model writes it again. So no mark ever
+gets into a file, and no call runs as another one.
 """
 
 from collections import OrderedDict
@@ -16,8 +17,8 @@ from nodes.execute_tools.redact import MARK, Redactor
 from nodes.language.provider_state import without_secrets
 from nodes.records import ModelReply, ToolCall
 
-MOST_KEPT: Final = 256
-"""Replies and calls that are remembered; the oldest is forgotten first. A run has one reply at a time in the making."""
+MOST_RUNS: Final = 1_024
+"""Runs of which something is remembered; the oldest is forgotten first. Those that end are forgotten before."""
 
 Value = TypeVar("Value")
 
@@ -28,7 +29,7 @@ class WrittenWords:
     def __init__(self, redactor: Callable[[], Redactor]) -> None:
         """`redactor` gives what takes out secrets now."""
         self._redactor = redactor
-        self._kept: OrderedDict[tuple[str, str], Any] = OrderedDict()
+        self._kept: OrderedDict[str, dict[str, Any]] = OrderedDict()
         self._lock = Lock()
 
     def hidden(self, run_id: str, update: Mapping[str, Any], *channels: str) -> dict[str, Any]:
@@ -44,23 +45,30 @@ class WrittenWords:
             return [self.written(run_id, each) for each in value]  # type: ignore[return-value]
         if not isinstance(value, ModelReply | ToolCall):
             return value
-        key = _key(run_id, value)
-        return self._kept.get(key, value) if MARK in key[1] else value
+        key = _key(value)
+        return self._kept.get(run_id, {}).get(key, value) if MARK in key else value
+
+    def forget(self, run_id: str) -> None:
+        """A step of this run is settled, or the run has ended: nothing of what is remembered runs any more."""
+        with self._lock:
+            self._kept.pop(run_id, None)
 
     def _hidden(self, run_id: str, value: Any) -> Any:
         if isinstance(value, list):
             return [self._hidden(run_id, each) for each in value]
         clean = _clean(value, self._redactor())
-        if isinstance(value, ModelReply | ToolCall) and clean != value:
+        if isinstance(value, ModelReply | ToolCall) and MARK in (key := _key(clean)):
             with self._lock:
-                self._kept[_key(run_id, clean)] = value
-                while len(self._kept) > MOST_KEPT:
+                kept = self._kept.setdefault(run_id, {})
+                kept[key] = value if kept.get(key, value) == value else clean  # marks of two meanings have none
+                self._kept.move_to_end(run_id)
+                while len(self._kept) > MOST_RUNS:
                     self._kept.popitem(last=False)
         return clean
 
 
-def _key(run_id: str, value: BaseModel) -> tuple[str, str]:
-    return run_id, repr(value.model_dump())
+def _key(value: BaseModel) -> str:
+    return repr(value.model_dump())
 
 
 def _clean(value: Any, redactor: Redactor) -> Any:

@@ -17,6 +17,8 @@ from nodes.execute_tools.environment.failures import quoted
 from nodes.execute_tools.environment.user_files import configuration_file
 from nodes.records import StopCause, ToolError
 
+_BUILT: Final = "in build_graph(context=AgentContext(...))"
+
 ROOT_VARIABLE: Final = "MENDGRAPH_ROOT"
 """Names the folder that workspaces of a server's runs lie in, instead of the one that it was started in."""
 
@@ -29,7 +31,7 @@ def client_context(given: object, bound: AgentContext | None) -> object:
     """
     if not isinstance(given, AgentContext) and (bound is not None or not isinstance(given, Mapping | None)):
         return given
-    most = operator_allowance() if bound is None else _allowance(bound, "in build_graph(context=AgentContext(...))")
+    most = operator_allowance() if bound is None else _allowance(bound, _BUILT)
     if isinstance(most, StopCause):
         return most
     asked = {name: value for name, value in fields_set(given).items() if not _is_left_as_it_is(name, value, most)}
@@ -45,7 +47,7 @@ def operator_allowance() -> Allowance | StopCause:
         return refusal(f"This server's settings are wrong: {found.message}")
     path = os.environ.get(CONFIG_VARIABLE, configuration_file(FILE_NAME))
     where = f"in {quoted(path)}" if path and isinstance(path, str) else f"in a file that {CONFIG_VARIABLE} names"
-    return _allowance(found, f"{where} and start the server again")
+    return _allowance(found, f"{where} and start the server again, or {_BUILT}")
 
 
 def _allowance(context: AgentContext, where: str) -> Allowance:
@@ -59,6 +61,8 @@ def _is_left_as_it_is(name: str, value: object, most: Allowance) -> bool:
 
     The address of the environment is the operator's own as well.
     """
+    if name == "base_url" and value == "":
+        return True
     if name == "base_url" and most.context.base_url is None and isinstance(value, str):
         return value.rstrip("/") == os.environ.get("OPENAI_BASE_URL", "").strip().rstrip("/")
     field = AgentContext.model_fields.get(name)

@@ -190,7 +190,7 @@ _NAME: Final = r"_auth|authtoken|passw(?:or)?d|passphrase|pwd|token|secret|(?:ap
 _VALUE: Final = r"""["']?(?!\$|%|\{\{|<|x{3}|\*{3}|(?:true|false|null|none)\b)[^\s"'<>,}]"""
 _LOGIN: Final = re.compile(
     rf"""(?im)(?:^|(?<!\$)\{{|[<,])[ \t#;"'-]{{0,99}}(?:add[ ]+key=["'])?[^\s=<>{{,]{{0,200}}?(?:{_NAME})["']?"""
-    rf"(?:[ \t]*[=:>][ \t]*|[ \t]+(?:value[ \t]*=[ \t]*)?){_VALUE}"
+    rf"(?:[ \t]*[=:>][ \t]*|[ \t]+(?![=:>])(?:value[ \t]*=[ \t]*|(?!value[ \t]*=))){_VALUE}"
     r"|://(?:[^\s/:@]{0,200}:[^\s/@$%{<]{1,500}|[^\s/:@$%{<]{16,500})@|/t/[a-z]{2}-[\w-]{8,99}/"
 )
 _FIELD: Final = r'"\s*:\s*"(?!\$|<|\{)[^"]'
@@ -199,6 +199,7 @@ _REFRESH: Final = re.compile(rf'"client_secret{_FIELD}'), re.compile(rf'"refresh
 _REGISTRY: Final = re.compile(r'"auths"\s*:\s*\{'), re.compile(r'"auth"\s*:\s*"[\w+/-]{6}')
 _CLUSTER: Final = (
     re.compile(r"(?m)^kind:[ \t]*[\"']?Config\b"),
+    re.compile(r"(?m)^users:"),
     re.compile(rf"(?m)^[ -]{{0,99}}(?:client-key-data|token|password):[ \t]*{_VALUE}"),
 )
 _DOCUMENTS: Final = (

@@ -46,7 +46,7 @@ EXAMPLE_FILES = frozenset({*EXAMPLE_EDITS, "words.py"})
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})[ \t]*([^`]*)")
 _PATH = re.compile(
     r"/?(?:[\w@.+-]+[/\\])*(?:[\w@.+-]*\.\w+|(?<=[/\\])[\w@.+-]+|Makefile|Dockerfile)"
-    r"|(?:~/|[A-Za-z]:[/\\]|/|\\\\)[^`]*\.\w+"
+    r"|(?:~/|[A-Za-z]:[/\\]|/|\\\\)(?:[^`]*[/\\])?[^\s`/\\]*\.\w+"
 )
 _READING = re.compile(r"tool:\s*+\w++\(\{\s*+\"path\"\s*+:\s*+\"(?P<path>[^\"]++)\"\s*+\}\)")
 _COMMENT = re.compile(r"#+ ?|// ?")
@@ -178,7 +178,8 @@ def _path_in(text: str, shown_files: Sequence[str]) -> str | None:
     bare = _LABEL.sub("", text.strip().strip("*#`: "), count=1).strip("*`: ")
     if bare in shown_files or _PATH.fullmatch(bare):
         return bare.removeprefix("./")
-    if absolute := [path for path in named_paths(text) if path.startswith("/")]:
+    names = {basename(shown) for shown in shown_files}
+    if absolute := [path for path in named_paths(text) if path.startswith("/") and basename(path) in names]:
         return absolute[0]
     quoted = re.findall(r"`([^`]+)`", text)
     paths = [word for word in quoted if _PATH.fullmatch(word)]

@@ -67,6 +67,8 @@ def read_yaml(text: str) -> Any:
         loader = _yaml_loader()
         problem = _yaml_problem(yaml.parse(text, Loader=loader))
         return problem or yaml.load(text, Loader=loader)  # noqa: S506 - a safe one
+    except UnicodeEncodeError:
+        return DocumentProblem("it holds half a character")
     except yaml.YAMLError as error:
         said = str(getattr(error, "problem", None) or error).strip().partition("\n")[0][:200]
         return DocumentProblem(said, *_place(getattr(error, "problem_mark", None)))

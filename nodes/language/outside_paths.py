@@ -9,6 +9,6 @@ _ELSEWHERE: Final = re.compile(r"~(?:[\w.-]*/|\Z)|[A-Za-z]:[\\/]|\\\\|[A-Za-z][\
 def names_elsewhere(path: str) -> bool:
     r"""Whether a path is no relative one, though POSIX would take it for one: `~/a`, `C:\a`, `\\host\a`, `file:///a`.
 
-    A folder that is really called so is reached with `./` before it.
+    A file or folder that is there under such a name is the one that is named.
     """
     return _ELSEWHERE.match(path) is not None

@@ -282,8 +282,7 @@ def test_a_run_is_forgotten_with_all_that_is_kept_of_it(store: Store, root: str)
     freed = store.delete("gone")
     assert freed == 77 if isinstance(store.saver, WorkspaceSaver) else freed > 77
     assert counts(store) == before
-    assert Journal(store.folder).backup("shared") == b"old"
-    assert Journal(store.folder).backup("own") is None
+    assert [row[0] for row in run_sql(store, "SELECT sha256 FROM backups")] == ["shared"]
     assert (os.path.exists(run_folder_path("gone")), os.path.exists(folder)) == (False, True)
     assert store.delete("gone") == 0
 
@@ -388,4 +387,5 @@ def test_every_use_of_a_closed_store_is_a_store_error(store: Store) -> None:
 def test_the_columns_are_those_of_the_record(file_store: Store) -> None:
     columns = [row[1] for row in connection(file_store).execute("PRAGMA table_info(runs)")]
     names = ["context" if name == "stored_context" else name for name in RunRecord.__dataclass_fields__]
+    names.remove("damage")  # what reading the row finds
     assert columns == ["id", *names]

@@ -20,6 +20,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from graph.build import build_graph
 from graph.context import AgentContext
 from graph.scrubbing_serializer import ScrubbingSerializer
+from graph.state import channel_types
 from graph.store import Store
 from graph.workspace_saver import WorkspaceSaver
 from nodes.execute_tools.environment.database import StoreError, open_file
@@ -77,7 +78,7 @@ def test_the_writes_of_a_task_are_stored_in_one_transaction(file_saver: Workspac
     with pytest.raises(StoreError, match="cannot be stored"):
         saver.flush()
     saver.conn.execute(
-        "CREATE TRIGGER third BEFORE INSERT ON writes WHEN new.channel = 'c' BEGIN SELECT RAISE(ABORT, 'no'); END"
+        "CREATE TEMP TRIGGER third BEFORE INSERT ON writes WHEN new.channel = 'c' BEGIN SELECT RAISE(ABORT, 'no'); END"
     )
     saver.put_writes(config, [("a", 1), ("b", 2), ("c", 3)], "task")
     with pytest.raises(StoreError, match="no"):
@@ -97,7 +98,7 @@ def test_a_checkpoint_is_stored_in_one_transaction_with_what_led_to_it(
     saver.put_writes(parent, [("plan", "p"), ("messages", ["m"]), ("changes", ["c"])], "task", "path")
     values = {"plan": "p", "changes": _DeltaSnapshot(["c"])}
     child: Any = {**empty_checkpoint(), "id": "0002", "channel_values": values}
-    saver.conn.execute("CREATE TRIGGER t BEFORE INSERT ON checkpoints BEGIN SELECT RAISE(ABORT, 'no'); END")
+    saver.conn.execute("CREATE TEMP TRIGGER t BEFORE INSERT ON checkpoints BEGIN SELECT RAISE(ABORT, 'no'); END")
     with pytest.raises(StoreError, match="no"):
         saver.put(parent, child, {"step": 2}, {})
     assert found_rows(tmp_path, "SELECT count(*) FROM writes") == [(0,)]
@@ -245,6 +246,35 @@ def test_a_row_that_somebody_else_wrote_is_refused(
     saver.conn.execute(f"UPDATE checkpoints SET {damage} WHERE checkpoint_id = ?", [row])  # noqa: S608 - our own words
     with pytest.raises(StoreError, match="is damaged"):
         READS[read](saver)
+
+
+@pytest.mark.usefixtures("any_store")
+@pytest.mark.parametrize("namespace", ["", "execute_tools:1"])
+def test_channels_of_a_graph_that_a_tool_runs_are_not_taken_for_ours(tmp_path: Path, namespace: str) -> None:
+    """It inherits the saver, and gives its channels what names and types it likes."""
+    config = RunnableConfig(configurable={"thread_id": "t", "checkpoint_ns": namespace})
+    reads: dict[str, Any] = {
+        "get": lambda: saver.get_tuple(config).checkpoint["channel_values"],
+        "list": lambda: [each.checkpoint["channel_values"] for each in saver.list(config, limit=1)],
+        "history": lambda: saver.get_delta_channel_history(config=config, channels=["changes"])["changes"]["writes"],
+    }
+    with closing(opened_saver(tmp_path, types=channel_types())) as saver:
+        parent = put(saver, 1, config)
+        saver.put_writes(parent, [("changes", ["c"])], "task")
+        versions = {"plan": "00000001.x"}
+        child: Any = {**empty_checkpoint(), "id": "0002", "channel_versions": versions}
+        saver.put(parent, {**child, "channel_values": {"plan": ["look"]}}, {"step": 2}, versions)
+        if namespace:
+            found = {name: read() for name, read in reads.items()}
+            assert found == {
+                "get": {"plan": ["look"]},
+                "list": [{"plan": ["look"]}],
+                "history": [("task", "changes", ["c"])],
+            }
+            return
+        for read in reads.values():
+            with pytest.raises(StoreError, match="is damaged"):
+                read()
 
 
 def test_a_history_is_that_of_the_newest_checkpoint_where_none_is_named(saver: Any) -> None:

@@ -1,5 +1,6 @@
 """A literal that a model writes under a secret's name runs as it is written, and nothing that is kept holds it."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,14 @@ from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
-from graph.build import build_graph
+from graph.build import build_graph, build_machine
 from graph.run import run_task
 from nodes.execute_tools.redact import MARK
-from nodes.records import EditForm, Protocol
+from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
+from nodes.records import EditForm, Protocol, StopReason
 from tests.doubles.history_model import HistoryModel
-from tests.doubles.replies import Say
-from tests.doubles.scripted_model import Line
+from tests.doubles.replies import Calls, Say
+from tests.doubles.scripted_model import Line, ScriptedModel
 from tests.graph.run_plays import context, project, use
 
 ONE, TWO = "x8KqqP2" + "zz1", "Tr0ub4d" + "or9Kx"
@@ -144,3 +146,54 @@ def test_what_a_provider_sealed_goes_back_byte_for_byte() -> None:
     assert hidden.provider == {"content": [sealed, {"type": "text", "text": CODE.format(MARK)}]}
     assert words.written("run", hidden) == reply
     assert words.written("another", hidden) == hidden
+
+
+def same_id(content: str) -> Calls:
+    """A call whose id the endpoint gives to every call."""
+    return Calls([("write_file", json.dumps({"path": "a.py", "content": content}), "0")])
+
+
+def test_a_mark_that_the_model_writes_is_never_what_it_wrote_before(folder: Path) -> None:
+    graph = machine(
+        InMemorySaver(),
+        same_id(CODE.format(ONE)),
+        Say("Done."),
+        use(("read_file", {"path": "a.py"})),
+        same_id(CODE.format(MARK)),
+        Say("Done."),
+    )
+    graph.invoke(**start(folder))
+    (folder / "a.py").write_text(CODE.format(TWO))  # a person puts another one there
+    state = graph.invoke(**start(folder))
+    assert (folder / "a.py").read_text() == CODE.format(TWO)
+    assert "stands for a secret" in [each.text for each in state["messages"] if each.type == "tool"][-1]
+
+
+def test_what_was_approved_is_not_another_call_of_the_same_marks(folder: Path) -> None:
+    model = ScriptedModel([same_id(CODE.format(ONE)), same_id(CODE.format(TWO)), Say("Done.")])
+    graph: Any = build_graph(InMemorySaver(), model=model)
+    graph.invoke(**start(folder, mode="ask"))
+    first = graph.get_state(CONFIG).config
+    again = next(each.config for each in graph.get_state_history(CONFIG) if each.next == ("call_model",))
+    graph.invoke(None, again)
+    graph.invoke(Command(resume="approve"), first)
+    assert not (folder / "a.py").exists()
+
+
+def test_different_literals_are_no_repetition_and_equal_ones_are(folder: Path) -> None:
+    written = [f"x8KqqP2zz{number}" for number in range(6)]
+    graph = machine(InMemorySaver(), *[same_id(CODE.format(each)) for each in written], Say("Done."))
+    state = graph.invoke(**start(folder))
+    assert (folder / "a.py").read_text() == CODE.format(written[-1])
+    assert "loop_override" not in repr(state["messages"])
+    edit = ("edit_file", {"path": "none.py", "old_str": "a", "new_str": CODE.format(ONE)})
+    state = machine(InMemorySaver(), *[use(edit)] * 8).invoke(**start(folder))
+    assert state["outcome"].reason is StopReason.LOOP_PERSISTED
+
+
+def test_what_ran_is_forgotten(folder: Path) -> None:
+    graph, rooms = build_machine(
+        InMemorySaver(), model=HistoryModel([use(*WRITE), Say(SAID)]), tools=None, rules=DEFAULT_GUARDRAIL_RULES
+    )
+    graph.invoke(**start(folder))
+    assert not rooms._gateway.words._kept

@@ -94,7 +94,7 @@ class PathSandbox:
         no_path = malformed(path)
         if no_path is not None:
             return self._refused(no_path, path, "")
-        if names_elsewhere(path):
+        if names_elsewhere(path) and not os.path.lexists(self._candidate(path)):
             return self._refused(self.outside(path, access), path, "")
         candidate = self._candidate(path)
         requested = self._relative(candidate)

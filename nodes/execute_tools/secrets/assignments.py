@@ -60,7 +60,9 @@ _SCHEME = re.compile(r"(?:[Bb]earer|[Bb]asic|[Tt]oken|[Dd]igest)(?:[ \t]{1,4}+|[
 _LINE_END = re.compile(r"[ \t]{0,8}+(?:\r?\n|\Z|</)")
 _COMPARED = re.compile(r"""(?P<quote>["'`])(?P<value>[^\s"'`\\]{8,200}+)(?P=quote)[ \t]{0,4}+[=!]==?[ \t]{0,4}+\Z""")
 _CLOSED = re.compile(r"\s{0,40}+</")
-_ATTRIBUTES = re.compile(r"[A-Za-z_]\w*+(?:\.[A-Za-z_]\w*+)+|[\w.]{1,40}+\?[\w.]{1,40}+:[\w.]{1,40}+")
+_ATTRIBUTES = re.compile(
+    r"&?[A-Za-z_]\w*+(?:[!?]?\.#?[A-Za-z_]\w*+)+(?:[!?]|\+\+|--)?|[\w.]{1,40}+\?[\w.]{1,40}+:[\w.]{1,40}+"
+)
 
 _FIELD_NAME = r"(?:[Nn]ame|NAME|[Kk]ey|KEY|[Vv]ariable|[Hh]eader|[Ff]ield|[Oo]ption)"
 _FIELD_VALUE = r"(?:[Vv]al(?:ue)?|VALUE|[A-Z][a-z]{2,12}Value)"

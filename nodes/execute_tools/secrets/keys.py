@@ -103,8 +103,8 @@ _TERMS = re.compile(
 """Terms of the trade that hold digits: they make no random value of a name."""
 
 _PLACEHOLDER = re.compile(
-    r"[\s\u2026]|\.\.\.|\*\*\*|(.)\1{5,}|://|^<.*>$|\$\{|\$\(|^\$[A-Za-z_]+$|\{\{|\{[A-Za-z_]*\}|%\(|%[sdr]\b|^%\w+%$"
-    r"|\\[swdbWDSB]|\[redacted|@[\w-]+(?:\.[\w-]+)+$|^0x[0-9a-fA-F]+$|^\$?[A-Za-z]+=$|^\[.*\][+*]?$|[aA]-[zZ]"
+    r"[\s\u2026]|\.\.\.|\*\*\*|(.)\1{5,}|://|^<.*>$|\$\{|\$\(|^\$(?:env:)?[A-Za-z_]\w*$|\{\{|\{[A-Za-z_]*\}|%\("
+    r"|%[sdr]\b|^%\w+%$|\\[swdbWDSB]|\[redacted|@[\w-]+(?:\.[\w-]+)+$|^0x[0-9a-fA-F]+$|^\$?[A-Za-z]+=$|^\[.*\][+*]?$|[aA]-[zZ]"
 )
 """What stands for a value, is text, or is a value of another sort: references, formats, URLs, addresses."""
 

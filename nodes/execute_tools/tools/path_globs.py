@@ -46,7 +46,8 @@ def relative_glob(context: ToolContext, pattern: str) -> str | ToolError:
     if not pattern.startswith("/") and not names_elsewhere(pattern):
         return pattern
     inside = pattern.removeprefix(f"{context.workspace.root.rstrip('/')}/")
-    return context.workspace.leads_to(pattern, for_write=True) if inside == pattern else inside
+    found = context.workspace.leads_to(pattern, for_write=True) if inside == pattern else inside
+    return found if isinstance(found, ToolError) else f"./{found}"
 
 
 def _segments(pattern: str) -> tuple[re.Pattern[str] | None, ...]:

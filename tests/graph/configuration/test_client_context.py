@@ -1,6 +1,7 @@
 """What a client of a server may have of the context that it sends: never more than the operator allows."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -9,12 +10,13 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 
 from graph import agent
-from graph.build import build_graph
+from graph.build import build_graph, build_machine
 from graph.configuration.client_context import ROOT_VARIABLE, client_context, operator_allowance
 from graph.configuration.loading import CONFIG_VARIABLE
 from graph.context import AgentContext
+from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from nodes.records import StopCause, StopReason
-from tests.doubles.replies import Say
+from tests.doubles.replies import Calls, Say
 from tests.doubles.scripted_server import ScriptedServer
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -203,3 +205,20 @@ def test_an_agent_in_another_graph_of_a_server_is_capped_as_well() -> None:
     builder.add_edge(START, "coder")
     ended: Any = builder.compile().invoke(TOLD, BY_SERVER, context=AgentContext(allowed_programs=("sh",)))
     assert "what the request sets: allowed_programs" in ended["outcome"].message
+
+
+def test_a_refused_turn_leaves_no_context_to_go_on_with(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    configured(monkeypatch, folder, 'mode = "read-only"\n')
+    call = Calls([("write_file", '{"path": "a.txt", "content": "x"}')])
+    with ScriptedServer([call, Say("Done.")]) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+        graph, _ = build_machine(InMemorySaver(), model=None, tools=None, rules=DEFAULT_GUARDRAIL_RULES, served=True)
+        config: Any = {"configurable": {"thread_id": "t"}}
+        said = {"messages": [("user", "Write a.txt.")]}
+        refused_one: Any = graph.invoke(cast("Any", said), config, context=cast("Any", {"base_url": ELSEWHERE}))
+        assert refused_one["outcome"].reason is StopReason.INVALID_REQUEST
+        graph.update_state(config, {**said, "stop": None}, as_node="begin_turn")
+        with suppress(KeyError):  # there is no context
+            graph.invoke(None, config)
+        assert not (folder / "a.txt").exists()
+        assert not server.requests

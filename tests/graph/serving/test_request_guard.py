@@ -109,6 +109,11 @@ def test_a_request_is_taken_or_refused(
         assert [name for name in answer.headers if name.startswith("access-control")] == []
 
 
+def test_health_checks_need_no_name_of_the_server(server: Server) -> None:
+    assert server().get("/ok", headers={"host": "10.0.0.7:2024"}).status_code != 403
+    assert server().post("/ok", json={}, headers={"host": "10.0.0.7:2024"}).status_code == 403
+
+
 @pytest.mark.parametrize(("name", "value"), [("host", "evil.test"), ("origin", "http://evil.test")])
 def test_a_header_that_is_there_twice_says_nothing(server: Server, name: str, value: str) -> None:
     right = {"host": "127.0.0.1:2024", "origin": "https://smith.langchain.com"}[name]

@@ -119,6 +119,11 @@ SECRET = [
     ("keys.txt", "# public key: age1x\nAGE-SECRET-" + "KEY-1" + "Q" * 58),
 ]
 HARMLESS = [
+    (".npmrc", "//registry.npmjs.org/:_authToken = ${NPM_TOKEN}\n"),
+    ("dev.tfvars", 'manage_master_user_password = true\ndb_password      = ""\n'),
+    (".pypirc", "[pypi]\npassword = %(PASSWORD)s\n"),
+    ("nuget.config", '<add key="ClearTextPassword" value="%PAT%" />'),
+    ("skaffold.yaml", "apiVersion: skaffold/v2\nkind: Config\nbuild:\n  token: abc\n"),
     (".npmrc", "registry=https://registry.example.com\nsave-exact=true\nalways-auth=true\n"),
     (".npmrc", "//registry.npmjs.org/:_authToken=${NPM_TOKEN}\n"),
     (".yarnrc.yml", "nodeLinker: node-modules\nnpmAuthToken: ${NPM_TOKEN:-}\n"),

@@ -54,6 +54,13 @@ def edit(path: str = "calc.py", content: str = CODE, line: int = 2) -> ToolInvoc
         (f"/my work/calc.py\n{BLOCK}", "/my work/calc.py", 2, ""),
         (f"Here is /tmp/calc.py as it was:\n{BLOCK}", "/tmp/calc.py", 2, ""),
         (f"```js\n// /tmp/calc.py\n{CODE}```", "/tmp/calc.py", 1, ""),
+        (
+            f"It fails in /usr/lib/numbers.py, which has:\n{BLOCK}",
+            None,
+            0,
+            "It fails in /usr/lib/numbers.py, which has:",
+        ),
+        (f"// new in v1.2\n{BLOCK}", None, 0, "// new in v1.2"),
         (f"```python\n# /tmp/calc.py\n{CODE}```", "/tmp/calc.py", 1, ""),
         (BLOCK, None, 0, ""),
         (f"Use `calc.py` or `util.py`:\n{BLOCK}", None, 0, "Use `calc.py` or `util.py`:"),

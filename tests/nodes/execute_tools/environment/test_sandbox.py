@@ -8,6 +8,7 @@ from hypothesis import given, strategies as st
 
 from nodes.execute_tools.environment.handles import closing, open_root
 from nodes.execute_tools.environment.sandbox import PathAccess, PathSandbox, Place, open_beneath
+from nodes.execute_tools.environment.workspace import FileContent, Workspace
 from nodes.records import ToolError, ToolErrorCode
 
 READ, WRITE, LIST = PathAccess.READ_FILE, PathAccess.WRITE_FILE, PathAccess.LIST_DIR
@@ -153,6 +154,20 @@ def test_where_a_path_leads(root: Path, path: str, access: PathAccess, expected:
         assert found.code is expected
     else:
         assert found == os.path.normpath(root / expected)
+
+
+@pytest.mark.parametrize("name", ["C:", "~old", "http:"])
+def test_a_name_that_is_there_is_the_one_that_is_named(tmp_path: Path, name: str) -> None:
+    """Whatever it means elsewhere; a repository may bring a folder of such a name."""
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "f.py").touch()
+    files = Workspace(str(tmp_path), lambda *_: None)
+    assert [entry.path for entry in files.walk() if entry.kind == "file"] == [f"{name}/f.py"]
+    assert isinstance(files.read_file(f"{name}/f.py"), FileContent)
+    denial = files.denied("/home/x/f.py")
+    assert denial is not None
+    assert denial.suggestions == (f"{name}/f.py",)
+    assert isinstance(files.read_file(f"{name}/other.py"), ToolError)
 
 
 def test_the_root_may_be_named_through_a_link(tmp_path: Path, root: Path) -> None:

@@ -214,6 +214,14 @@ WAYS: dict[str, list[Way]] = {
 }
 
 HARMLESS = [
+    "clientSecret: process.env.GOOGLE_CLIENT_SECRET2!,",
+    "apiKey: config?.apiKey2!",
+    "token: state.auth1?.token ?? ''",
+    "let token = &self.tokens2;",
+    "secret_cookie = Rails.env.development1?",
+    "summary.Passed = summary2.Passed++",
+    '--token "$CODECOV_TOKEN1"',
+    "PFX_PASSWORD=$env:PFX_PASSWORD1",
     'secretary = "Anna9Smith42x"',
     '{"name": "secretary", "value": "Anna9Smith42x"}',
     'password_policy = "min8Chars2Digits"',

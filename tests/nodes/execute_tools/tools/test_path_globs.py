@@ -1,7 +1,11 @@
+from pathlib import Path
+
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.execute_tools.tools.path_globs import MAX_PATTERN_CHARACTERS, parse_glob
+from nodes.execute_tools.environment.workspace import Workspace
+from nodes.execute_tools.registry import ToolContext
+from nodes.execute_tools.tools.path_globs import MAX_PATTERN_CHARACTERS, parse_glob, relative_glob
 
 
 @pytest.mark.parametrize(
@@ -34,6 +38,11 @@ def test_matches(pattern: str, fits: list[str], fails: list[str]) -> None:
 @pytest.mark.parametrize("pattern", ["a" * (MAX_PATTERN_CHARACTERS + 1), "{a,b}" * 7, "{a,b}" * 90])
 def test_a_pattern_that_is_too_much(pattern: str) -> None:
     assert parse_glob(pattern) is None
+
+
+def test_an_absolute_pattern_keeps_its_place(tmp_path: Path) -> None:
+    context = ToolContext(Workspace(str(tmp_path.resolve()), lambda *_: None))
+    assert relative_glob(context, f"{context.workspace.root}/*.py") == "./*.py"
 
 
 def test_no_pattern_takes_for_ever() -> None:
