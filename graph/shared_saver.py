@@ -191,7 +191,7 @@ class SharedSaver(ThreadedSaver, PostgresSaver):
         self.flush()
         with self._undamaged(config):
             found = super().get_delta_channel_history(config=self._inner(config), channels=channels)
-            return checked_history(found, self._types)
+            return checked_history(found, self._types if not place_of(config).namespace else _ANY)
 
     def delete_thread(self, thread_id: str) -> None:
         """Delete all that is stored of a thread."""

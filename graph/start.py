@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
-STUCK_S: Final = 5.0
-"""Seconds of processor time without one moment for Python after which the process ends, and half a second more for
-each processor: threads that do not keep the interpreter's lock may use them all between two beats."""
+STUCK_S: Final = 30.0
+"""Seconds of processor time without one moment for Python after which the process ends: reading one huge JSON document
+takes several. And half a second more for each processor: threads that do not keep the interpreter's lock may use them
+all between two beats."""
 _BEAT_S: Final = 0.25
 
 

@@ -48,6 +48,9 @@ def _damaged(run: str, who: str, database: str, error: Exception) -> str:
 def checked(found: CheckpointTuple, types: Mapping[str, Any]) -> CheckpointTuple:
     """The same; `types` are those of the channels, by their names. The caller is in `undamaged`.
 
+    A graph that a user's tool runs keeps its checkpoints here as well, in a namespace of its own: its channels have
+    names and types that we do not know.
+
     Raises:
         ValueError: it is no checkpoint of our machine.
     """
@@ -60,9 +63,10 @@ def checked(found: CheckpointTuple, types: Mapping[str, Any]) -> CheckpointTuple
     _expect(isinstance(versions, dict) and all(map(_is_version, versions.values())), "its versions are no numbers")
     _expect(isinstance(seen, dict) and all(isinstance(each, dict) for each in seen.values()), "its nodes are no maps")
     _expect(isinstance(found.metadata, dict) and type(found.metadata.get("step", 0)) is int, "its step is no number")
-    _check_values(values.items(), types)
+    own = types if not found.config["configurable"].get("checkpoint_ns") else {}
+    _check_values(values.items(), own)
     for _, channel, value in found.pending_writes or ():
-        _check_values([(channel, value)] if channel != _RAW else [], types)
+        _check_values([(channel, value)] if channel != _RAW else [], own)
     return found
 
 

@@ -45,22 +45,38 @@ def bounded(name: str, node: Callable[[Any], Any]) -> TwoWays:
     Neither can end code of C that keeps the interpreter's lock.
 
     Raises:
-        NodeTimeoutError: it did not end.
+        NodeTimeoutError: it did not end. A TimeoutError that the node raises itself comes out as it is.
     """
 
     def here(state: Any) -> Any:
         try:
-            return call_here(NODE_S, partial(node, state), Lease())
+            value, error = call_here(NODE_S, partial(_told, node, state), Lease())
         except TimeoutError:
             raise _overdue(name) from None
+        return _outcome(value, error)
 
     async def in_loop(state: Any) -> Any:
         try:
-            return await await_call(partial(node, state), NODE_S)
+            value, error = await await_call(partial(_told, node, state), NODE_S)
         except TimeoutError:
             raise _overdue(name) from None
+        return _outcome(value, error)
 
     return TwoWays(name, here, in_loop)
+
+
+def _told(node: Callable[[Any], Any], state: Any) -> tuple[Any, TimeoutError | None]:
+    """What the node returns, or the error that would be taken for our own deadline's."""
+    try:
+        return node(state), None
+    except TimeoutError as error:
+        return None, error
+
+
+def _outcome(value: Any, error: TimeoutError | None) -> Any:
+    if error is not None:
+        raise error
+    return value
 
 
 def _overdue(name: str) -> NodeTimeoutError:

@@ -177,7 +177,8 @@ class WorkspaceSaver(ThreadedSaver, SqliteSaver):
                 return {channel: {"writes": []} for channel in channels}
             place = place_of(newest.config)
         with self._undamaged(config), self.cursor(transaction=False) as walk, closing(self.conn.cursor()) as look:
-            return checked_history(delta_history(walk, look, place, channels, self._memory), self._types)
+            found = delta_history(walk, look, place, channels, self._memory)
+            return checked_history(found, self._types if not place.namespace else _ANY)
 
     def _undamaged(self, config: RunnableConfig | None) -> AbstractContextManager[None]:
         """A row that was changed behind our back comes out as a `StoreError`, whatever is wrong with it."""

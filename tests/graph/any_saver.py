@@ -1,6 +1,6 @@
 """A saver of either kind, and what another connection finds of what it has stored."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -10,14 +10,14 @@ from graph.workspace_saver import WorkspaceSaver
 from nodes.execute_tools.environment.database import open_database, open_file, shared_database
 
 
-def opened_saver(folder: Path, quick: Collection[str] = ()) -> Any:
+def opened_saver(folder: Path, quick: Collection[str] = (), types: Mapping[str, Any] | None = None) -> Any:
     """The saver of the workspace whose folder of records this is; who asks for it closes it."""
     shared = shared_database(str(folder))
     if shared is None:
-        return WorkspaceSaver(open_file(str(folder)), str(folder / "store.sqlite"), serializer(), quick)
+        return WorkspaceSaver(open_file(str(folder)), str(folder / "store.sqlite"), serializer(), quick, types or {})
     from graph.shared_saver import SharedSaver, with_checkpoints
 
-    return SharedSaver(with_checkpoints(shared), serializer(), quick)
+    return SharedSaver(with_checkpoints(shared), serializer(), quick, types or {})
 
 
 def found_rows(folder: Path, question: str) -> list[Any]:

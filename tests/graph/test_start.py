@@ -1,7 +1,9 @@
 """Ctrl-C while the command still loads what it needs, and in commands that do not listen for it."""
 
+import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -26,6 +28,22 @@ sys.exit(start.main())
 def test_ctrl_c_while_libraries_are_loaded_is_one_line() -> None:
     done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "\nmendgraph: stopped by Ctrl-C\n")
+
+
+def test_honest_work_without_a_moment_for_python_has_half_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A document of some hundred megabytes takes `json.loads` several seconds."""
+    beaten, wound = threading.Event(), list[float]()
+
+    def wind(_: int, seconds: float) -> None:
+        wound.append(seconds)
+        beaten.set()
+
+    monkeypatch.setattr(start, "_BEAT_S", 0.001)
+    monkeypatch.setattr(signal, "setitimer", wind)
+    with start.ended_when_stuck():
+        assert beaten.wait(60)
+    assert wound[0] > 30
+    assert wound[-1] == 0
 
 
 def test_otherwise_the_command_says_how_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,12 +1,16 @@
 import asyncio
+import errno
 import threading
 from typing import Any, Literal
 
+import pytest
 from langgraph.config import get_stream_writer
 from langgraph.graph import END, START, StateGraph
 from typing_extensions import TypedDict
 
-from graph.two_ways import Route, TwoWays
+from graph import two_ways
+from graph.two_ways import NodeTimeoutError, Route, TwoWays, bounded
+from nodes.execute_tools.environment.lease import LeaseOverError
 
 
 class State(TypedDict, total=False):
@@ -54,6 +58,30 @@ def test_a_sync_run_calls_the_one_and_an_async_run_awaits_the_other() -> None:
 def test_it_is_shown_by_its_name() -> None:
     assert TwoWays("speak", here, in_the_loop).get_name() == "speak"
     assert "speak" in machine().get_graph().nodes
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ETIMEDOUT, "no answer"), LeaseOverError("over"), ValueError("bad")])
+def test_an_error_of_a_nodes_own_is_not_told_as_our_deadline(error: Exception) -> None:
+    def fail(_: Any) -> None:
+        raise error
+
+    node = bounded("speak", fail)
+    with pytest.raises(type(error)) as here:
+        node.invoke({})
+    with pytest.raises(type(error)) as in_loop:
+        asyncio.run(node.ainvoke({}))
+    assert (here.value, in_loop.value) == (error, error)
+
+
+def test_a_node_that_does_not_end_is_told_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(two_ways, "NODE_S", 0.05)
+    release = threading.Event()
+    node = bounded("speak", lambda _: release.wait(30))
+    with pytest.raises(NodeTimeoutError, match=r"^The step speak did not end within 0\.05 s"):
+        node.invoke({})
+    with pytest.raises(NodeTimeoutError, match=r"^The step speak did not end within 0\.05 s"):
+        asyncio.run(node.ainvoke({}))
+    release.set()
 
 
 class Routed(TypedDict, total=False):

@@ -253,17 +253,19 @@ def test_a_row_that_somebody_else_wrote_is_refused(
 def test_channels_of_a_graph_that_a_tool_runs_are_not_taken_for_ours(tmp_path: Path, namespace: str) -> None:
     """It inherits the saver, and gives its channels what names and types it likes."""
     config = RunnableConfig(configurable={"thread_id": "t", "checkpoint_ns": namespace})
-    reads: dict[str, Any] = {
-        "get": lambda: saver.get_tuple(config).checkpoint["channel_values"],
-        "list": lambda: [each.checkpoint["channel_values"] for each in saver.list(config, limit=1)],
-        "history": lambda: saver.get_delta_channel_history(config=config, channels=["changes"])["changes"]["writes"],
-    }
-    with closing(opened_saver(tmp_path, types=channel_types())) as saver:
-        parent = put(saver, 1, config)
-        saver.put_writes(parent, [("changes", ["c"])], "task")
+    with closing(opened_saver(tmp_path, types=channel_types())) as opened:
+        reads: dict[str, Any] = {
+            "get": lambda: opened.get_tuple(config).checkpoint["channel_values"],
+            "list": lambda: [each.checkpoint["channel_values"] for each in opened.list(config, limit=1)],
+            "history": lambda: opened.get_delta_channel_history(config=config, channels=["changes"])["changes"][
+                "writes"
+            ],
+        }
+        parent = put(opened, 1, config)
+        opened.put_writes(parent, [("changes", ["c"])], "task")
         versions = {"plan": "00000001.x"}
         child: Any = {**empty_checkpoint(), "id": "0002", "channel_versions": versions}
-        saver.put(parent, {**child, "channel_values": {"plan": ["look"]}}, {"step": 2}, versions)
+        opened.put(parent, {**child, "channel_values": {"plan": ["look"]}}, {"step": 2}, versions)
         if namespace:
             found = {name: read() for name, read in reads.items()}
             assert found == {

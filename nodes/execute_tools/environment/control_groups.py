@@ -7,6 +7,7 @@ containers. Source: cgroups(7), Documentation/admin-guide/cgroup-v2.rst; measure
 import functools
 import itertools
 import os
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Final, Self
 
 CGROUPS: Final = "/sys/fs/cgroup"
 _NEEDED: Final = {"memory", "pids"}
+_OURS: Final = re.compile(r"mendgraph-([0-9]+)-.*")
 
 
 class ControlGroup:
@@ -71,17 +73,23 @@ class ControlGroup:
 def group_parent() -> str | None:
     """The nearest control group in which we may make others that count processes and memory.
 
-    What a run that was killed has left there is taken away.
+    What a run that was killed has left there is taken away, as far as the kernel allows it.
     """
     for folder in own_groups():
         with suppress(OSError):
             counted = set(Path(folder, "cgroup.subtree_control").read_text().split()) >= _NEEDED
             if counted and all(os.access(name, os.W_OK) for name in (folder, f"{folder}/cgroup.procs")):
-                for left in Path(folder).glob("mendgraph-*"):
-                    if not os.path.exists(f"/proc/{left.name.split('-')[1]}"):
-                        left.rmdir()
+                _remove_leftovers(folder)
                 return folder
     return None
+
+
+def _remove_leftovers(folder: str) -> None:
+    for left in Path(folder).iterdir():
+        ours = _OURS.fullmatch(left.name)
+        if ours is not None and not os.path.exists(f"/proc/{ours[1]}"):
+            with suppress(OSError):
+                left.rmdir()
 
 
 def own_groups() -> Iterator[str]:

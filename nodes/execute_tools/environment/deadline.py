@@ -18,8 +18,9 @@ Result = TypeVar("Result")
 LONGEST_S = 100_000_000
 """The longest deadline, about three years. Source: the most that BSD's and macOS's timers take (`itimerfix`)."""
 
-_NEXT_RING_S = 1.0
-"""How long a call that was interrupted may clean up before it is interrupted again."""
+_NEXT_RING_S = 1.015625
+"""How long a call that was interrupted may clean up before it is interrupted again. It tells our timer from another:
+nobody else would choose it, and it is the same as a float and in the kernel's microseconds (1 + 1/64 s)."""
 _EFFECT_S = 0.005
 """How soon an effect that was being done at the deadline is looked at again."""
 
@@ -67,7 +68,8 @@ def call_here(seconds: float, function: Callable[[], Result], lease: Lease) -> R
     """The same in this thread where it is the main thread, so that not even a sleeping call leaves a thread behind.
 
     The kernel's timer interrupts whatever Python can interrupt: sleeping, waiting, computing. Where somebody else uses
-    that timer, or in another thread, it is `call_within`. No deadline is longer than `LONGEST_S`.
+    that timer, or in another thread, it is `call_within`. What the function leaves there of its own, a handler or a
+    timer, stays. No deadline is longer than `LONGEST_S`.
     """
     seconds = min(seconds, LONGEST_S)
     if not _timer_is_free():
@@ -91,8 +93,10 @@ def call_here(seconds: float, function: Callable[[], Result], lease: Lease) -> R
     except UNPORTABLE as error:
         raise portable(error) from error
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        if signal.getitimer(signal.ITIMER_REAL)[1] == _NEXT_RING_S:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        if signal.getsignal(signal.SIGALRM) is ring:
+            signal.signal(signal.SIGALRM, before)
 
 
 def _body(function: Callable[[], Result]) -> Result:

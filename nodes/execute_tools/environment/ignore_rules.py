@@ -2,7 +2,8 @@
 
 A pattern becomes a regular expression in which each `*` and each `**` is part of an atomic group: the earliest match of
 what follows leaves most to the rest, so that no second choice has to be tried. How much is read and compared is
-bounded; what is beyond that hides nothing. Names and patterns are compared byte by byte, as git does.
+bounded; what is beyond that hides nothing. It is the first lines of a file that are left out, as the last one that
+matches decides. Names and patterns are compared byte by byte, as git does.
 
 Source: git's dir.c and wildmatch.c.
 """
@@ -21,8 +22,10 @@ LARGEST_IGNORE_FILE: Final = 200_000
 LONGEST_PATTERN: Final = 500
 """Bytes of a line that counts."""
 MOST_WORK: Final = 20_000
-"""Bytes of patterns with wildcards that one name is compared with, under all files that hold for it. Each change
-between lines that hide and lines that show again counts as `_TURN` bytes."""
+"""Bytes of patterns with wildcards that one name is compared with, under all files that hold for it; of each file
+`_LEAST_WORK` count even so. Each change between lines that hide and lines that show again counts as `_TURN` bytes."""
+_LEAST_WORK: Final = MOST_WORK // 10
+"""An outer file cannot take everything from those inside, whose lines outweigh its own."""
 _TURN: Final = 20
 
 ReadFile = Callable[[str], bytes]
@@ -111,7 +114,7 @@ class IgnoreRules:
     def _and(self, directory: str, read_file: ReadFile) -> Self:
         data = read_file(_ignore_file_of(directory))
         text = data.decode("latin-1") if len(data) <= LARGEST_IGNORE_FILE else ""
-        blocks, work = _blocks(text, MOST_WORK - self.work)
+        blocks, work = _blocks(text, max(MOST_WORK - self.work, _LEAST_WORK))
         prefix = f"{directory}/" if directory else ""
         return replace(self, specs=(*self.specs, (prefix, blocks)), work=self.work + work) if blocks else self
 
@@ -133,10 +136,10 @@ def _ignore_file_of(directory: str) -> str:
 
 
 def _blocks(text: str, most: int) -> tuple[tuple[_Block, ...], int]:
-    """The lines of a file, the last ones first, and the work that they make: as many lines as `most` allows."""
+    """The lines of a file, the last ones first, and the work that they make: as many of them as `most` allows."""
     blocks: list[list[_Rule]] = []
     work = 0
-    for rule in filter(None, map(_rule, text.removeprefix("\xef\xbb\xbf").split("\n"))):
+    for rule in reversed([*filter(None, map(_rule, text.removeprefix("\xef\xbb\xbf").split("\n")))]):
         is_turn = not blocks or blocks[-1][-1].hides is not rule.hides
         more = _TURN * is_turn + len(rule.pattern) * (not rule.is_plain)
         if work + more > most:
@@ -145,7 +148,7 @@ def _blocks(text: str, most: int) -> tuple[tuple[_Block, ...], int]:
         if is_turn:
             blocks.append([])
         blocks[-1].append(rule)
-    return tuple(map(_block, reversed(blocks))), work
+    return tuple(map(_block, blocks)), work
 
 
 def _rule(line: str) -> _Rule | None:

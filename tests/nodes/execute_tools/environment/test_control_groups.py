@@ -64,3 +64,18 @@ def test_a_group_that_was_left_by_a_killed_run_is_taken_away(parent: Path) -> No
         (parent / name).mkdir()
     assert control_groups.group_parent() == str(parent)
     assert {each.name for each in parent.iterdir() if each.is_dir()} == {f"mendgraph-{os.getpid()}-7", "other"}
+
+
+def test_only_names_of_ours_are_taken_away(parent: Path) -> None:
+    names = {"mendgraph-backup-1", "mendgraph-999999999", "mendgraph-", "mendgraph-999999999x-1"}
+    for name in names:
+        (parent / name).mkdir()
+    assert control_groups.group_parent() == str(parent)
+    assert {each.name for each in parent.iterdir() if each.is_dir()} == names
+
+
+def test_one_that_cannot_be_taken_away_does_not_disturb(parent: Path) -> None:
+    for name in ("mendgraph-999999997-0", "mendgraph-999999998-0/inner", "mendgraph-999999999-0"):
+        (parent / name).mkdir(parents=True)
+    assert control_groups.group_parent() == str(parent)
+    assert [each.name for each in parent.iterdir() if each.is_dir()] == ["mendgraph-999999998-0"]

@@ -3,7 +3,7 @@ import contextvars
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import pytest
@@ -132,6 +132,41 @@ def test_a_deadline_that_no_timer_takes_is_the_longest_that_one_does() -> None:
 def test_the_timer_is_given_back() -> None:
     here(5, lambda: 1)
     assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+@pytest.fixture
+def alarm() -> Iterator[None]:
+    """SIGALRM and its timer are as before afterwards."""
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+
+
+@pytest.mark.usefixtures("alarm")
+@pytest.mark.parametrize("interval", [0.0, 1.0, 50.0])
+def test_a_handler_and_a_timer_that_the_call_leaves_stay(interval: float) -> None:
+    def install() -> None:
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)
+        signal.setitimer(signal.ITIMER_REAL, 50, interval)
+
+    here(5, install)
+    assert signal.getsignal(signal.SIGALRM) is signal.SIG_IGN
+    left, again = signal.getitimer(signal.ITIMER_REAL)
+    assert (left > 5, again) == (True, interval)
+
+
+@pytest.mark.usefixtures("alarm")
+def test_a_timer_alone_that_the_call_leaves_stays() -> None:
+    here(5, lambda: signal.setitimer(signal.ITIMER_REAL, 50))
+    assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
+    assert signal.getitimer(signal.ITIMER_REAL)[0] > 5
+
+
+@pytest.mark.usefixtures("alarm")
+def test_our_timer_does_not_ring_for_a_handler_that_the_call_leaves() -> None:
+    here(5, lambda: signal.signal(signal.SIGALRM, signal.SIG_IGN))
+    assert signal.getsignal(signal.SIGALRM) is signal.SIG_IGN
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 

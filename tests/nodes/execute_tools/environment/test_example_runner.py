@@ -179,7 +179,7 @@ def test_what_is_loaded_in_one_process(bench: Bench) -> None:
     assert [sys.path[0], sys.path[-1]] == [root, f"{root}/pkg"]
 
 
-@pytest.mark.parametrize(("first_decides", "looks"), [(True, 2), (False, 4)])
+@pytest.mark.parametrize(("first_decides", "looks"), [(True, 1), (False, 4)])
 def test_how_long_the_processes_are_read(monkeypatch: pytest.MonkeyPatch, first_decides: bool, looks: int) -> None:
     good = b'["loaded", ""]\n["began", ""]\n["passed", ""]\n["ended", ""]\n'
     said, handles, killed, looked = iter([good, good[:29]]), list[int](), list[int](), list[float]()
@@ -208,6 +208,83 @@ def test_how_long_the_processes_are_read(monkeypatch: pytest.MonkeyPatch, first_
     entry = {"loaded": True, "own": True, "error": ""}
     assert found == [{**entry, "results": [["passed", ""]]}, {**entry, "results": [["endless", ""]]}]
     assert (killed, looked) == ([1_001, 1_003], [6.0, 4.0, 2.0, 0.0][:looks])
+
+
+class Played:
+    """Processes that are none: each has told something, and keeps its pipe open. Each look takes a second."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *told: bytes) -> None:
+        self.told = told
+        self.now = 0.0
+        self.began: list[float] = []
+        self.ended: list[tuple[int, float]] = []
+        self.writers: list[int] = []
+        monkeypatch.setattr(example_runner, "start", self.start)
+        monkeypatch.setattr(example_runner, "time", SimpleNamespace(monotonic=lambda: self.now))
+        monkeypatch.setattr(example_runner, "select", SimpleNamespace(select=self.select))
+        monkeypatch.setattr(example_runner, "end", self.end)
+
+    def start(self, _root: str, _module: Any) -> tuple[int, int]:
+        reader, writer = os.pipe()
+        os.write(writer, self.told[len(self.writers)])
+        self.writers.append(writer)
+        self.began.append(self.now)
+        return len(self.writers) - 1, reader
+
+    def select(self, readers: list[int], *_: Any) -> Any:
+        self.now += 1
+        return select.select(readers, [], [], 0)
+
+    def end(self, number: int, reader: int) -> None:
+        os.close(reader)
+        self.ended.append((number, self.now))
+
+    def run(self, seconds: float, *, first: bool = False) -> list[Any]:
+        modules = [module("a.py", [example("f()", "1")])] * len(self.told)
+        found = run({"root": "/ws", "seconds": seconds, "first_decides": first, "modules": modules})
+        for writer in self.writers:
+            os.close(writer)
+        return [each["results"] for each in found]
+
+
+GOOD = b'["loaded", ""]\n["began", ""]\n["passed", ""]\n["ended", ""]\n'
+BUSY = GOOD[:29]
+
+
+def test_the_oldest_makes_room_after_its_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five modules and two places: three turns of four seconds."""
+    monkeypatch.setattr(example_runner, "MOST_AT_ONCE", 2)
+    played = Played(monkeypatch, BUSY, b"", BUSY, b"", GOOD)
+    assert played.run(12) == [[["endless", ""]], [], [["endless", ""]], [], [["passed", ""]]]
+    assert played.began == [0, 0, 4, 6, 8]
+    assert played.ended == [(0, 4), (1, 6), (2, 8), (4, 9), (3, 12)]
+
+
+def test_one_that_had_to_make_room_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(example_runner, "MOST_AT_ONCE", 1)
+    played = Played(monkeypatch, GOOD[: -len('["ended", ""]\n')], BUSY)
+    assert played.run(8, first=True) == [[["passed", ""]], [["endless", ""]]]
+
+
+@pytest.mark.parametrize("told", [GOOD, b'["own", "x"]\n', b'["foreign", "x"]\n'])
+def test_who_has_told_all_makes_room_though_its_pipe_is_open(monkeypatch: pytest.MonkeyPatch, told: bytes) -> None:
+    monkeypatch.setattr(example_runner, "MOST_AT_ONCE", 1)
+    played = Played(monkeypatch, told, GOOD)
+    assert played.run(100)[1] == [["passed", ""]]
+    assert played.ended == [(0, 1), (1, 2)]
+
+
+def test_modules_that_hang_do_not_keep_a_later_one_from_being_run(bench: Bench) -> None:
+    bench.put(hangs="import time\ntime.sleep(1000)\n", mod="def f(): return 2\n")
+    given = [example("f()", "1")]
+    found = bench.run(*[module("hangs.py", given)] * 16, module("mod.py", given), seconds=5.0)
+    assert found[-1]["results"] == [["different", "2"]]
+    assert not any(each["loaded"] for each in found[:-1])
+
+
+def test_a_copy_that_the_code_makes_of_its_process_tells_nothing(bench: Bench) -> None:
+    code = "import os\nV = os.fork()\nif V: os.waitpid(V, 0)\n"
+    assert bench.results(code, [example("V > 0", kind="holds")]) == [["passed", ""]]
 
 
 def test_examples_of_a_group_share_their_names_and_others_do_not(bench: Bench) -> None:

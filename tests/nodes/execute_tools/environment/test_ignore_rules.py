@@ -134,15 +134,26 @@ def test_what_a_repository_brings_is_bounded_and_the_rest_of_it_hides_nothing() 
     assert hidden("x" * LONGEST_PATTERN, [], "x" * LONGEST_PATTERN)
     assert not hidden("x" * (LONGEST_PATTERN + 1), [], "x" * (LONGEST_PATTERN + 1))
     assert hidden("*y\n" * (MOST_WORK // 2 - 11) + "x", [], "x")
-    assert hidden("*y\n" * MOST_WORK + "*x", [], "y")
-    assert not hidden("*y\n" * MOST_WORK + "*x", [], "x")
-    assert not hidden("x\n!y\n" * MOST_WORK + "z", [], "z")
+    assert hidden("*x\n" + "*y\n" * MOST_WORK, [], "y")
+    assert not hidden("*x\n" + "*y\n" * MOST_WORK, [], "x")
+    assert not hidden("z\n" + "x\n!y\n" * MOST_WORK, [], "z")
 
 
-def test_files_inside_files_share_one_bound() -> None:
+def test_the_last_lines_are_kept_as_they_decide() -> None:
+    assert hidden("*y\n" * MOST_WORK + "*x", [], "x")
+    assert hidden("x\n!y\n" * MOST_WORK + "z", [], "z")
+    assert not hidden("*x\n" * MOST_WORK + "!x", [], "x")
+
+
+def test_files_inside_files_share_one_bound_of_which_each_gets_a_part() -> None:
     def read(_: str) -> bytes:
         return b"*y\n" * (MOST_WORK // 4) + b"*x\n"
 
     found = IgnoreRules.above(("a", "b", "c", "d"), read)
-    assert len(found.specs) == 2
-    assert found.work <= MOST_WORK
+    assert len(found.specs) == 4
+    assert MOST_WORK < found.work <= MOST_WORK + 2 * (MOST_WORK // 10)
+    assert found.ignores(Entry("a/b/c/x", "file", 0))
+
+
+def test_an_outer_file_does_not_silence_one_inside_it() -> None:
+    assert rules(ignore="*y\n" * MOST_WORK, sub__ignore="*.log").ignores(Entry("sub/a.log", "file", 0))
