@@ -190,7 +190,10 @@ def test_a_lease_that_is_over(root: Path) -> None:
 
 SMALL = ResourceLimits(processes=20, memory_bytes=120_000_000, scratch_bytes=8_000_000, open_files=64)
 BOMBS = {
-    "processes": ("import os, time\nfor each in range(100): os.fork() or time.sleep(60)\n", Limit.PROCESSES),
+    "processes": (
+        "import os, time\nfor each in range(100): os.fork() or time.sleep(60)\ntime.sleep(60)\n",
+        Limit.PROCESSES,
+    ),
     "memory": ("import time\nkept = bytearray(b'x') * 200_000_000\ntime.sleep(60)\n", Limit.MEMORY),
 }
 
