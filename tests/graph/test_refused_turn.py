@@ -28,7 +28,7 @@ def test_its_request_holds_no_secret_either() -> None:
     state: Any = {"messages": [HumanMessage("My key is hunter2.")]}
     update = refused_turn(state, CAUSE, PROFILE, lambda text: text.replace("hunter2", "***"))
     assert [each.text for each in update["messages"].value] == ["My key is ***."]
-    assert update["context"] == AgentContext()
+    assert "context" not in update  # a client could go on with defaults
     assert len(update["run_id"]) == 32
 
 
