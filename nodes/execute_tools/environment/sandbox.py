@@ -18,7 +18,7 @@ from nodes.execute_tools.environment.handles import closing, open_beneath, open_
 from nodes.execute_tools.environment.path_shape import malformed, names_no_file
 from nodes.execute_tools.environment.workspace_root import check_workspace
 from nodes.language.closest import closest_names
-from nodes.language.outside_paths import names_elsewhere
+from nodes.language.named_things import names_elsewhere
 from nodes.records import JsonMap, ToolError, ToolErrorCode
 
 __all__ = ["PathAccess", "PathSandbox", "Place", "check_workspace", "open_beneath"]

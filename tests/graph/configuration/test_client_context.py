@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.errors import InvalidUpdateError
 from langgraph.graph import START, MessagesState, StateGraph
 
 from graph import agent
@@ -205,6 +206,13 @@ def test_an_agent_in_another_graph_of_a_server_is_capped_as_well() -> None:
     builder.add_edge(START, "coder")
     ended: Any = builder.compile().invoke(TOLD, BY_SERVER, context=AgentContext(allowed_programs=("sh",)))
     assert "what the request sets: allowed_programs" in ended["outcome"].message
+
+
+def test_a_threads_context_is_no_clients_to_write() -> None:
+    graph, _ = build_machine(InMemorySaver(), model=None, tools=None, rules=DEFAULT_GUARDRAIL_RULES, served=True)
+    config: Any = {"configurable": {"thread_id": "t"}}
+    with pytest.raises(InvalidUpdateError, match="send another one with the next request"):
+        graph.update_state(config, {"context": {"allowed_programs": ["sh"]}}, as_node="begin_turn")
 
 
 def test_a_refused_turn_leaves_no_context_to_go_on_with(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

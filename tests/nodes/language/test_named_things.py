@@ -1,7 +1,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.language.named_things import named_identifiers, named_paths
+from nodes.language.named_things import named_identifiers, named_paths, names_elsewhere
 
 
 @pytest.mark.parametrize(
@@ -37,3 +37,16 @@ def test_each_is_named_once_and_stands_in_the_request(text: str) -> None:
     for found in (named_paths(text), named_identifiers(text)):
         assert len(found) == len(set(found))
         assert all(name in text for name in found)
+
+
+@pytest.mark.parametrize(
+    ("path", "elsewhere"),
+    [
+        *((path, True) for path in ("~", "~/a.py", "~bob/a.py", "C:\\a.py", "c:/a.py", "\\\\host\\a.py", "file:/a")),
+        *((path, True) for path in ("file:///a.py", "https://example.com/a.py", "vscode-vfs://github/a.py")),
+        *((path, False) for path in ("", ".", "a.py", "/a.py", "a~", "~a.py", "a/~/b", "./~/a.py", "./C:/a.py")),
+        *((path, False) for path in ("a:b", "src/a:/b", "a\\b", "\\a", "12:30/x", "@result/1")),
+    ],
+)
+def test_what_names_another_place_by_its_form(path: str, elsewhere: bool) -> None:
+    assert names_elsewhere(path) is elsewhere
