@@ -18,6 +18,10 @@ LEAST: Final = 2
 ENDLESS: Final = 30_000
 """Steps after which the count ends: many times what a linear search takes here."""
 
+_DOTALL, _IGNORECASE, _MULTILINE = int(re.DOTALL), int(re.IGNORECASE), int(re.MULTILINE)
+
+_SINGLE = frozenset({c.LITERAL, c.NOT_LITERAL, c.IN, c.ANY})
+
 Tree = Sequence[tuple[Any, Any]]
 Next = Callable[[int], int]
 """(position) -> where the whole match ends, or -1."""
@@ -33,7 +37,8 @@ class Counter:
     def __init__(self, pattern: str, flags: int) -> None:
         parsed = _parser.parse(pattern, flags)
         self.tree: Tree = list(parsed)
-        self.flags = parsed.state.flags | flags
+        self.flags = int(parsed.state.flags | flags)  # re.RegexFlag is slow
+        self._known: dict[tuple[int, int, str], bool] = {}
         self.steps, self.text = 0, ""
         self.groups: dict[int, tuple[int, int]] = {}
 
@@ -52,12 +57,18 @@ class Counter:
         return self.steps
 
     def _sequence(self, tree: Tree, index: int, at: int, then: Next) -> int:
-        if index == len(tree):
+        for index in range(index, len(tree)):  # noqa: B020, PLR1704 - single characters need no frame of their own
+            self.steps += 1
+            if self.steps > ENDLESS:
+                raise TooManyStepsError
+            name, value = tree[index]
+            if name not in _SINGLE:
+                break
+            if at >= len(self.text) or not self._fits(name, value, self.text[at]):
+                return -1
+            at += 1
+        else:
             return then(at)
-        self.steps += 1
-        if self.steps > ENDLESS:
-            raise TooManyStepsError
-        name, value = tree[index]
 
         def rest(position: int) -> int:
             return self._sequence(tree, index + 1, position, then)
@@ -65,8 +76,6 @@ class Counter:
         return self._node(name, value, at, rest)
 
     def _node(self, name: Any, value: Any, at: int, rest: Next) -> int:
-        if name in {c.LITERAL, c.NOT_LITERAL, c.IN, c.ANY}:
-            return rest(at + 1) if at < len(self.text) and self._fits(name, value, self.text[at]) else -1
         if name is c.AT:
             return rest(at) if self._is_at(value, at) else -1
         if name is c.BRANCH:
@@ -114,7 +123,7 @@ class Counter:
 
     def _repeat(self, inner: Tree, least: int, most: Any, count: int, at: int, rest: Next, *, greedy: bool) -> int:
         self.steps += 1
-        if len(inner) == 1 and inner[0][0] in {c.LITERAL, c.NOT_LITERAL, c.IN, c.ANY}:
+        if len(inner) == 1 and inner[0][0] in _SINGLE:
             return self._simple(inner[0], least, most, at, rest, greedy=greedy)
 
         def more() -> int:
@@ -151,7 +160,7 @@ class Counter:
         return at >= width and self._sequence(inner, 0, at - width, lambda end: end if end == at else -1) >= 0
 
     def _is_at(self, where: Any, at: int) -> bool:
-        text, lines = self.text, bool(self.flags & re.MULTILINE)
+        text, lines = self.text, bool(self.flags & _MULTILINE)
         if where in {c.AT_BEGINNING, c.AT_BEGINNING_STRING}:
             return at == 0 or (lines and where is c.AT_BEGINNING and text[at - 1] == "\n")
         if where is c.AT_END_STRING:
@@ -163,7 +172,13 @@ class Counter:
 
     def _fits(self, name: Any, value: Any, sign: str) -> bool:
         if name is c.ANY:
-            return sign != "\n" or bool(self.flags & re.DOTALL)
+            return sign != "\n" or bool(self.flags & _DOTALL)
+        key = (value if name is c.LITERAL else -1 - id(value), self.flags, sign)
+        if key not in self._known:
+            self._known[key] = self._fits_one(name, value, sign)
+        return self._known[key]
+
+    def _fits_one(self, name: Any, value: Any, sign: str) -> bool:
         if name is c.IN:
             return self._in_set(value, sign)
         return any(ord(each) == value for each in _both(sign, self.flags)) is (name is c.LITERAL)
@@ -175,7 +190,7 @@ class Counter:
 
 
 def _both(sign: str, flags: int) -> set[str]:
-    return {sign, sign.lower()[:1] or sign, sign.upper()[:1]} if flags & re.IGNORECASE else {sign}
+    return {sign, sign.lower()[:1] or sign, sign.upper()[:1]} if flags & _IGNORECASE else {sign}
 
 
 def _is_item(item: tuple[Any, Any], sign: str) -> bool:
@@ -217,7 +232,7 @@ class Units:
         return text
 
     def _one(self, name: Any, value: Any) -> str:
-        if name in {c.LITERAL, c.NOT_LITERAL, c.IN, c.ANY}:
+        if name in _SINGLE:
             if name is c.LITERAL:
                 return chr(value)
             return next((each for each in SIGNS if self._counter._fits(name, value, each)), "a")
