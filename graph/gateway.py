@@ -43,6 +43,7 @@ from nodes.execute_tools.environment.sandbox import check_workspace
 from nodes.execute_tools.environment.workspace import Workspace
 from nodes.execute_tools.node import execute_tools
 from nodes.execute_tools.policy.call_policy import CallPolicy, PolicyMemory
+from nodes.execute_tools.policy.circuit_breaker import BreakerConfig
 from nodes.execute_tools.policy.idempotency import idempotency_key
 from nodes.execute_tools.policy.roles import allowed_tools
 from nodes.execute_tools.redact import Redactor
@@ -99,7 +100,7 @@ class Gateway:
         self._roles, self._redactor = dict(roles), CurrentRedactor(secrets)
         self.words = WrittenWords(self._redactor.now)
         self.records = WorkspaceRecords()
-        self._memory = PolicyMemory(monotonic_s)
+        self._memory = PolicyMemory(monotonic_s, BreakerConfig())
         self._commands: dict[tuple[str, CommandRules], Commands] = {}
         self._checks: dict[tuple[str, CheckRules], Checks] = {}
 

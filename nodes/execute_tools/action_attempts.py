@@ -1,9 +1,10 @@
-"""An action of spec 4 as a tool of the engine: the engine counts and times it, the values go past it as they are."""
+"""An action of spec 4 as a tool of the engine, and what became of it."""
 
 import asyncio
 import inspect
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from pydantic import BaseModel
 
@@ -23,15 +24,14 @@ class Action(Protocol):
         """Do it. Whatever it raises becomes an error of the result."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class ExecResult:
     """What became of an action. `ms` is wall time in milliseconds, `retries` the attempts after the first.
 
-    `data` is what the action gave back, whole and of its own types: nothing is clipped for a caller in Python. Where
-    it holds a secret, or is no plain value, it is a copy made of JSON values without secrets: records are maps, and
-    what cannot be looked through is its `repr`. `args` are such a copy, too; the action itself gets the arguments as
-    they were given. `error` and `error_type` (the name of the exception, or the code of a tool's typed error) are None
-    where it went well, `data` is None where it did not.
+    `data` is the very object that the action gave back: nothing is clipped or copied for a caller in Python. Only where
+    a secret can be seen in it, it is a copy made of JSON values without secrets. `args` are always such a copy: those
+    that the action was given, or those of the caller where it failed. `error` and `error_type` (the name of the
+    exception, or the code of a tool's typed error) are None where it went well, `data` is None where it did not.
     """
 
     ok: bool
@@ -39,49 +39,33 @@ class ExecResult:
     args: JsonMap
     data: Any | None = None
     error: str | None = None
-    error_type: str | None = None
     ms: int = 0
     retries: int = 0
+    error_type: str | None = None
 
     def to_dict(self) -> JsonMap:
-        """All fields by name."""
+        """All fields by name, in this order."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
+
+
+class ActionError(RuntimeError):
+    """An action came to no value: it was refused, or failed by a typed error. `kind` is the result's `error_type`."""
+
+    def __init__(self, message: str, kind: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class OwnTimeout(NamedTuple):
+    """A TimeoutError that the action itself raised; the other one is that of whoever waits for it."""
+
+    error: TimeoutError
 
 
 class SeenArguments(BaseModel):
     """What the engine sees of the arguments: their text as JSON. The action gets the arguments themselves."""
 
-    text: str
-
-
-class Attempts:
-    """What the attempts at one action gave back, by number: one that was given up may still come to its end."""
-
-    def __init__(self) -> None:
-        self.arguments: JsonMap = {}
-        self.values: dict[int, Any] = {}
-        self.own_timeout: TimeoutError | None = None
-        self._begun = 0
-
-    def begin(self) -> int:
-        """The number of the next attempt."""
-        self._begun += 1
-        self.own_timeout = None
-        return self._begun
-
-    def failed(self, number: int, error: BaseException) -> None:
-        """A TimeoutError of the action's own is not that of the environment."""
-        if isinstance(error, TimeoutError) and number == self._begun:
-            self.own_timeout = error
-
-    def keep(self, number: int, value: Any) -> ToolOutput:
-        """Keep the value, and give the engine its number; a typed failure stays one."""
-        result = value.result if isinstance(value, ToolOutput) else value
-        error = result.error if isinstance(result, ToolResult) else result
-        if isinstance(error, ToolError):
-            return ToolOutput.failed(error)
-        self.values[number] = result.data if isinstance(result, ToolResult) else value
-        return ToolOutput.ok(attempt=number)
+    text: str = ""
 
 
 def name_of(action: Action) -> str:
@@ -96,30 +80,38 @@ def name_of(action: Action) -> str:
     return str.__str__(name)
 
 
-def tool_of(action: Action, name: str, usual: Effect) -> tuple[Tool, Attempts]:
-    """The action as a tool, and what receives the values that it gives back; `usual` is its effect if it names none."""
-    attempts = Attempts()
+def attempt_of(action: Action, arguments: Mapping[str, Any]) -> Tool:
+    """One attempt at the action with these arguments, which gives its value as it is, or an OwnTimeout."""
 
-    def run(_: ToolContext, __: SeenArguments) -> ToolOutput:
-        number = attempts.begin()
+    def run(_: ToolContext, __: SeenArguments) -> Any:
         try:
-            return attempts.keep(number, _awaited(action.execute(**attempts.arguments)))
-        except BaseException as error:
-            attempts.failed(number, error)
-            raise
+            return _awaited(action.execute(**arguments))
+        except TimeoutError as error:
+            return OwnTimeout(error)
 
-    async def arun(_: ToolContext, __: SeenArguments) -> ToolOutput:
-        number = attempts.begin()
+    async def arun(_: ToolContext, __: SeenArguments) -> Any:
         try:
-            return attempts.keep(number, await action.execute(**attempts.arguments))
-        except BaseException as error:
-            attempts.failed(number, error)
-            raise
+            return await action.execute(**arguments)
+        except TimeoutError as error:
+            return OwnTimeout(error)
 
-    effect = getattr(action, "effect", None)
     body = arun if inspect.iscoroutinefunction(getattr(action, "execute", None)) else run
-    known = effect if isinstance(effect, Effect) else usual
-    return Tool(name, name, SeenArguments, known, body), attempts
+    return Tool(action.name, action.name, SeenArguments, Effect.NONE, body)
+
+
+def value_of(returned: Any) -> Any:
+    """What a caller in Python is given of what an action gave back: the data of a tool's result, or a ToolError."""
+    result = returned.result if isinstance(returned, ToolOutput) else returned
+    if isinstance(result, ToolResult):
+        return result.data if result.error is None else result.error
+    return result
+
+
+def seen(value: Any, status: int | None) -> ToolOutput:
+    """What the engine is told of such a value: whether it is a failure, and the HTTP status where it has one."""
+    if isinstance(value, ToolError):
+        return ToolOutput.failed(value)
+    return ToolOutput.ok() if status is None else ToolOutput.ok(status=status)
 
 
 def _awaited(value: Any) -> Any:

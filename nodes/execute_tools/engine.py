@@ -24,7 +24,6 @@ from nodes.execute_tools.environment.deadline import monotonic_ms, monotonic_s, 
 from nodes.execute_tools.invocation import await_tool, call_tool
 from nodes.execute_tools.normalise import is_usable, plain_output
 from nodes.execute_tools.policy.call_policy import NO_BACKOFF, CallPolicy, CallRules, PolicyMemory
-from nodes.execute_tools.policy.circuit_breaker import BreakerConfig
 from nodes.execute_tools.redact import Redactor
 from nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput
 from nodes.execute_tools.secrets.redacted_output import redacted
@@ -339,5 +338,4 @@ def _first_refusal(checks: Sequence[Callable[[], None]], attempts: int) -> Failu
 
 def _open_policy(config: EngineConfig) -> CallPolicy:
     retries = replace(NO_BACKOFF, max_retries=config.max_retries)
-    never_opens = BreakerConfig(failures=2**63)
-    return CallPolicy(CallRules(retries=retries), PolicyMemory(monotonic_s, never_opens))
+    return CallPolicy(CallRules(retries=retries), PolicyMemory(monotonic_s))

@@ -1,7 +1,6 @@
 """Any Python value as JSON would have it, so that it can be looked through, shown and told apart. Pure."""
 
 from collections.abc import Collection, Mapping
-from copy import deepcopy
 from dataclasses import fields, is_dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -63,16 +62,14 @@ def is_plain(value: Any) -> bool:
 
 
 def freed(value: Any, redactor: Redactor) -> Any:
-    """A copy of the value if it is plain and there is no secret in it, else JSON values with marks.
+    """The value itself if no secret can be seen in it, else a copy made of JSON values with marks.
 
-    Only KeyboardInterrupt is raised.
+    Of a map or list that cannot be looked through there is the `repr`. Only KeyboardInterrupt is raised.
     """
     told = json_like(value, redactor.forms)
     safe = redactor.content(told)
-    try:
-        return deepcopy(value) if safe == told and is_plain(value) else safe
-    except RecursionError:
-        return safe
+    hidden = isinstance(told, str) and isinstance(value, (Mapping, *_MANY))
+    return value if safe == told and not hidden else safe
 
 
 def shown(record: JsonMap, redactor: Redactor) -> JsonMap:

@@ -88,6 +88,7 @@ class Tool:
     `run` gives back a ToolOutput, or what `normalise.plain_output` makes one of. `self_timed` tools keep their time by
     themselves; the engine steps in only where they fail to. `isolated` ones run in a process of their own, which is
     killed when their time is over. `one_change` says that all that a call does is one change of files, at its end.
+    `remote` ones ask a server, as those with the effect NETWORK do: a circuit breaker counts when it does not answer.
     `paths_of` names the workspace paths that stand inside an argument, such as a patch, for guard. Where there is a
     `schema`, it describes and checks the arguments, and the model may be open.
 
@@ -106,6 +107,7 @@ class Tool:
     self_timed: bool = False
     isolated: bool = False
     one_change: bool = False
+    remote: bool = False
     paths_of: Callable[[JsonMap], list[str]] | None = None
     schema: JsonMap | None = field(default=None, hash=False)
 

@@ -1,6 +1,7 @@
 """What became of a call, and what each way of failing is called. Source: spec 5's error table."""
 
 from dataclasses import dataclass, replace
+from typing import Final
 
 from nodes.execute_tools.redact import PLACEHOLDER, redact
 from nodes.execute_tools.registry import ToolOutput
@@ -110,7 +111,10 @@ def refused(message: str, code: ToolErrorCode, error_type: str) -> Failure:
 
 
 def raised(tool: str, error: BaseException, attempts: int) -> Failure:
-    """The tool raised: a ValueError is the caller's mistake, everything else the tool's."""
+    """The tool raised: a ValueError is the caller's mistake, everything else the tool's.
+
+    UNAVAILABLE where the exception says that an endpoint could not be reached or answered with a status of 5xx.
+    """
     reason = reason_of(error)
     if isinstance(error, TimeoutError):
         message = f"{tool} took too long and was given up: ask for less at a time."
@@ -119,7 +123,8 @@ def raised(tool: str, error: BaseException, attempts: int) -> Failure:
     if isinstance(error, ValueError):
         return _failure(f"user_error:{reason}", ToolErrorCode.INVALID_ARGUMENT, reason, attempts, kind)
     message = f"{tool} failed: {kind}: {reason}"
-    return _failure(f"tool_error:{reason}", ToolErrorCode.IO_ERROR, message, attempts, kind)
+    code = ToolErrorCode.UNAVAILABLE if _is_outage(error) else ToolErrorCode.IO_ERROR
+    return _failure(f"tool_error:{reason}", code, message, attempts, kind)
 
 
 def reason_of(error: BaseException) -> str:
@@ -139,6 +144,36 @@ def reason_of(error: BaseException) -> str:
     if shown or not text:
         return shown or kind
     return f"{kind} (its text is one word of {len(text)} characters, too long to be shown)"
+
+
+def http_status(answer: object) -> int | None:
+    """The HTTP status that an answer carries, or an exception of a client of the network; None where there is none."""
+    try:
+        said = answer if isinstance(answer, dict) else getattr(answer, "__dict__", {})
+        parts = (said, getattr(said.get("response"), "__dict__", {}))
+        return next((part[name] for part in parts for name in _STATUSES if type(part.get(name)) is int), None)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - an answer may fight back in any way
+        return None
+
+
+def _is_outage(error: BaseException) -> bool:
+    """Whether a client of the network raised it because the other side is down; a status of 4xx is an answer."""
+    status = http_status(error)
+    if status is not None:
+        return status >= 500
+    kinds = (*type(error).__mro__, *type(vars(error).get("reason")).__mro__)
+    return any(kind.__name__ in _NO_ANSWER for kind in kinds)
+
+
+_STATUSES: Final = ("status_code", "status", "code")
+"""Where exceptions, or the answers that they carry, have their HTTP status: httpx and requests, aiohttp, urllib."""
+
+_NO_ANSWER: Final = frozenset(
+    {"ConnectionError", "NetworkError", "TimeoutException", "Timeout", "ClientConnectionError"}
+)
+"""Exceptions for an endpoint that cannot be reached: Python's and requests', httpx's two, requests', aiohttp's."""
 
 
 def _failure(error: str, code: ToolErrorCode, message: str, attempts: int, error_type: str) -> Failure:

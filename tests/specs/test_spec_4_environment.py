@@ -12,7 +12,7 @@ from nodes.execute_tools.environment import Environment, ExecResult
 from nodes.execute_tools.policy.call_policy import CallRules
 from nodes.records import Effect, JsonMap
 
-SHAPE = ["ok", "action", "args", "data", "error", "error_type", "ms", "retries"]
+SHAPE = ["ok", "action", "args", "data", "error", "ms", "retries", "error_type"]
 """The fields of spec 4's ExecResult in its order, and the error's type that it proposes to add."""
 
 
@@ -91,7 +91,6 @@ def test_what_the_constructor_stores() -> None:
 
 def test_what_the_constructor_makes_of_its_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "docs").mkdir()
     logger, validators = list[JsonMap]().append, {"x": unchanged}
     environment = Environment(
         base_dir="docs",
@@ -115,17 +114,24 @@ def test_what_the_constructor_makes_of_its_arguments(tmp_path: Path, monkeypatch
     assert environment.logger == logger
 
 
-def test_its_settings_cannot_be_changed_from_outside() -> None:
-    environment = Environment(arg_validators={"x": unchanged})
-    for name in ("base_dir", "allowed_exts", "allow_net", "allowed_domains", "timeout_s", "max_retries", "logger"):
-        with pytest.raises(AttributeError):
-            setattr(environment, name, None)
-    environment.allowed_exts.add(".exe")
-    environment.allowed_domains.add("evil.com")
+def test_its_settings_may_be_changed(tmp_path: Path) -> None:
+    records: list[JsonMap] = []
+    environment, get = Environment(allowed_domains={"a.example"}), Action("http_get", echo)
+    read, slow = Action("read_file", echo), Action("slow", sleep)
+    environment.allow_net = True
+    environment.allowed_domains.add("x.example")
+    environment.allowed_exts.discard(".md")
+    environment.base_dir = str(tmp_path)
+    environment.timeout_s, environment.max_retries = 0.05, 0
+    environment.logger = records.append
+    environment.arg_validators["slow"] = fail(KeyError("when"))
+    assert environment.execute_action(get, {"url": "https://x.example"})["ok"]
+    assert environment.execute_action(read, {"file_name": "a.md"})["error"] == "Extension '.md' not allowed."
+    assert environment.execute_action(read, {"file_name": "../a.txt"})["error"] == "Path traversal blocked."
+    assert environment.execute_action(slow, {})["error_type"] == "KeyError"
     environment.arg_validators.clear()
-    assert environment.allowed_exts == {".txt", ".md"}
-    assert environment.allowed_domains == set()
-    assert environment.arg_validators == {"x": unchanged}
+    assert environment.execute_action(slow, {})["error"] == "Action 'slow' timed out after 0.1s"
+    assert (slow.tries, len(records)) == (1, 5)
 
 
 # --- Quick configuration examples ------------------------------------------------------------------------------

@@ -6,45 +6,59 @@ with a `name` and an `execute(**arguments)`, sync or async.
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
 from copy import deepcopy
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 from nodes.execute_tools.action_arguments import (
-    ActionRules,
+    GOING_OUT,
     check_content,
-    check_domain,
-    check_extension,
+    effect_of,
+    is_writer,
+    lists,
     named_arguments,
     names_a_folder,
+    path_fields,
 )
-from nodes.execute_tools.action_attempts import UNKNOWN, Action, Attempts, ExecResult, SeenArguments, name_of, tool_of
+from nodes.execute_tools.action_attempts import (
+    UNKNOWN,
+    Action,
+    ActionError,
+    ExecResult,
+    OwnTimeout,
+    SeenArguments,
+    attempt_of,
+    name_of,
+    seen,
+    value_of,
+)
 from nodes.execute_tools.engine import Engine, EngineConfig
 from nodes.execute_tools.environment.audit_log import AuditLog
-from nodes.execute_tools.environment.deadline import monotonic_s
+from nodes.execute_tools.environment.deadline import monotonic_ms, monotonic_s
 from nodes.execute_tools.environment.sandbox import PathAccess, PathSandbox
+from nodes.execute_tools.environment.url_rules import names_target, read_url
 from nodes.execute_tools.environment.workspace import Workspace
+from nodes.execute_tools.invocation import call_tool
 from nodes.execute_tools.plain_values import freed, is_plain, json_like, shown
 from nodes.execute_tools.policy.alerts import Vitals, observe_tool
-from nodes.execute_tools.policy.call_policy import (
-    DEFAULT_BREAKER,
-    OPEN_RULES,
-    CallPolicy,
-    CallRules,
-    PolicyMemory,
-    Validator,
-)
+from nodes.execute_tools.policy.call_policy import OPEN_RULES, CallPolicy, CallRules, PolicyMemory, Validator
 from nodes.execute_tools.policy.circuit_breaker import BreakerConfig
 from nodes.execute_tools.policy.idempotency import Conflict, IdempotentResults, Stored, call_fingerprint
-from nodes.execute_tools.policy.retries import RetryPolicy
-from nodes.execute_tools.redact import Redactor
-from nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext
-from nodes.execute_tools.tool_run import ToolRun, reason_of
+from nodes.execute_tools.policy.retries import WITHOUT_CHANGE, RetryPolicy
+from nodes.execute_tools.redact import PLACEHOLDER, Redactor
+from nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput
+from nodes.execute_tools.tool_run import http_status, reason_of
 from nodes.execute_tools.trace import TraceSink
-from nodes.records import JsonMap, ToolCall, ToolError, ToolErrorCode
+from nodes.records import CHANGING, Effect, JsonMap, ToolCall, ToolError, ToolErrorCode
 
 __all__ = ["Action", "Environment", "ExecResult"]
+
+_RETRIES: ContextVar[list[int]] = ContextVar("retries")
+"""The retries of the action that is being run, where the hooks of a subclass cannot lose them."""
 
 
 class Environment:
@@ -52,11 +66,16 @@ class Environment:
 
     Files: with a `base_dir`, path arguments of file actions become real paths inside it, of these extensions (none
     given: of any); without one they become absolute, and nothing restricts where they lead. Network: actions that go
-    out are refused unless `allow_net`, and then limited to `allowed_domains` (none given: to any). Source: spec 4.
+    out are refused unless `allow_net`, and then limited to `allowed_domains` (none given: to any). The attributes may
+    be changed; the next action heeds them. Subclasses may override the methods with a leading underscore, which are
+    spec 4's. Source: spec 4.
 
     An action that opens the path by itself opens a name, which another program may swap meanwhile; the tools of this
     house use the workspace's handles instead.
     """
+
+    _REDACT_KEYS = re.compile(r"(password|secret|token|api_?key|authorization|bearer)", re.IGNORECASE)
+    """Names whose texts are not shown, beside those that the redactor knows. Source: spec 4."""
 
     def __init__(  # noqa: PLR0913 - spec 4's constructor, and its policies
         self,
@@ -72,91 +91,39 @@ class Environment:
         arg_validators: Mapping[str, Validator] | None = None,
         logger: Callable[[JsonMap], None] | None = None,
         rules: CallRules = OPEN_RULES,
-        breaker: BreakerConfig = DEFAULT_BREAKER,
+        breaker: BreakerConfig | None = None,
         secrets: Iterable[str] = (),
         audit: AuditLog | None = None,
         clock: Callable[[], float] = monotonic_s,
     ) -> None:
-        """`retry_exceptions` of TimeoutError count only for actions that change nothing; `secrets` are never shown.
+        """With a `breaker`, an action whose endpoint is down rests for a while; `secrets` are never shown.
+
+        A timeout is not retried where the action is known to change something: by its `effect`, or by its name.
 
         Raises:
-            OSError: `base_dir` is no directory.
             ValueError: a number of the retries is negative.
         """
-        self._base_dir = None if base_dir is None else os.path.abspath(base_dir)
-        self._sandbox = None if base_dir is None else PathSandbox(base_dir)
-        self._exts, self._domains = frozenset(allowed_exts or ()), frozenset(allowed_domains or ())
-        self._actions = ActionRules(
-            allowed_exts=frozenset(each.lower() for each in self._exts),
-            allow_net=allow_net,
-            allowed_domains=frozenset(each.lower() for each in self._domains),
-        )
-        self._timeout_s = float(timeout_s)
-        self._rules = replace(
-            rules, retries=RetryPolicy(int(max_retries), float(retry_backoff_s), tuple(retry_exceptions))
-        )
-        self._validators = {**rules.validators, **(arg_validators or {})}
-        self._logger, self._audit = logger, audit
+        self.base_dir = os.path.abspath(base_dir) if base_dir else None
+        self.allowed_exts = set(allowed_exts or ())
+        self.allow_net = allow_net
+        self.allowed_domains = set(allowed_domains or ())
+        self.timeout_s = float(timeout_s)
+        self.max_retries = int(max_retries)
+        self.retry_backoff_s = float(retry_backoff_s)
+        self.retry_exceptions = retry_exceptions
+        self.arg_validators = {**rules.validators, **(arg_validators or {})}
+        self.logger = logger
+        self._rules, self._audit = rules, audit
+        self._retries("", None)  # made for each action; what makes no sense is refused here
         self._used: dict[str, int] = {}
         self._memory = PolicyMemory(clock, breaker)
         self._results: IdempotentResults[ExecResult] = IdempotentResults()
         self._redactor = Redactor(secrets)
         self._vitals = Vitals()
-        root = os.getcwd() if self._sandbox is None else self._sandbox.root
-        self._workspace = Workspace(root, _closed if self._sandbox is None else _open)
-
-    @property
-    def base_dir(self) -> str | None:
-        """The absolute path of the folder that file actions stay in, None where nothing keeps them."""
-        return self._base_dir
-
-    @property
-    def allowed_exts(self) -> set[str]:
-        """The extensions that files may have; empty means any."""
-        return set(self._exts)
-
-    @property
-    def allow_net(self) -> bool:
-        """Whether actions may go out."""
-        return self._actions.allow_net
-
-    @property
-    def allowed_domains(self) -> set[str]:
-        """The hosts that they may go to; empty means any."""
-        return set(self._domains)
-
-    @property
-    def timeout_s(self) -> float:
-        """Seconds that an attempt may take, unless `rules.timeouts` names the action."""
-        return self._timeout_s
-
-    @property
-    def max_retries(self) -> int:
-        """The most attempts after the first."""
-        return self._rules.retries.max_retries
-
-    @property
-    def retry_backoff_s(self) -> float:
-        """Seconds before the first retry; twice as many before the second, and so on."""
-        return self._rules.retries.backoff_s
-
-    @property
-    def retry_exceptions(self) -> tuple[type[BaseException], ...]:
-        """What is worth another attempt."""
-        return self._rules.retries.exceptions
-
-    @property
-    def arg_validators(self) -> dict[str, Validator]:
-        """The validators, by the name of their action; those of `rules` are among them."""
-        return dict(self._validators)
-
-    @property
-    def logger(self) -> Callable[[JsonMap], None] | None:
-        """Who is told of each action."""
-        return self._logger
+        self._context = ToolContext(Workspace(os.sep, _closed), timeout_s=inf)
 
     def execute_action(self, action: Action, args: Mapping[str, Any], *, idempotency_key: str = "") -> JsonMap:
-        """Run one action: `{ok, action, args, data, error, error_type, ms, retries}`, and never an exception.
+        """Run one action: `{ok, action, args, data, error, ms, retries, error_type}`, and never an exception.
 
         With the same `idempotency_key` the same call is done once, and its result given again; the same key with other
         arguments is refused. Only KeyboardInterrupt passes.
@@ -169,152 +136,222 @@ class Environment:
         try:
             name = name_of(action)
             given = named_arguments(args)
-            tool, attempts = tool_of(action, name, self._actions.effect(name))
             if idempotency_key or not isinstance(idempotency_key, str):
-                return self._once(idempotency_key, tool, given, attempts)
-            return self._run(tool, given, attempts)
+                return self._once(idempotency_key, action, name, given)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - whatever action, arguments and key are, the caller gets a result
-            return self._told(self._failed(name, given, reason_of(error), type(error).__name__))
+            return self._told(_failed(name, given, error))
+        return self._run(action, name, given)
 
-    def _once(self, key: str, tool: Tool, given: JsonMap, attempts: Attempts) -> ExecResult:
+    def _once(self, key: str, action: Action, name: str, given: JsonMap) -> ExecResult:
         if not isinstance(key, str):
             raise TypeError(f"an idempotency key is a text, not {type(key).__name__}")
         if not is_plain(given):
             raise TypeError("with an idempotency key all arguments are plain values, as no others can be compared")
-        mark = call_fingerprint(tool.name, json_like(given))
+        mark = call_fingerprint(name, json_like(given))
         begun = self._results.begin(key, mark)
         if isinstance(begun, Stored):
-            return deepcopy(begun.value)
+            return _copied(begun.value)
         if isinstance(begun, Conflict):
-            return self._told(self._failed(tool.name, given, begun.message, "IdempotencyError"))
+            raise ActionError(begun.message, "IdempotencyError")
         # Cut off by Ctrl-C, it stays "in progress": whether it had its effect is unknown, so it is not made again.
-        result = self._run(tool, given, attempts)
-        self._results.finish(key, mark, deepcopy(result))
+        result = self._run(action, name, given)
+        self._results.finish(key, mark, _copied(result))
         return result
 
-    def _run(self, tool: Tool, given: JsonMap, attempts: Attempts) -> ExecResult:
-        attempts.arguments = given
-        seconds = self._seconds(tool.name)
+    def _run(self, action: Action, name: str, given: JsonMap) -> ExecResult:
+        started, retries = monotonic_ms(), list[int]()
+        outer = _RETRIES.set(retries)
+        try:
+            self._permit(name, _effect_of(action))
+            prepared = self._prepare_args(name, dict(given))
+            data = self._run_with_retries(action, prepared)
+            result = ExecResult(True, name, prepared, data=freed(data, self._redactor))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - whatever action and hooks do, the caller gets a result
+            result = _failed(name, given, error)
+        finally:
+            _RETRIES.reset(outer)
+        return self._told(replace(result, ms=monotonic_ms() - started, retries=sum(retries)))
+
+    # --- Spec 4's own steps, which a subclass may override ------------------------------------------------------
+
+    def _prepare_args(self, action_name: str, args: dict[str, Any]) -> dict[str, Any]:
+        """Paths made safe, contents, addresses and the action's own validator heeded; what is refused raises."""
+        for field in path_fields(action_name):
+            if field in args:
+                args[field] = self._safe_path(args[field])
+                is_folder = names_a_folder(action_name, field) and os.path.isdir(args[field])
+                if not (is_folder or lists(action_name)):
+                    self._check_extension(args[field])
+        check_content(action_name, args)
+        if action_name in GOING_OUT:
+            if not self.allow_net:
+                raise PermissionError("Network access is disabled in this Environment.")
+            url = args.get("url")
+            if not isinstance(url, str) or not url:
+                raise ValueError("A non-empty 'url' is required.")
+            self._check_domain(url)
+        validator = self.arg_validators.get(action_name)
+        if validator is None:
+            return args
+        checked = validator(args)
+        if not isinstance(checked, Mapping):
+            raise TypeError(f"the validator of {action_name} returned no arguments")
+        return named_arguments(checked)
+
+    def _run_with_retries(self, action: Action, args: dict[str, Any]) -> Any:
+        """What the action gives back, after as many attempts as the engine and its policy allow; else it raises."""
+        name, effect = name_of(action), _effect_of(action)
+        values, errors = list[Any](), list[BaseException]()
+
+        def attempt(_: ToolContext, __: SeenArguments) -> ToolOutput:
+            errors.clear()
+            try:
+                returned = self._run_with_timeout(action, args, self._rules.timeouts.get(name, self.timeout_s))
+            except BaseException as error:
+                errors.append(error)
+                raise
+            values.append(value_of(returned))
+            return seen(values[-1], http_status(returned))
+
+        rules = replace(self._rules, timeouts={}, validators={}, retries=self._retries(name, effect))
         engine = Engine(
-            ActionRegistry([tool]),
+            ActionRegistry([Tool(name, name, SeenArguments, effect or effect_of(name), attempt)]),
             TraceSink(),
-            EngineConfig(async_timeout_s=seconds, enable_cache=False),
-            policy=self._policy(tool.name, attempts),
+            EngineConfig(enable_cache=False),
+            policy=CallPolicy(rules, self._memory, used=self._used),
             redactor=self._redactor,
         )
-        seen = SeenArguments(text=json.dumps(json_like(given))).model_dump()
-        context = ToolContext(self._workspace, timeout_s=seconds)
-        run = engine.run_sync(ToolCall(call_id="", tool=tool.name, arguments=seen, raw_arguments=""), context)
-        return self._told(self._result(run, tool.name, attempts))
+        arguments = SeenArguments(text=json.dumps(json_like(args))).model_dump()
+        run = engine.run_sync(ToolCall(call_id="", tool=name, arguments=arguments, raw_arguments=""), self._context)
+        _RETRIES.get([]).append(run.retries)
+        if errors:
+            raise errors[-1]
+        if run.result.error is not None:
+            raise ActionError(run.result.error.message, run.error_type or run.result.error.code.value)
+        return values[-1]
 
-    def _seconds(self, name: str) -> float:
-        return self._rules.timeouts.get(name, self._timeout_s)
+    def _run_with_timeout(self, action: Action, args: dict[str, Any], timeout_s: float) -> Any:
+        """One attempt: what the action gives back or raises, and TimeoutError as soon as its time is over."""
+        try:
+            returned = call_tool(attempt_of(action, args), self._context, {}, timeout_s)
+        except TimeoutError:
+            raise TimeoutError(f"Action '{action.name}' timed out after {timeout_s:.1f}s") from None
+        if isinstance(returned, OwnTimeout):
+            raise returned.error
+        return returned
 
-    def _policy(self, name: str, attempts: Attempts) -> CallPolicy:
-        def prepared(seen: JsonMap) -> JsonMap:
-            arguments = self._prepare(name, attempts.arguments)
-            if name in self._validators:
-                arguments = _validated(name, self._validators[name], arguments)
-            attempts.arguments = arguments
-            return seen
-
-        rules = replace(self._rules, validators={name: prepared})
-        return CallPolicy(rules, self._memory, used=self._used)
-
-    def _prepare(self, name: str, arguments: JsonMap) -> JsonMap:
-        """Paths made safe, contents and addresses checked; what is refused raises."""
-        for field in self._actions.path_fields(name):
-            if field in arguments:
-                arguments = {**arguments, field: self._safe_path(name, field, arguments[field])}
-        check_content(name, arguments)
-        check_domain(self._actions, name, arguments)
-        return arguments
-
-    def _safe_path(self, name: str, field: str, given: Any) -> str:
-        path = os.fspath(given) if isinstance(given, os.PathLike) else given
+    def _safe_path(self, file_name: str) -> str:
+        """The absolute path; with a `base_dir` the real one, where it leads out of that PermissionError is raised."""
+        path = os.fspath(file_name) if isinstance(file_name, os.PathLike) else file_name
         if not isinstance(path, str):
             raise TypeError("A path must be text.")
-        if self._sandbox is None:
-            path = os.path.abspath(path)
-        else:
-            place = self._sandbox.locate(path, self._access(name))
-            if isinstance(place, ToolError):
-                denied = place.code is ToolErrorCode.PERMISSION_DENIED
-                raise PermissionError("Path traversal blocked.") if denied else ValueError(place.message)
-            path = os.path.normpath(os.path.join(self._sandbox.root, place.real))
-        if not self._is_folder(name, field, path):
-            check_extension(self._actions, path)
-        return path
+        full = os.path.abspath(os.path.join(self.base_dir or "", path))
+        if self.base_dir is None:
+            return full
+        if not os.path.isdir(self.base_dir):  # nor is there anything in it that could lead elsewhere
+            if not os.path.join(full, "").startswith(os.path.join(self.base_dir, "")):
+                raise PermissionError("Path traversal blocked.")
+            return full
+        sandbox = PathSandbox(self.base_dir)
+        place = sandbox.locate(path, PathAccess.LIST_DIR)
+        if isinstance(place, ToolError):
+            denied = place.code is ToolErrorCode.PERMISSION_DENIED
+            raise PermissionError("Path traversal blocked.") if denied else ValueError(place.message)
+        return os.path.normpath(os.path.join(sandbox.root, place.real))
 
-    def _is_folder(self, name: str, field: str, path: str) -> bool:
-        """Whether this is no file that could be of a kind."""
-        if self._access(name) is PathAccess.LIST_DIR:
-            return True
-        return names_a_folder(name, field) and os.path.isdir(path)
+    def _check_extension(self, full_path: str) -> None:
+        extension = os.path.splitext(full_path)[1]
+        if self.allowed_exts and extension.lower() not in {each.lower() for each in self.allowed_exts}:
+            raise PermissionError(f"Extension '{extension}' not allowed.")
 
-    def _access(self, name: str) -> PathAccess:
-        return PathAccess(self._actions.access(name))
+    def _check_domain(self, url: str) -> None:
+        """Only http and https, and only to allowed hosts, read as the tools of this house read an address."""
+        target = read_url(url)
+        if isinstance(target, ToolError):
+            raise PermissionError(target.message)
+        if self.allowed_domains and not names_target(self.allowed_domains, target):
+            raise PermissionError(f"Domain '{target.host}' not allowed.")
 
-    def _result(self, run: ToolRun, name: str, attempts: Attempts) -> ExecResult:
-        ended = ExecResult(run.result.ok, name, attempts.arguments, ms=run.ms, retries=run.retries)
-        if run.result.error is None:
-            return replace(ended, data=freed(attempts.values[run.result.data["attempt"]], self._redactor))
-        error = run.result.error
-        kind, _, reason = run.error.partition(":")
-        message = reason if kind in {"user_error", "tool_error", "guardrail", "bad_args"} else error.message
-        if run.error == "tool_error:timeout":
-            own = attempts.own_timeout
-            message = (
-                f"Action '{name}' timed out after {_shown_s(self._seconds(name))}s" if own is None else reason_of(own)
-            )
-        return replace(ended, error=message, error_type=run.error_type or error.code.value)
+    def _log(self, record: JsonMap) -> None:
+        """Tell whoever listens, without secrets; none of them can break the run."""
+        safe = self._redact(record)
+        if self._audit is not None:
+            self._audit.write(safe)
+        if self.logger is None:
+            return
+        try:
+            self.logger(safe)
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # noqa: BLE001, S110 - spec 4: logging never breaks an action
+            pass
 
-    def _failed(self, name: str, args: JsonMap, error: str, kind: str) -> ExecResult:
-        return ExecResult(False, name, args, error=error, error_type=kind)
+    def _redact(self, obj: Any) -> Any:
+        """A copy made of JSON values, without what the redactor knows and what stands under `_REDACT_KEYS`."""
+        if isinstance(obj, dict):
+            return self._unnamed(shown(obj, self._redactor))
+        return self._unnamed(self._redactor.value(json_like(obj, self._redactor.forms)))
+
+    # ------------------------------------------------------------------------------------------------------------
+
+    def _unnamed(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self._unnamed(each) for each in value]
+        if not isinstance(value, dict):
+            return value
+        return {
+            key: PLACEHOLDER if isinstance(each, str) and self._REDACT_KEYS.search(key) else self._unnamed(each)
+            for key, each in value.items()
+        }
+
+    def _permit(self, name: str, effect: Effect | None) -> None:
+        """Whether the action may be used at all, before its arguments are looked at."""
+        tool = Tool(name, name, SeenArguments, effect or effect_of(name), seen)
+        refusal = CallPolicy(self._rules, self._memory).permit(tool, {})
+        if refusal is not None:
+            raise ActionError(refusal.told.message, refusal.error_type)
+
+    def _retries(self, name: str, effect: Effect | None) -> RetryPolicy:
+        """A timeout leaves open what was done: what is known to change something is not done again. Source: spec 4."""
+        changing = is_writer(name) if effect is None else effect in CHANGING
+        repeatable = WITHOUT_CHANGE if changing else frozenset(Effect)
+        return RetryPolicy(self.max_retries, self.retry_backoff_s, tuple(self.retry_exceptions), repeatable)
 
     def _told(self, result: ExecResult) -> ExecResult:
-        """The result without secrets, told to whoever listens; none of them can break the run."""
+        """The result without secrets, told to whoever listens."""
         error = None if result.error is None else self._redactor.text(result.error)
         action = self._redactor.text(result.action)
-        result = replace(result, action=action, args=shown(result.args, self._redactor), error=error)
+        result = replace(result, action=action, args=self._redact(result.args), error=error)
         self._log({"event": "action_ok" if result.ok else "action_error", **result.to_dict()})
         self._vitals, alert = observe_tool(self._vitals, result.ok)
         if alert is not None:
             self._log({"event": "alert", **alert.as_map()})
         return result
 
-    def _log(self, record: JsonMap) -> None:
-        safe = shown(record, self._redactor)
-        if self._audit is not None:
-            self._audit.write(safe)
-        if self._logger is None:
-            return
-        try:
-            self._logger(safe)
-        except KeyboardInterrupt:
-            raise
-        except BaseException:  # noqa: BLE001, S110 - spec 4: logging never breaks an action
-            pass
+
+def _effect_of(action: Action) -> Effect | None:
+    """What the action says that it does, None where it says nothing."""
+    effect = getattr(action, "effect", None)
+    return effect if isinstance(effect, Effect) else None
 
 
-def _validated(name: str, validator: Validator, arguments: JsonMap) -> JsonMap:
-    checked = validator(dict(arguments))
-    if not isinstance(checked, Mapping):
-        raise TypeError(f"the validator of {name} returned no arguments")
-    return named_arguments(checked)
+def _failed(name: str, args: JsonMap, error: BaseException) -> ExecResult:
+    kind = error.kind if isinstance(error, ActionError) else type(error).__name__
+    return ExecResult(False, name, args, error=reason_of(error), error_type=kind)
 
 
-def _shown_s(seconds: float) -> str:
-    """With one digit after the point, as in spec 4, or more where they are needed."""
-    text = f"{seconds:.1f}"
-    return text if float(text) == seconds else f"{seconds:g}"
-
-
-def _open(_path: str, _for_write: bool) -> ToolError | None:
-    return None
+def _copied(result: ExecResult) -> ExecResult:
+    """A copy that its caller may change; what cannot be copied is shared."""
+    try:
+        return deepcopy(result)
+    except Exception:  # noqa: BLE001 - an object of the action's own may refuse in any way
+        return replace(result)
 
 
 def _closed(path: str, _for_write: bool) -> ToolError | None:
-    return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=f"This environment has no base_dir for {path!r}.")
+    """Actions reach files by themselves, and not through the engine's workspace."""
+    return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=f"This environment has no workspace for {path!r}.")

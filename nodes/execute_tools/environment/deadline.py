@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from math import inf
 from types import FrameType
 from typing import TypeVar
 
@@ -69,8 +70,10 @@ def call_here(seconds: float, function: Callable[[], Result], lease: Lease) -> R
 
     The kernel's timer interrupts whatever Python can interrupt: sleeping, waiting, computing. Where somebody else uses
     that timer, or in another thread, it is `call_within`. What the function leaves there of its own, a handler or a
-    timer, stays. No deadline is longer than `LONGEST_S`.
+    timer, stays. No deadline is longer than `LONGEST_S`; without one (infinity) nothing is set up.
     """
+    if seconds == inf:
+        return _portable(function)
     seconds = min(seconds, LONGEST_S)
     if not _timer_is_free():
         return call_within(seconds, function, lease)
@@ -90,8 +93,6 @@ def call_here(seconds: float, function: Callable[[], Result], lease: Lease) -> R
         return _body(function)
     except GivenUp:
         raise TimeoutError(f"given up after {seconds:g} s") from None
-    except UNPORTABLE as error:
-        raise portable(error) from error
     finally:
         if signal.getitimer(signal.ITIMER_REAL)[1] == _NEXT_RING_S:
             signal.setitimer(signal.ITIMER_REAL, 0)
@@ -101,7 +102,14 @@ def call_here(seconds: float, function: Callable[[], Result], lease: Lease) -> R
 
 def _body(function: Callable[[], Result]) -> Result:
     """While this frame is on the stack, the call may be interrupted; before and after, nothing may."""
-    return function()
+    return _portable(function)
+
+
+def _portable(function: Callable[[], Result]) -> Result:
+    try:
+        return function()
+    except UNPORTABLE as error:
+        raise portable(error) from error
 
 
 def _is_running(frame: FrameType | None) -> bool:

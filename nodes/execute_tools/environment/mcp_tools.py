@@ -136,6 +136,7 @@ def _tool(server: McpServer, offered: "types.Tool", name: str, effects: Mapping[
         effect=effects.get(name, effects.get(server.name, Effect.EXECUTE)),
         run=run,
         self_timed=True,
+        remote=True,
         schema=schema,
     )
 

@@ -67,7 +67,7 @@ class Network:
         """GET `url`, and follow its redirects by the same rules; `timeout_s` seconds, or the rules', for all of it.
 
         INVALID_ARGUMENT for what is no such URL or no text, PERMISSION_DENIED for what the rules do not allow, TIMEOUT,
-        and IO_ERROR for a server that cannot be reached or understood.
+        UNAVAILABLE for a server that cannot be reached and IO_ERROR for one that cannot be understood.
         """
         from nodes.execute_tools.environment.checked_connections import Deadline
 
@@ -99,8 +99,9 @@ class Network:
             return ToolError(code=ToolErrorCode.TIMEOUT, message=message)
         except (httpcore2.NetworkError, httpcore2.ProtocolError, OSError, ValueError) as error:
             reason = str(error)[:_LONGEST_REASON] or type(error).__name__
-            message = f"Cannot get {quoted(target.url)}: {reason}."
-            return ToolError(code=ToolErrorCode.IO_ERROR, message=message)
+            unreachable = isinstance(error, httpcore2.NetworkError | OSError)
+            code = ToolErrorCode.UNAVAILABLE if unreachable else ToolErrorCode.IO_ERROR
+            return ToolError(code=code, message=f"Cannot get {quoted(target.url)}: {reason}.")
 
     @contextmanager
     def _asked(self, target: Target, deadline: "Deadline") -> Iterator["httpcore2.Response"]:

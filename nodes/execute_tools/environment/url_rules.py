@@ -94,7 +94,7 @@ def judge_url(url: str, rules: NetworkRules) -> Target | ToolError:
     """
     if not rules.hosts:
         return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=f"{DISABLED} {_REMEDY}")
-    target = _parse(url)
+    target = read_url(url)
     if isinstance(target, ToolError):
         return target
     about_host = [each for each in _patterns(rules.hosts) if each.has_host(target.host)]
@@ -106,11 +106,16 @@ def judge_url(url: str, rules: NetworkRules) -> Target | ToolError:
             f"Port {target.port} of {quoted(target.host)} not allowed: only 80 and 443, or the port that the entry"
             f" in {_ALLOWED} names."
         )
-    private = any(
-        each.host and each.has_host(target.host) and each.port in (0, target.port)
-        for each in _patterns(rules.allow_private)
-    )
+    private = names_target(rules.allow_private, target, any_host=False)
     return Target(target.scheme, target.host, target.port, target.path, private_allowed=private)
+
+
+def names_target(entries: Iterable[str], target: Target, *, any_host: bool = True) -> bool:
+    """Whether one of these entries is about the target's host, with its port or without one; `*` is `any_host`."""
+    return any(
+        (any_host or each.host) and each.has_host(target.host) and each.port in (0, target.port)
+        for each in _patterns(entries)
+    )
 
 
 def judge_redirect(origin: Target, location: str, rules: NetworkRules) -> Target | ToolError:
@@ -172,7 +177,8 @@ def canonical_host(host: str) -> str:
     return name if all(_LABEL.fullmatch(label) for label in labels) else ""
 
 
-def _parse(url: str) -> Target | ToolError:
+def read_url(url: str) -> Target | ToolError:
+    """Where `url` leads, whether or not that is allowed; INVALID_ARGUMENT for what is no http or https URL."""
     problem = _unreadable(url)
     if problem:
         return _invalid(problem)

@@ -11,7 +11,7 @@ from math import ceil
 
 import orjson
 
-from nodes.execute_tools.policy.circuit_breaker import BreakerConfig, Breakers
+from nodes.execute_tools.policy.circuit_breaker import BreakerConfig, Breakers, CircuitBreaker
 from nodes.execute_tools.policy.rate_limits import RateLimit, RateWindow, quota_problem
 from nodes.execute_tools.policy.retries import RetryPolicy, wait_before_retry
 from nodes.execute_tools.redact import MARK, has_mark
@@ -43,16 +43,15 @@ class CallRules:
 
 
 OPEN_RULES = CallRules()
-DEFAULT_BREAKER = BreakerConfig()
 
 
 class PolicyMemory:
     """What outlives a single call: the circuits of the tools, and how often each was called lately."""
 
-    def __init__(self, clock: Callable[[], float], breaker: BreakerConfig = DEFAULT_BREAKER) -> None:
-        """`clock` gives seconds and never goes back."""
+    def __init__(self, clock: Callable[[], float], breaker: BreakerConfig | None = None) -> None:
+        """`clock` gives seconds and never goes back. Without a `breaker` there are no circuits."""
         self.clock = clock
-        self.breakers = Breakers(breaker, clock)
+        self.breakers = None if breaker is None else Breakers(breaker, clock)
         self.windows = RateWindow()
 
 
@@ -98,14 +97,15 @@ class CallPolicy:
         used = self.used.get(tool.name, 0)
         if problem := quota_problem(tool.name, used, self._rules.quotas.get(tool.name)):
             return refused(problem, ToolErrorCode.RATE_LIMITED, "QuotaError")
-        breaker = self._memory.breakers.of(tool.name)
-        if wait := breaker.admit():
+        breaker = self._breaker(tool)
+        if breaker and (wait := breaker.admit()):
             message = f"{tool.name} failed too often and rests for {ceil(wait)} s: go on without it."
             return refused(message, ToolErrorCode.UNAVAILABLE, "CircuitOpenError")
         limit = self._rules.rate_limits.get(tool.name)
         key = f"{self._scope}\0{tool.name}"
         if limit is not None and (wait := self._memory.windows.take(key, limit, self._memory.clock())):
-            breaker.abandoned()
+            if breaker:
+                breaker.abandoned()
             message = f"{tool.name} may be called {limit.calls} times in {limit.seconds:g} s: wait {ceil(wait)} s."
             return refused(message, ToolErrorCode.RATE_LIMITED, "RateLimitError")
         self.used[tool.name] = used + 1
@@ -120,24 +120,35 @@ class CallPolicy:
         return wait_before_retry(error, attempt, tool.effect, self._rules.retries)
 
     def settle(self, tool: Tool, run: ToolRun | None) -> None:
-        """Tell the circuit how the call ended; None says that it was cut off."""
-        breaker = self._memory.breakers.of(tool.name)
-        if run is None:
-            breaker.abandoned()
-        elif run.error.startswith("tool_error:") or _is_out_of_order(tool, run):
+        """Tell the circuit how the call ended; None says that it was cut off.
+
+        Only outages count against a tool. Any other failure, such as that of a wrong argument, says nothing of them.
+        """
+        breaker = self._breaker(tool)
+        if breaker is None:
+            return
+        if run is not None and _is_outage(tool, run):
             breaker.failed()
-        else:
+        elif run is not None and run.result.ok:
             breaker.succeeded()
+        else:
+            breaker.abandoned()
+
+    def _breaker(self, tool: Tool) -> CircuitBreaker | None:
+        return None if self._memory.breakers is None else self._memory.breakers.of(tool.name)
 
 
-def _is_out_of_order(tool: Tool, run: ToolRun) -> bool:
-    """Whether a tool that reaches beyond the workspace could not do so; one file that fails is no outage."""
-    error = run.result.error
-    return tool.effect in _REACHING_OUT and error is not None and error.code in _OUTAGES
+def _is_outage(tool: Tool, run: ToolRun) -> bool:
+    """Whether what the tool depends on is down: no connection, and of an endpoint no answer in time or one of 5xx."""
+    error, status = run.result.error, run.result.data.get("status")
+    remote = tool.remote or tool.effect is Effect.NETWORK
+    if error is None:
+        return remote and isinstance(status, int) and status >= 500
+    if error.code is ToolErrorCode.UNAVAILABLE:
+        return remote or run.error.startswith("tool_error:")
+    return remote and error.code is ToolErrorCode.TIMEOUT
 
 
-_REACHING_OUT = frozenset({Effect.EXECUTE, Effect.NETWORK})
-_OUTAGES = frozenset({ToolErrorCode.IO_ERROR, ToolErrorCode.TIMEOUT, ToolErrorCode.UNAVAILABLE})
 _MISTAKE = ToolErrorCode.INVALID_ARGUMENT
 _CARRIES_MARK = (
     f"The arguments hold {MARK}, which stands for a secret that you cannot see: it would be lost. Leave that line as"

@@ -6,19 +6,21 @@ from nodes.execute_tools.environment.lease import LeaseOverError
 from nodes.execute_tools.tool_run import GuardrailError, RetryableToolError
 from nodes.records import Effect
 
-_WITHOUT_CHANGE = frozenset({Effect.NONE, Effect.READ})
+WITHOUT_CHANGE = frozenset({Effect.NONE, Effect.READ})
 
 
 @dataclass(frozen=True)
 class RetryPolicy:
     """At most `max_retries` attempts after the first, for `exceptions` and whatever a tool itself calls retryable.
 
-    Before the n-th retry there is a wait of n times `backoff_s` seconds. Source: spec 4.
+    Before the n-th retry there is a wait of n times `backoff_s` seconds. A timeout is retried only after `repeatable`
+    effects: of any other its outcome is unknown, and it may be done. Source: spec 4.
     """
 
     max_retries: int = 1
     backoff_s: float = 0.5
     exceptions: tuple[type[BaseException], ...] = (TimeoutError,)
+    repeatable: frozenset[Effect] = WITHOUT_CHANGE
 
     def __post_init__(self) -> None:
         if self.max_retries < 0 or not 0 <= self.backoff_s < float("inf"):
@@ -28,7 +30,6 @@ class RetryPolicy:
 def wait_before_retry(error: BaseException, attempt: int, effect: Effect, policy: RetryPolicy) -> float | None:
     """Seconds to wait before the attempt after `attempt` (the first is 1), None where there is to be none.
 
-    A timeout is retried only where the tool changes nothing: of any other its outcome is unknown, and it may be done.
     What a guardrail refused, what was cancelled and what was given up is never tried again.
     """
     if attempt > policy.max_retries or not _is_retryable(error, effect, policy):
@@ -41,6 +42,6 @@ def _is_retryable(error: BaseException, effect: Effect, policy: RetryPolicy) -> 
         return True
     if not isinstance(error, Exception) or isinstance(error, GuardrailError | LeaseOverError):
         return False
-    if isinstance(error, TimeoutError) and effect not in _WITHOUT_CHANGE:
+    if isinstance(error, TimeoutError) and effect not in policy.repeatable:
         return False
     return isinstance(error, policy.exceptions)

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from nodes.execute_tools.action_attempts import Attempts, ExecResult, SeenArguments, name_of, tool_of
+from nodes.execute_tools.action_attempts import ExecResult, OwnTimeout, attempt_of, name_of, seen, value_of
 from nodes.execute_tools.environment.workspace import Workspace
 from nodes.execute_tools.registry import ToolContext, ToolOutput
-from nodes.records import Effect, ToolError, ToolErrorCode, ToolResult
+from nodes.records import ToolError, ToolErrorCode, ToolResult
 
 ERROR = ToolError(code=ToolErrorCode.NOT_FOUND, message="no such file")
 
@@ -21,8 +21,6 @@ class Do:
 
 
 class Later(Do):
-    effect = Effect.READ
-
     async def execute(self, **arguments: Any) -> Any:
         return arguments
 
@@ -42,18 +40,14 @@ class TooLateLater(Do):
         raise TimeoutError("the server's own")
 
 
-def test_a_result_as_a_map_shares_its_values() -> None:
+def test_a_result_is_spec_4s_with_the_errors_type_last() -> None:
     data = object()
-    assert ExecResult(True, "do", {}, data).to_dict() == {
-        "ok": True,
-        "action": "do",
-        "args": {},
-        "data": data,
-        "error": None,
-        "error_type": None,
-        "ms": 0,
-        "retries": 0,
-    }
+    result = ExecResult(True, "do", {}, data, None, 12, 1)
+    result.ms = 13
+    assert list(result.to_dict().items()) == [
+        ("ok", True), ("action", "do"), ("args", {}), ("data", data), ("error", None), ("ms", 13), ("retries", 1),
+        ("error_type", None),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", [None, "", 3, b"do"])
@@ -66,71 +60,44 @@ def test_an_action_needs_a_name(name: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "kept"),
+    ("returned", "value"),
     [
         (None, None),
         ({5}, {5}),
         (ToolResult.success(a=1), {"a": 1}),
         (ToolOutput.ok(a=1), {"a": 1}),
+        (ERROR, ERROR),
+        (ToolResult(ok=False, error=ERROR), ERROR),
+        (ToolOutput.failed(ERROR), ERROR),
     ],
 )
-def test_a_value_is_kept_under_the_number_of_its_attempt(value: Any, kept: Any) -> None:
-    attempts = Attempts()
-    assert [attempts.begin(), attempts.begin()] == [1, 2]
-    assert attempts.keep(2, value) == ToolOutput.ok(attempt=2)
-    assert attempts.values == {2: kept}
+def test_the_value_is_what_the_action_gave_back_or_its_typed_failure(returned: Any, value: Any) -> None:
+    assert value_of(returned) == value
 
 
-@pytest.mark.parametrize("value", [ERROR, ToolResult(ok=False, error=ERROR), ToolOutput.failed(ERROR)])
-def test_a_typed_failure_stays_one(value: Any) -> None:
-    attempts = Attempts()
-    assert attempts.keep(attempts.begin(), value) == ToolOutput.failed(ERROR)
-    assert attempts.values == {}
-
-
-def test_only_the_last_attempt_says_whose_timeout_it_was() -> None:
-    attempts, error = Attempts(), TimeoutError()
-    first, second = attempts.begin(), attempts.begin()
-    attempts.failed(first, error)
-    assert attempts.own_timeout is None
-    attempts.failed(second, ValueError())
-    assert attempts.own_timeout is None
-    attempts.failed(second, error)
-    assert attempts.own_timeout is error
-    attempts.begin()
-    assert attempts.own_timeout is None
+def test_the_engine_sees_of_a_value_whether_it_failed_and_its_status() -> None:
+    assert seen(ERROR, 503) == ToolOutput.failed(ERROR)
+    assert seen({"a": 1}, None) == ToolOutput.ok()
+    assert seen({"a": 1}, 503) == ToolOutput.ok(status=503)
 
 
 @pytest.mark.parametrize("action", [Do(), Later(), Hidden()])
-def test_the_action_gets_the_arguments_past_the_engine(tmp_path: Path, action: Do) -> None:
-    tool, attempts = tool_of(action, "do", Effect.WRITE)
-    thing = object()
-    attempts.arguments = {"thing": thing, "context": 1}
-    context = ToolContext(Workspace(str(tmp_path), lambda *_: None))
-    assert tool.s(context, text="{}") == ToolOutput.ok(attempt=1)
-    assert attempts.values == {1: {"thing": thing, "context": 1}}
-
-
-def test_an_action_may_say_what_it_does() -> None:
-    assert tool_of(Do(), "do", Effect.WRITE)[0].effect is Effect.WRITE
-    assert tool_of(Later(), "do", Effect.WRITE)[0].effect is Effect.READ
-    assert [tool_of(each, "do", Effect.WRITE)[0].asynchronous for each in (Do(), Later(), Hidden())] == [
-        False,
-        True,
-        False,
-    ]
+def test_the_action_gets_the_very_arguments(tmp_path: Path, action: Do) -> None:
+    given = {"thing": object(), "context": 1}
+    attempt = attempt_of(action, given)
+    assert attempt.s(ToolContext(Workspace(str(tmp_path), lambda *_: None))) == given
+    assert attempt.asynchronous is (type(action) is Later)
 
 
 @pytest.mark.parametrize("action", [TooLate(), TooLateLater()])
-def test_a_timeout_of_the_actions_own_is_noted(tmp_path: Path, action: Do) -> None:
-    tool, attempts = tool_of(action, "do", Effect.WRITE)
+def test_a_timeout_of_the_actions_own_is_told_apart(tmp_path: Path, action: Do) -> None:
+    attempt = attempt_of(action, {})
     context = ToolContext(Workspace(str(tmp_path), lambda *_: None))
 
-    async def call() -> None:
-        ended = tool.run(context, SeenArguments(text="{}"))
-        if inspect.isawaitable(ended):
-            await ended
+    async def call() -> Any:
+        ended = attempt.run(context, attempt.arguments())
+        return await ended if inspect.isawaitable(ended) else ended
 
-    with pytest.raises(TimeoutError, match="own"):
-        asyncio.run(call())
-    assert str(attempts.own_timeout) == "the server's own"
+    ended = asyncio.run(call())
+    assert isinstance(ended, OwnTimeout)
+    assert str(ended.error) == "the server's own"

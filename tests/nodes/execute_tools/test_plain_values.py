@@ -126,18 +126,25 @@ def test_only_an_interrupt_passes(take: Any) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [None, {1: 2}, {5}, (1, 2), 2**70, "\ud800", b"\xff", Path("/a"), date(2024, 5, 6), "y" * 200_000, {"value": None}],
+    [
+        None,
+        {1: 2},
+        {5},
+        (1, 2),
+        2**70,
+        "\ud800",
+        b"\xff",
+        Path("/a"),
+        date(2024, 5, 6),
+        "y" * 200_000,
+        {"value": None},
+        Level.HIGH,
+        object,
+        [object()],
+    ],
 )
 def test_what_is_free_of_secrets_stays_what_it_is(value: Any) -> None:
-    assert freed(value, REDACTOR) == value
-    assert type(freed(value, REDACTOR)) is type(value)
-
-
-def test_it_is_a_copy_all_the_same() -> None:
-    value = {"a": [1]}
-    copy = freed(value, REDACTOR)
-    value["a"].append(2)
-    assert copy == {"a": [1]}
+    assert freed(value, REDACTOR) is value
 
 
 @pytest.mark.parametrize(
@@ -150,8 +157,7 @@ def test_it_is_a_copy_all_the_same() -> None:
         (f"\xff{SECRET}".encode("latin-1"), f"\\xff{MARK}"),
         ([int(DIGITS)], [MARK]),
         (Record(Path("a"), SECRET), {"where": "a", "note": MARK}),
-        (Level.HIGH, "high"),
-        (object, "<class 'object'>"),
+        (circle(), "{'a': {...}}"),
     ],
 )
 def test_a_secret_never_leaves(value: Any, safe: Any) -> None:
@@ -166,11 +172,3 @@ def test_a_secret_that_hides_behind_a_circle_never_leaves() -> None:
 def test_a_record_loses_only_what_cannot_be_shown() -> None:
     record = {"password": "tr0ub4dor" + "-Xk29", "note": SECRET, "n": 1, "path": Path("a"), "far": deep(400)}
     assert {**shown(record, REDACTOR), "far": ""} == {"password": "***", "note": "***", "n": 1, "path": "a", "far": ""}
-
-
-def test_what_is_nested_too_deep_to_be_copied_is_shown_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
-    def too_deep(_: object) -> object:
-        raise RecursionError
-
-    monkeypatch.setattr("nodes.execute_tools.plain_values.deepcopy", too_deep)
-    assert freed({"a": (1, b"x")}, REDACTOR) == {"a": [1, "x"]}

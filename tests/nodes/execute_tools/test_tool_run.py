@@ -1,3 +1,7 @@
+from email.message import Message
+from urllib.error import HTTPError, URLError
+
+import httpx2
 import pytest
 
 from nodes.execute_tools.registry import ToolOutput
@@ -82,10 +86,39 @@ class EndingError(Exception):
             "t failed: ZeroDivisionError: ZeroDivisionError",
         ),
         (raised("t", SystemExit(3), 1), "tool_error:3", ToolErrorCode.IO_ERROR, "t failed: SystemExit: 3"),
+        (
+            raised("t", ConnectionRefusedError(111, "refused"), 1),
+            "tool_error:[Errno 111] refused",
+            ToolErrorCode.UNAVAILABLE,
+            "t failed: ConnectionRefusedError: [Errno 111] refused",
+        ),
     ],
 )
 def test_the_error_table(failure: Failure, error: str, code: ToolErrorCode, message: str) -> None:
     assert (failure.error, failure.told.code, failure.told.message) == (error, code, message)
+
+
+REQUEST = httpx2.Request("GET", "http://a.example")
+
+
+@pytest.mark.parametrize(
+    ("error", "outage"),
+    [
+        (httpx2.ConnectError("refused"), True),
+        (httpx2.ReadTimeout("late"), True),
+        (httpx2.HTTPStatusError("down", request=REQUEST, response=httpx2.Response(503)), True),
+        (httpx2.HTTPStatusError("gone", request=REQUEST, response=httpx2.Response(404)), False),
+        (httpx2.UnsupportedProtocol("no such protocol"), False),
+        (URLError(ConnectionResetError("reset")), True),
+        (URLError("unknown url type: x"), False),
+        (HTTPError("http://a.example", 502, "bad gateway", Message(), None), True),
+        (HTTPError("http://a.example", 404, "not found", Message(), None), False),
+        (FileNotFoundError(2, "no such file"), False),
+        (SystemExit(503), False),
+    ],
+)
+def test_an_endpoint_that_is_down_is_unavailable(error: BaseException, outage: bool) -> None:
+    assert (raised("t", error, 1).told.code is ToolErrorCode.UNAVAILABLE) is outage
 
 
 def test_an_unknown_tool_is_answered_with_those_there_are() -> None:

@@ -216,14 +216,14 @@ def test_any_other_certificate_is_refused_before_a_request(
     with Listener(http_answer(), tls=serving(certificate)) as listener:
         answer = ask(host, listener, ssl.create_default_context(cafile=certificate) if trusted else None)
     assert isinstance(answer, ToolError)
-    assert (answer.code, reason in answer.message, listener.requests) == (ToolErrorCode.IO_ERROR, True, [])
+    assert (answer.code, reason in answer.message, listener.requests) == (ToolErrorCode.UNAVAILABLE, True, [])
 
 
 def test_a_server_without_tls_is_an_error() -> None:
     with Listener(b"SSH-2.0-OpenSSH_9.2\r\n" * 100, at_once=True) as listener:
         answer = ask("a.test", listener, None)
     assert isinstance(answer, ToolError)
-    assert (answer.code, answer.message.startswith("Cannot get ")) == (ToolErrorCode.IO_ERROR, True)
+    assert (answer.code, answer.message.startswith("Cannot get ")) == (ToolErrorCode.UNAVAILABLE, True)
 
 
 @pytest.mark.parametrize("secured", [True, False])

@@ -123,9 +123,16 @@ def test_a_call_that_swallows_the_interrupt_is_interrupted_again() -> None:
 
 
 def test_a_deadline_that_no_timer_takes_is_the_longest_that_one_does() -> None:
-    left = here(float("inf"), lambda: signal.getitimer(signal.ITIMER_REAL)[0])
+    left = here(1e300, lambda: signal.getitimer(signal.ITIMER_REAL)[0])
     assert isinstance(left, float)
     assert LONGEST_S - 60 < left <= LONGEST_S
+
+
+def test_without_a_deadline_the_timer_stays_free_and_the_thread_is_the_callers() -> None:
+    def function() -> tuple[float, int]:
+        return signal.getitimer(signal.ITIMER_REAL)[0], threading.get_ident()
+
+    assert here(float("inf"), function) == (0.0, threading.get_ident())
     assert in_a_thread(5, lambda: here(float("inf"), lambda: 1)) == 1
 
 

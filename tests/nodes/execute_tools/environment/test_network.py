@@ -327,7 +327,7 @@ def test_a_server_that_is_not_there() -> None:
         here = f"127.0.0.1:{gone.port}"
     rules = NetworkRules(hosts=(here,), allow_private=(here,))
     code, message = error_of(Network(rules).get(f"http://{here}/", 5))
-    assert (code, message.startswith(f"Cannot get 'http://{here}/': ")) == (ToolErrorCode.IO_ERROR, True)
+    assert (code, message.startswith(f"Cannot get 'http://{here}/': ")) == (ToolErrorCode.UNAVAILABLE, True)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,13 @@ def make(effect: Effect = Effect.READ, name: str = "t") -> Tool:
 
 TOOL = make()
 OK = ToolRun("c", "t", ToolOutput.ok(), attempts=1)
-BROKEN = replace(OK, error="tool_error:boom")
+
+
+def failed(code: ToolErrorCode, error: str = "") -> ToolRun:
+    return ToolRun("c", "t", ToolOutput.failed(ToolError(code=code, message="m")), error, attempts=1)
+
+
+DOWN = failed(ToolErrorCode.UNAVAILABLE, "tool_error:refused")
 
 
 def policy(rules: CallRules = OPEN_RULES, clock: Clock | None = None, **options: Any) -> CallPolicy:
@@ -167,7 +173,7 @@ def test_a_tool_that_keeps_failing_rests_and_is_probed() -> None:
     guarded = policy(clock=clock)
     for _ in range(2):
         assert guarded.take(TOOL) is None
-        guarded.settle(TOOL, BROKEN)
+        guarded.settle(TOOL, DOWN)
     resting = refused(
         "t failed too often and rests for 30 s: go on without it.", ToolErrorCode.UNAVAILABLE, "CircuitOpenError"
     )
@@ -180,24 +186,44 @@ def test_a_tool_that_keeps_failing_rests_and_is_probed() -> None:
     assert guarded.take(TOOL) is None
 
 
-@pytest.mark.parametrize("run", [OK, replace(OK, error="user_error:x"), replace(OK, error="guardrail:x"), None])
-def test_only_failures_of_the_tool_itself_open_its_circuit(run: ToolRun | None) -> None:
+def opens(tool: Tool, run: ToolRun | None) -> bool:
     guarded = policy()
-    for _ in range(5):
-        assert guarded.take(TOOL) is None
-        guarded.settle(TOOL, run)
+    for _ in range(2):
+        assert guarded.take(tool) is None
+        guarded.settle(tool, run)
+    return guarded.take(tool) is not None
 
 
 @pytest.mark.parametrize("code", ToolErrorCode)
-@pytest.mark.parametrize("effect", Effect)
-def test_a_typed_failure_counts_where_it_is_an_outage(effect: Effect, code: ToolErrorCode) -> None:
-    tool, guarded = make(effect), policy()
-    failed = ToolRun("c", "t", ToolOutput.failed(ToolError(code=code, message="m")), attempts=1)
-    for _ in range(2):
-        guarded.take(tool)
-        guarded.settle(tool, failed)
-    outage = code in {ToolErrorCode.IO_ERROR, ToolErrorCode.TIMEOUT, ToolErrorCode.UNAVAILABLE}
-    assert (guarded.take(tool) is not None) == (outage and effect in {Effect.EXECUTE, Effect.NETWORK})
+@pytest.mark.parametrize("error", ["", "tool_error:x", "user_error:x", "guardrail:x"])
+def test_of_what_happens_here_only_a_lost_connection_opens_a_circuit(error: str, code: ToolErrorCode) -> None:
+    lost = code is ToolErrorCode.UNAVAILABLE and error == "tool_error:x"
+    for effect in set(Effect) - {Effect.NETWORK}:
+        assert opens(make(effect), failed(code, error)) is lost
+    assert not opens(TOOL, None)
+
+
+@pytest.mark.parametrize("tool", [make(Effect.NETWORK), replace(make(Effect.EXECUTE), remote=True)])
+def test_an_endpoint_that_is_down_opens_the_circuit_of_its_tool(tool: Tool) -> None:
+    outages = {ToolErrorCode.TIMEOUT, ToolErrorCode.UNAVAILABLE}
+    assert {code for code in ToolErrorCode if opens(tool, failed(code))} == outages
+    statuses = {status: ToolRun("c", "t", ToolOutput.ok(status=status)) for status in (200, 404, 429, 500, 503)}
+    assert {status for status, run in statuses.items() if opens(tool, run)} == {500, 503}
+
+
+def test_a_mistake_between_two_outages_does_not_hide_them() -> None:
+    guarded = policy()
+    for run in (DOWN, failed(ToolErrorCode.INVALID_ARGUMENT, "user_error:x"), DOWN):
+        assert guarded.take(TOOL) is None
+        guarded.settle(TOOL, run)
+    assert guarded.take(TOOL) is not None
+
+
+def test_without_a_breaker_nothing_rests() -> None:
+    open_policy = CallPolicy(OPEN_RULES, PolicyMemory(Clock()))
+    for _ in range(9):
+        assert open_policy.take(TOOL) is None
+        open_policy.settle(TOOL, DOWN)
 
 
 def test_a_call_that_is_not_taken_leaves_no_probe_behind() -> None:
@@ -205,7 +231,7 @@ def test_a_call_that_is_not_taken_leaves_no_probe_behind() -> None:
     guarded = policy(CallRules(rate_limits={"t": RateLimit(3, 1_000)}), clock)
     for _ in range(2):
         guarded.take(TOOL)
-        guarded.settle(TOOL, BROKEN)
+        guarded.settle(TOOL, DOWN)
     clock.now += 30
     assert guarded.take(TOOL) is None
     guarded.settle(TOOL, None)  # cut off: no verdict
