@@ -11,8 +11,10 @@ from typing import NamedTuple
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
 from nodes.call_model.cleared_results import is_result, without_results
+from nodes.call_model.estimates import estimate_tokens
+from nodes.call_model.shown_messages import as_map, size_of
 from nodes.language.history import is_request
-from nodes.records import Record
+from nodes.records import JsonMap, Record
 
 SizeOf = Callable[[AnyMessage], int]
 """(message) -> its tokens, estimated. Asked for each message of a view at each call, so it should know them again."""
@@ -122,3 +124,49 @@ def exchanges_of(messages: Sequence[AnyMessage]) -> Exchanges:
     replies = [place for place in starts if isinstance(messages[place], AIMessage)]
     request = max((place for place in starts if is_request(messages[place])), default=-1)
     return Exchanges(starts, replies, request)
+
+
+class Memory:
+    """The history of an agent in Python, and what of it its model is shown: the nodes' own window. Source: spec 4.
+
+    `messages` stays complete. What is shown fits `window_tokens` (None: all is shown) with a reply of `reply_tokens`:
+    old results are cleared first, then what was first gives way to the summary of `summarise`, or slides out.
+    """
+
+    def __init__(
+        self,
+        window_tokens: int | None = None,
+        *,
+        reply_tokens: int = 1_024,
+        summarise: Callable[[list[JsonMap]], str] | None = None,
+    ) -> None:
+        """`summarise` is given the messages of a request for a summary, and gives back the model's reply."""
+        self.messages: list[AnyMessage] = []
+        self.window = WHOLE
+        self._tokens, self._reply_tokens, self._summarise = window_tokens, reply_tokens, summarise
+        self._made: StandIns = {}
+
+    def add(self, *messages: AnyMessage) -> None:
+        """Remember these messages; one without an id gets one."""
+        for message in messages:
+            name = message.id or f"memory-{len(self.messages)}"
+            self.messages.append(message.model_copy(update={"id": name}))
+
+    def shown(self, besides: int = 0) -> list[AnyMessage]:
+        """The messages for the next request, which has `besides` tokens of its own.
+
+        Where not even the last request and exchange fit, they are shown all the same.
+        """
+        from nodes.call_model.compaction import Budget, Compacted, NeedsSummary, compact  # it stands on this module
+
+        budget = Budget(self._tokens, besides, self._reply_tokens)
+        found = compact(self.messages, self.window, None, (), _tokens_of, budget, made=self._made)
+        if isinstance(found, NeedsSummary):
+            found = found.conclude(self._summarise([*found.messages])) if self._summarise else found.fallback
+        if isinstance(found, Compacted):
+            self.window = found.window
+        return shown(self.messages, self.window, self._made)
+
+
+def _tokens_of(message: AnyMessage) -> int:
+    return estimate_tokens(size_of(as_map(message, native=False)), 1)

@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -18,10 +18,13 @@ UNKNOWN: Final = "<unknown>"
 class Action(Protocol):
     """What an environment runs. It may declare its `effect`; without one it counts as changing the world."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """What it is called."""
 
-    def execute(self, **arguments: Any) -> Any:
-        """Do it. Whatever it raises becomes an error of the result."""
+    @property
+    def execute(self) -> Callable[..., Any]:
+        """The method that does it. Whatever it raises becomes an error of the result."""
 
 
 @dataclass

@@ -8,13 +8,14 @@ from nodes.call_model.window import (
     MOST_STAND_INS,
     WHOLE,
     Exchanges,
+    Memory,
     StandIns,
     Window,
     exchanges_of,
     first_shown,
     shown,
 )
-from nodes.records import Protocol
+from nodes.records import JsonMap, Protocol
 from tests.nodes.call_model.window_histories import exchange, histories, read, with_ids
 
 TASK = HumanMessage("Fix a.py")
@@ -118,3 +119,38 @@ def test_a_view_only_grows_at_its_end(history: list[AnyMessage], data: st.DataOb
         assert whole[: len(part)] == part
     for message, original in zip(whole[::-1], history[::-1], strict=False):
         assert message == original or is_result(original) or message.text.startswith("HEAD")
+
+
+def test_a_memory_is_small_and_relevant_and_complete_behind_that() -> None:
+    memory = Memory(2_000, reply_tokens=100)
+    memory.add(TASK, *exchange(Protocol.TEXT, read(30)))
+    assert memory.shown() == memory.messages
+    for _ in range(40):
+        memory.add(*exchange(Protocol.TEXT, read(900)))
+    view = memory.shown()
+    assert sum(len(text) for text in texts(view)) < 3 * 2_000
+    assert "Fix a.py" in view[0].text
+    assert texts(view)[-2:] == texts(memory.messages)[-2:]
+    assert len(memory.messages) == 3 + 40 * 2
+    assert memory.shown() == view
+
+
+def test_a_memory_may_sum_up_what_slides_out() -> None:
+    asked: list[list[JsonMap]] = []
+
+    def summarise(messages: list[JsonMap]) -> str:
+        asked.append(messages)
+        return '{"done": ["read it"], "findings": ["x is 42"], "left": [], "files": []}'
+
+    memory = Memory(6_000, reply_tokens=100, summarise=summarise)
+    memory.add(TASK)
+    for number in range(80):
+        memory.add(AIMessage(f"I think {number} " * 20), HumanMessage("tool_result({})", name="tool_result"))
+    assert "x is 42" in memory.shown()[0].text
+    assert [message["role"] for message in asked[0]] == ["system", "user"]
+
+
+def test_a_memory_without_a_window_shows_everything() -> None:
+    memory = Memory()
+    memory.add(TASK, *exchange(Protocol.NATIVE, read(90_000), read(90_000)))
+    assert memory.shown() == memory.messages
