@@ -44,6 +44,10 @@ class Scrubber:
     stream: Callable[[], Stream]
 
 
+_OUTAGES = TRANSIENT - {ProviderErrorKind.RATE_LIMITED}
+"""An endpoint that asks for patience is not down: it is asked again when it says so."""
+
+
 @dataclass(frozen=True)
 class GuardedModel:
     """Does what its model does, unless the circuit is open; then it says when to try again."""
@@ -78,7 +82,7 @@ class GuardedModel:
     def _report(self, result: ModelReply | ProviderFailure) -> bool:
         if isinstance(result, ModelReply):
             self.breaker.succeeded()
-        elif result.kind in TRANSIENT:
+        elif result.kind in _OUTAGES:
             self.breaker.failed()
         else:
             return False

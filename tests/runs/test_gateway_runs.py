@@ -149,7 +149,7 @@ def test_a_tool_that_takes_too_long_is_given_up_at_once(root: Path, protocol: Pr
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_tool_that_keeps_failing_is_left_alone_and_then_tried_with_care(
+def test_a_tool_whose_server_is_down_is_left_alone_and_then_tried_with_care(
     root: Path, protocol: Protocol, clock: Clock
 ) -> None:
     asked: list[int] = []
@@ -159,7 +159,7 @@ def test_a_tool_that_keeps_failing_is_left_alone_and_then_tried_with_care(
         """Fail, but for 9."""
         asked.append(number)
         if number != 9:
-            raise RuntimeError("No luck.")
+            raise ConnectionRefusedError("No luck.")
         return "luck"
 
     def fails(*numbers: int) -> Use:
@@ -173,14 +173,25 @@ def test_a_tool_that_keeps_failing_is_left_alone_and_then_tried_with_care(
         second = list(opened.stream("Once more."))
         clock.now += 30
         third = list(opened.stream("Once more."))
-    assert codes(first) == [*["io_error"] * 5, "unavailable", "ok"]
-    assert (codes(second), codes(third)) == (["io_error", "unavailable"], ["ok", "ok"])
+    assert codes(first) == [*["unavailable"] * 6, "ok"]
+    assert (codes(second), codes(third)) == (["unavailable", "unavailable"], ["ok", "ok"])
     assert asked == [1, 2, 3, 4, 5, 7, 9, 9]
 
 
 def test_a_callers_mistakes_open_no_circuit(root: Path) -> None:
     names = [f"none{number}.py" for number in range(8)]
     assert codes(played(root, reads(*names), reads("a.py"), DONE)) == [*["not_found"] * 8, "ok"]
+
+
+def test_a_tool_that_raises_opens_no_circuit(root: Path) -> None:
+    @tool(effect=Effect.NETWORK)
+    def fail(number: int) -> str:
+        """Fail."""
+        raise RuntimeError(number)
+
+    calls = use(*(("fail", {"number": number}) for number in range(8)))
+    with session(root, scripted(Protocol.NATIVE, calls, DONE), tools=(fail,)) as opened:
+        assert codes(list(opened.stream("Do it."))) == ["io_error"] * 8
 
 
 def test_an_endpoint_that_keeps_failing_is_left_alone(

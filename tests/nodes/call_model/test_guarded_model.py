@@ -121,7 +121,7 @@ def test_an_open_circuit_asks_nobody() -> None:
 @pytest.mark.parametrize(
     ("kind", "told"),
     [
-        (ProviderErrorKind.RATE_LIMITED, "failed"),
+        (ProviderErrorKind.RATE_LIMITED, "abandoned"),
         (ProviderErrorKind.TIMEOUT, "failed"),
         (ProviderErrorKind.CONNECTION, "failed"),
         (ProviderErrorKind.SERVER_ERROR, "failed"),
@@ -132,7 +132,7 @@ def test_an_open_circuit_asks_nobody() -> None:
         (ProviderErrorKind.MODEL_UNAVAILABLE, "abandoned"),
     ],
 )
-def test_only_what_may_pass_counts_against_the_provider(kind: ProviderErrorKind, told: str) -> None:
+def test_only_an_outage_counts_against_the_provider(kind: ProviderErrorKind, told: str) -> None:
     breaker = Breaker()
     failure = ProviderFailure(kind=kind, message="no swordfish", retry_after_s=1.0)
     assert ask(guarded(failure, breaker), lambda _: None) == failure.model_copy(update={"message": "no ***"})

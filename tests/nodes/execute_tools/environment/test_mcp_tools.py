@@ -80,7 +80,7 @@ def test_the_tools_of_a_real_server_are_tools_of_ours(tmp_path: Path, context: T
         },
         effect=Effect.EXECUTE,
     )
-    assert (add.asynchronous, add.self_timed, add.cacheable) == (True, True, False)
+    assert (add.asynchronous, add.self_timed, add.remote, add.cacheable) == (True, True, True, False)
     assert add.validate({"a": "x"}) == ["a: input should be a valid integer"]
 
     async def all_three() -> list[Any]:
