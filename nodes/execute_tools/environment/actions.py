@@ -39,6 +39,7 @@ from nodes.execute_tools.action_attempts import (
 from nodes.execute_tools.engine import Engine, EngineConfig
 from nodes.execute_tools.environment.audit_log import AuditLog
 from nodes.execute_tools.environment.deadline import monotonic_ms, monotonic_s
+from nodes.execute_tools.environment.path_shape import extension_denial
 from nodes.execute_tools.environment.sandbox import PathAccess, PathSandbox
 from nodes.execute_tools.environment.url_rules import names_target, read_url
 from nodes.execute_tools.environment.workspace import Workspace
@@ -218,8 +219,9 @@ class Environment:
             return seen(values[-1], http_status(returned))
 
         rules = replace(self._rules, timeouts={}, validators={}, retries=self._retries(name, effect))
+        tool = Tool(name, name, SeenArguments, effect or effect_of(name), attempt, remote=name in GOING_OUT)
         engine = Engine(
-            ActionRegistry([Tool(name, name, SeenArguments, effect or effect_of(name), attempt)]),
+            ActionRegistry([tool]),
             TraceSink(),
             EngineConfig(enable_cache=False),
             policy=CallPolicy(rules, self._memory, used=self._used),
@@ -264,9 +266,8 @@ class Environment:
         return os.path.normpath(os.path.join(sandbox.root, place.real))
 
     def _check_extension(self, full_path: str) -> None:
-        extension = os.path.splitext(full_path)[1]
-        if self.allowed_exts and extension.lower() not in {each.lower() for each in self.allowed_exts}:
-            raise PermissionError(f"Extension '{extension}' not allowed.")
+        if extension_denial(full_path, {each.lower() for each in self.allowed_exts}) is not None:
+            raise PermissionError(f"Extension '{os.path.splitext(full_path)[1]}' not allowed.")
 
     def _check_domain(self, url: str) -> None:
         """Only http and https, and only to allowed hosts, read as the tools of this house read an address."""

@@ -175,6 +175,13 @@ def test_a_stored_result_cannot_be_changed_by_those_who_get_it() -> None:
     assert len(action.calls) == 1
 
 
+def test_a_stored_result_that_cannot_be_copied_is_shared() -> None:
+    environment, action = Environment(), Do("open", lambda **_: (part for part in "ab"))
+    first, second = (environment.execute(action, {}, idempotency_key="k") for _ in range(2))
+    assert (first.ok, len(action.calls)) == (True, 1)
+    assert second.data is first.data
+
+
 def test_with_a_key_paths_and_dates_can_be_compared() -> None:
     environment, action = Environment(), Do("x", lambda **_: 1)
     days = [date(2024, 5, 6), date(2024, 5, 6), date(2024, 5, 7)]

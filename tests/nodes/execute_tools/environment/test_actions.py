@@ -461,7 +461,11 @@ def test_an_endpoint_that_is_down_rests_and_a_mistake_does_not_lock() -> None:
     environment = Environment(
         breaker=BreakerConfig(failures=2, open_s=30), allow_net=True, retry_backoff_s=0, clock=lambda: now[0]
     )
-    down: list[Do] = [Do("x", fail(ConnectionError("reset"))), Do("http_get", lambda **_: {"status": 503})]
+    down = [
+        Do("x", fail(ConnectionError("reset"))),
+        Do("http_get", lambda **_: {"status": 503}),
+        Do("http_post", fail(TimeoutError("late"))),
+    ]
     for action in down:
         kinds = [environment.execute(action, {"url": "http://a.example"}).error_type for _ in range(3)]
         assert kinds[2] == "CircuitOpenError"
