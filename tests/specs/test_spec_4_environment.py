@@ -1,8 +1,13 @@
-"""Spec 4 as a user meets it: its skeleton, its configuration examples, its checklist line by line, its shapes."""
+"""Spec 4 as a user meets it: names and defaults, its examples as they stand there, its checklists line by line.
 
+What its code does with each setting, action and argument is compared in `test_spec_4_oracle.py`.
+"""
+
+import dataclasses
+import inspect
 import os
-import time
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +15,14 @@ import pytest
 
 from nodes.execute_tools.environment import Environment, ExecResult
 from nodes.execute_tools.policy.call_policy import CallRules
+from nodes.execute_tools.policy.circuit_breaker import BreakerConfig
+from nodes.execute_tools.policy.rate_limits import RateLimit
+from nodes.execute_tools.registry import ActionRegistry, ToolOutput, tool
 from nodes.records import Effect, JsonMap
+from tests.specs import documented_environment
 
 SHAPE = ["ok", "action", "args", "data", "error", "ms", "retries", "error_type"]
-"""The fields of spec 4's ExecResult in its order, and the error's type that it proposes to add."""
+"""The fields of spec 4's ExecResult in its order, and behind them the error's type that it proposes to add."""
 
 
 class Action:
@@ -27,15 +36,7 @@ class Action:
         return self._function(**arguments)
 
 
-class Reading(Action):
-    effect = Effect.READ
-
-
 def echo(**arguments: Any) -> JsonMap:
-    return arguments
-
-
-def unchanged(arguments: JsonMap) -> JsonMap:
     return arguments
 
 
@@ -46,11 +47,110 @@ def fail(error: BaseException) -> Callable[..., Any]:
     return function
 
 
-def sleep(**_: Any) -> None:
-    time.sleep(30)
+# --- Names, order, defaults --------------------------------------------------------------------------------------
 
 
-# --- The skeleton and its shapes -------------------------------------------------------------------------------
+def test_exec_result_has_the_fields_of_the_document_in_its_order() -> None:
+    fields = {field.name: field.default for field in dataclasses.fields(ExecResult)}
+    missing = dataclasses.MISSING
+    assert list(fields) == SHAPE
+    assert list(fields.values()) == [missing, missing, missing, None, None, 0, 0, None]
+    theirs = [(field.name, field.default) for field in dataclasses.fields(documented_environment.ExecResult)]
+    assert list(fields.items())[:-1] == theirs
+    assert list(inspect.signature(ExecResult).parameters) == SHAPE
+
+
+def test_exec_result_can_be_filled_by_position_and_changed() -> None:
+    result = ExecResult(True, "add", {"a": 1}, 3, None, 12, 1)
+    result.ms = 13
+    assert result.to_dict() == {
+        "ok": True, "action": "add", "args": {"a": 1}, "data": 3, "error": None, "ms": 13, "retries": 1,
+        "error_type": None,
+    }  # fmt: skip
+    assert list(result.to_dict()) == SHAPE
+
+
+DEFAULTS: JsonMap = {
+    "base_dir": None,
+    "allowed_exts": (".txt", ".md"),
+    "allow_net": False,
+    "allowed_domains": None,
+    "timeout_s": 10.0,
+    "max_retries": 1,
+    "retry_backoff_s": 0.5,
+    "retry_exceptions": (TimeoutError,),
+    "arg_validators": None,
+    "logger": None,
+}
+
+
+@pytest.mark.parametrize(("setting", "default"), DEFAULTS.items())
+def test_each_setting_has_its_default_and_is_given_by_name(setting: str, default: Any) -> None:
+    parameter = inspect.signature(Environment).parameters[setting]
+    assert (parameter.default, parameter.kind) == (default, inspect.Parameter.KEYWORD_ONLY)
+
+
+def test_the_settings_come_in_the_documents_order() -> None:
+    assert list(inspect.signature(Environment).parameters)[: len(DEFAULTS)] == list(DEFAULTS)
+    assert list(DEFAULTS) == list(inspect.signature(documented_environment.Environment).parameters)
+
+
+def test_execute_action_takes_an_action_and_its_arguments() -> None:
+    assert list(inspect.signature(Environment.execute_action).parameters)[:3] == ["self", "action", "args"]
+
+
+@pytest.mark.parametrize(
+    "hook",
+    [
+        "_prepare_args", "_run_with_retries", "_run_with_timeout", "_safe_path", "_check_extension", "_check_domain",
+        "_log", "_redact",
+    ],
+)  # fmt: skip
+def test_each_method_for_subclasses_has_the_documents_parameters(hook: str) -> None:
+    ours, theirs = (
+        inspect.signature(getattr(made, hook)).parameters for made in (Environment, documented_environment.Environment)
+    )
+    assert list(ours) == list(theirs)
+
+
+@pytest.mark.parametrize(
+    "key", ["password", "client_secret", "session_token", "api_key", "apikey", "API_KEY", "Authorization", "BEARER"]
+)
+def test_the_names_whose_values_are_redacted(key: str) -> None:
+    assert Environment._REDACT_KEYS.search(key)
+    assert not Environment._REDACT_KEYS.search("user")
+
+
+STORED: list[tuple[JsonMap, str, Any]] = [
+    ({}, "base_dir", None),
+    ({"base_dir": "docs/../docs"}, "base_dir", "docs"),
+    ({}, "allowed_exts", {".txt", ".md"}),
+    ({"allowed_exts": None}, "allowed_exts", set()),
+    ({"allowed_exts": []}, "allowed_exts", set()),
+    ({"allowed_exts": (".py", ".py")}, "allowed_exts", {".py"}),
+    ({}, "allow_net", False),
+    ({"allow_net": True}, "allow_net", True),
+    ({}, "allowed_domains", set()),
+    ({"allowed_domains": ["api.example.com"]}, "allowed_domains", {"api.example.com"}),
+    ({"timeout_s": 5}, "timeout_s", 5.0),
+    ({"max_retries": 2.0}, "max_retries", 2),
+    ({"retry_backoff_s": 1}, "retry_backoff_s", 1.0),
+    ({"retry_exceptions": (TimeoutError, ConnectionError)}, "retry_exceptions", (TimeoutError, ConnectionError)),
+    ({}, "arg_validators", {}),
+    ({"arg_validators": {"x": echo}}, "arg_validators", {"x": echo}),
+    ({}, "logger", None),
+    ({"logger": print}, "logger", print),
+]
+
+
+@pytest.mark.parametrize(("settings", "attribute", "value"), STORED)
+def test_what_the_constructor_stores(settings: JsonMap, attribute: str, value: Any) -> None:
+    stored = getattr(Environment(**settings), attribute)
+    expected = os.path.abspath(value) if attribute == "base_dir" and value else value
+    assert (stored, type(stored)) == (expected, type(expected))
+
+
+# --- The examples, as they stand in the document -----------------------------------------------------------------
 
 
 def test_the_skeleton() -> None:
@@ -63,120 +163,63 @@ def test_the_skeleton() -> None:
         False, "add", {"a": 1}, error="b is missing", error_type="ValueError"
     ).to_dict()
     assert isinstance(good["ms"], int)
-    assert good["ms"] >= 0
 
 
-def test_what_the_constructor_stores() -> None:
-    environment = Environment()
-    stored = {
-        name: getattr(environment, name)
-        for name in (
-            "base_dir", "allowed_exts", "allow_net", "allowed_domains", "timeout_s", "max_retries", "retry_backoff_s",
-            "retry_exceptions", "arg_validators", "logger",
-        )
-    }  # fmt: skip
-    assert stored == {
-        "base_dir": None,
-        "allowed_exts": {".txt", ".md"},
-        "allow_net": False,
-        "allowed_domains": set(),
-        "timeout_s": 10.0,
-        "max_retries": 1,
-        "retry_backoff_s": 0.5,
-        "retry_exceptions": (TimeoutError,),
-        "arg_validators": {},
-        "logger": None,
-    }
+def test_the_tiny_flow(tmp_path: Path) -> None:
+    """LLM: {"tool": "read_file", "args": {"file_name": "notes.txt"}}; the Environment: {ok: true, data: {...}}."""
+    (tmp_path / "notes.txt").write_text("vector DB")
+    read = Action("read_file", lambda file_name: {"content": Path(file_name).read_text()})
+    result = Environment(base_dir=str(tmp_path)).execute_action(read, {"file_name": "notes.txt"})
+    assert (result["ok"], result["data"]) == (True, {"content": "vector DB"})
 
 
-def test_what_the_constructor_makes_of_its_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    logger, validators = list[JsonMap]().append, {"x": unchanged}
-    environment = Environment(
-        base_dir="docs",
-        allowed_exts=iter([".py"]),
-        allow_net=True,
-        allowed_domains=iter(["api.example.com"]),
-        timeout_s=5,
-        max_retries=2,
-        retry_backoff_s=1,
-        retry_exceptions=(TimeoutError, ConnectionError),
-        arg_validators=validators,
-        logger=logger,
-    )
-    assert environment.base_dir == os.path.abspath("docs")
-    assert (environment.allowed_exts, environment.allowed_domains) == ({".py"}, {"api.example.com"})
-    assert (environment.allow_net, environment.timeout_s) == (True, 5.0)
-    assert isinstance(environment.timeout_s, float)
-    assert (environment.max_retries, environment.retry_backoff_s) == (2, 1.0)
-    assert environment.retry_exceptions == (TimeoutError, ConnectionError)
-    assert environment.arg_validators == validators
-    assert environment.logger == logger
-
-
-def test_its_settings_may_be_changed(tmp_path: Path) -> None:
-    records: list[JsonMap] = []
-    environment, get = Environment(allowed_domains={"a.example"}), Action("http_get", echo)
-    read, slow = Action("read_file", echo), Action("slow", sleep)
-    environment.allow_net = True
-    environment.allowed_domains.add("x.example")
-    environment.allowed_exts.discard(".md")
-    environment.base_dir = str(tmp_path)
-    environment.timeout_s, environment.max_retries = 0.05, 0
-    environment.logger = records.append
-    environment.arg_validators["slow"] = fail(KeyError("when"))
-    assert environment.execute_action(get, {"url": "https://x.example"})["ok"]
-    assert environment.execute_action(read, {"file_name": "a.md"})["error"] == "Extension '.md' not allowed."
-    assert environment.execute_action(read, {"file_name": "../a.txt"})["error"] == "Path traversal blocked."
-    assert environment.execute_action(slow, {})["error_type"] == "KeyError"
-    environment.arg_validators.clear()
-    assert environment.execute_action(slow, {})["error"] == "Action 'slow' timed out after 0.1s"
-    assert (slow.tries, len(records)) == (1, 5)
-
-
-# --- Quick configuration examples ------------------------------------------------------------------------------
-
-
-def test_read_only_files_text_only(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("hello")
-    environment = Environment(base_dir=str(tmp_path), allowed_exts={".txt", ".md"})
-    read = Action("read_file", lambda file_name: Path(file_name).read_text())
-    assert environment.execute_action(read, {"file_name": "notes.txt"})["data"] == "hello"
-    assert environment.execute_action(read, {"file_name": "a.py"})["error"] == "Extension '.py' not allowed."
+def test_read_only_files_text_only() -> None:
+    env = Environment(base_dir="/content/docs", allowed_exts={".txt", ".md"})
+    read = Action("read_file", lambda file_name: file_name)
+    assert env.execute_action(read, {"file_name": "notes.txt"})["data"] == "/content/docs/notes.txt"
+    assert env.execute_action(read, {"file_name": "a.py"})["error"] == "Extension '.py' not allowed."
+    assert env.execute_action(read, {"file_name": "../x.txt"})["error"] == "Path traversal blocked."
 
 
 def test_web_calls_but_only_to_a_safe_host_with_a_short_timeout() -> None:
-    environment = Environment(allow_net=True, allowed_domains={"api.example.com"}, timeout_s=5.0)
+    env = Environment(allow_net=True, allowed_domains={"api.example.com"}, timeout_s=5.0)
     get = Action("http_get", echo)
-    assert environment.execute_action(get, {"url": "https://api.example.com/x"})["ok"]
-    assert environment.execute_action(get, {"url": "https://evil.com"})["error"] == "Domain 'evil.com' not allowed."
-    assert environment.timeout_s == 5.0
+    assert env.execute_action(get, {"url": "https://api.example.com/x"})["ok"]
+    assert env.execute_action(get, {"url": "https://evil.com"})["error"] == "Domain 'evil.com' not allowed."
+    assert env.timeout_s == 5.0
 
 
-def test_a_semantic_validator_for_a_write_tool(tmp_path: Path) -> None:
+def test_a_semantic_validator_for_a_write_tool() -> None:
     def validate_write(args: JsonMap) -> JsonMap:
         if not args.get("content"):
             raise ValueError("content must be non-empty")
         return args
 
-    environment = Environment(base_dir=str(tmp_path), arg_validators={"write_file": validate_write})
+    env = Environment(arg_validators={"write_file": validate_write})
     write = Action("write_file", echo)
-    empty = environment.execute_action(write, {"file_name": "a.txt", "content": ""})
+    empty = env.execute_action(write, {"file_name": "a.txt", "content": ""})
     assert (empty["ok"], empty["error"], write.tries) == (False, "content must be non-empty", 0)
-    assert environment.execute_action(write, {"file_name": "a.txt", "content": "x"})["ok"]
+    assert env.execute_action(write, {"file_name": "a.txt", "content": "x"})["ok"]
 
 
 def test_retry_only_on_timeouts_once_with_a_short_backoff() -> None:
-    environment = Environment(max_retries=1, retry_backoff_s=0.3, retry_exceptions=(TimeoutError,), timeout_s=0.05)
-    late, broken = Reading("late", sleep), Reading("broken", fail(ConnectionError("reset")))
-    started = time.monotonic()
-    result = environment.execute_action(late, {})
-    assert time.monotonic() - started >= 0.3
-    assert (result["retries"], late.tries) == (1, 2)
-    assert (environment.execute_action(broken, {})["retries"], broken.tries) == (0, 1)
+    env = Environment(max_retries=1, retry_backoff_s=0.3, retry_exceptions=(TimeoutError,))
+    assert (env.max_retries, env.retry_backoff_s, env.retry_exceptions) == (1, 0.3, (TimeoutError,))
+    env.retry_backoff_s = 0
+    late, broken = Action("late", fail(TimeoutError("late"))), Action("broken", fail(ConnectionError("reset")))
+    assert (env.execute_action(late, {})["retries"], late.tries) == (1, 2)
+    assert (env.execute_action(broken, {})["retries"], broken.tries) == (0, 1)
 
 
-# --- Quick checklist, line by line -----------------------------------------------------------------------------
+def test_model_and_policy_are_apart_so_a_fake_environment_does() -> None:
+    class Fake(Environment):
+        def execute_action(self, action: Any, args: Any, **_: Any) -> JsonMap:
+            return ExecResult(True, action.name, args, data="canned").to_dict()
+
+    assert Fake().execute_action(Action("read_file", fail(AssertionError())), {})["data"] == "canned"
+
+
+# --- Checklists --------------------------------------------------------------------------------------------------
 
 
 def test_tool_name_is_whitelisted() -> None:
@@ -187,87 +230,30 @@ def test_tool_name_is_whitelisted() -> None:
     assert (result["error_type"], rocket.tries) == ("PermissionError", 0)
 
 
-@pytest.mark.parametrize(
-    ("action", "args", "error"),
-    [
-        ("read_file", {"file_name": 3}, "A path must be text."),
-        ("write_file", {"file_name": "a.txt"}, "Missing or invalid 'content' for write/append operation."),
-        ("append_file", {"file_name": "a.txt"}, "Missing or invalid 'content' for write/append operation."),
-        ("http_get", {}, "A non-empty 'url' is required."),
-        ("divide", {"a": 1, "b": 0}, "b must not be 0"),
-    ],
-)
-def test_args_pass_schema_and_semantic_validation(action: str, args: JsonMap, error: str) -> None:
-    def divide(given: JsonMap) -> JsonMap:
-        if given["b"] == 0:
-            raise ValueError("b must not be 0")
-        return given
+def test_the_registry_knows_tools_by_name_description_and_schema() -> None:
+    @tool(effect=Effect.READ)
+    def peek(file_name: str) -> ToolOutput:
+        """Look at a file."""
+        return ToolOutput.ok(file_name=file_name)
 
-    environment = Environment(allow_net=True, arg_validators={"divide": divide})
-    run = Action(action, echo)
-    assert (environment.execute_action(run, args)["error"], run.tries) == (error, 0)
+    registry = ActionRegistry([peek])
+    [spec] = registry.specs()
+    assert (spec.name, spec.description, spec.parameters["required"]) == ("peek", "Look at a file.", ["file_name"])
+    assert (registry.get("peek"), registry.get("poke")) == (peek, None)
 
 
-@pytest.mark.parametrize("action", ["read_file", "write_file", "search_in_file", "append_file"])
-def test_file_paths_stay_inside_base_dir_and_extensions_are_allowed(tmp_path: Path, action: str) -> None:
-    base = tmp_path / "base"
-    base.mkdir()
-    environment, run = Environment(base_dir=str(base)), Action(action, lambda file_name, **_: file_name)
-
-    def result_of(file_name: str) -> JsonMap:
-        return environment.execute_action(run, {"file_name": file_name, "content": "c"})
-
-    assert result_of("../a.txt")["error"] == "Path traversal blocked."
-    assert result_of("../base-evil/a.txt")["error"] == "Path traversal blocked."
-    assert result_of("a.exe")["error"] == "Extension '.exe' not allowed."
-    assert result_of("a.txt")["data"] == str(base.resolve() / "a.txt")
+@pytest.fixture
+def hanging() -> Iterator[Action]:
+    """An action that does not end before the test does."""
+    over = threading.Event()
+    yield Action("sleepy", lambda: over.wait(30))
+    over.set()
 
 
-def test_without_a_base_dir_there_is_no_restriction() -> None:
-    environment = Environment(allowed_exts=None)
-    names = ("../a.exe", "/etc/passwd")
-    results = [environment.execute_action(Action("read_file", echo), {"file_name": name}) for name in names]
-    assert [result["data"]["file_name"] for result in results] == [os.path.abspath(name) for name in names]
-
-
-@pytest.mark.parametrize("action", ["http_get", "http_post", "fetch_url"])
-def test_network_disabled_or_domains_allowlisted(action: str) -> None:
-    args = {"url": "https://api.example.com"}
-    closed = Environment(allowed_domains=["api.example.com"])
-    assert (
-        closed.execute_action(Action(action, echo), args)["error"] == "Network access is disabled in this Environment."
-    )
-    assert Environment(allow_net=True).execute_action(Action(action, echo), args)["ok"]
-    elsewhere = Environment(allow_net=True, allowed_domains=["other.example.com"])
-    assert elsewhere.execute_action(Action(action, echo), args)["error"] == "Domain 'api.example.com' not allowed."
-
-
-def test_per_call_timeout() -> None:
-    started = time.monotonic()
-    result = Environment(timeout_s=0.1).execute_action(Action("sleepy", sleep), {})
-    assert time.monotonic() - started < 10
-    assert result["error"] == "Action 'sleepy' timed out after 0.1s"
-
-
-@pytest.mark.parametrize(("max_retries", "tries"), [(0, 1), (1, 2), (3, 4)])
-def test_limited_retries_really_counted(max_retries: int, tries: int) -> None:
-    """Spec 4's code makes one attempt too many, and reports none of them; its text is what counts."""
-    environment = Environment(max_retries=max_retries, retry_backoff_s=0, retry_exceptions=(ConnectionError,))
-    action = Action("fetch", fail(ConnectionError("reset")))
-    result = environment.execute_action(action, {})
-    assert (action.tries, result["retries"], result["error"]) == (tries, tries - 1, "reset")
-
-
-def test_output_normalized_and_sensitive_values_redacted() -> None:
-    args = {
-        "password": "hunter2", "client_secret": "s", "session_token": "t", "api_key": "k", "apikey": "k",
-        "Authorization": "a", "bearer": "b", "user": "ann", "nested": {"list": [{"password": "p", "n": 1}]},
-    }  # fmt: skip
-    seen: list[JsonMap] = []
-    result = Environment().execute_action(Action("login", lambda **given: seen.append(given)), args)
-    hidden = dict.fromkeys(list(args)[:7], "***")
-    assert result["args"] == {**hidden, "user": "ann", "nested": {"list": [{"password": "***", "n": 1}]}}
-    assert seen == [args]
+@pytest.mark.parametrize(("seconds", "shown"), [(0.1, "0.1"), (0.01, "0.01")])
+def test_a_timeout_stops_waiting_and_is_told_with_its_seconds(hanging: Action, seconds: float, shown: str) -> None:
+    result = Environment(timeout_s=seconds, max_retries=0).execute_action(hanging, {})
+    assert (result["error"], result["error_type"]) == (f"Action 'sleepy' timed out after {shown}s", "TimeoutError")
 
 
 def test_logs_include_action_elapsed_ms_and_outcome() -> None:
@@ -288,6 +274,16 @@ def test_logs_include_action_elapsed_ms_and_outcome() -> None:
             **shared,
         },
     ]
+    assert list(records[0]) == ["event", *SHAPE]
+
+
+def test_sensitive_values_are_redacted_at_any_depth_and_the_action_gets_them() -> None:
+    args = {"password": "hunter2", "nested": {"list": [{"password": "p", "n": 1}], "secret": ["deep"]}}
+    seen: list[JsonMap] = []
+    result = Environment().execute_action(Action("login", lambda **given: seen.append(given)), args)
+    assert (result["args"]["password"], result["args"]["nested"]["list"]) == ("***", [{"password": "***", "n": 1}])
+    assert "deep" not in str(result["args"])
+    assert seen == [args]
 
 
 def test_never_let_logging_break_execution() -> None:
@@ -299,3 +295,40 @@ def test_never_let_logging_break_execution() -> None:
 def test_it_returns_instead_of_crashing(error: BaseException) -> None:
     result = Environment().execute_action(Action("x", fail(error)), {})
     assert (result["ok"], result["error"], result["error_type"]) == (False, str(error), type(error).__name__)
+    assert "Traceback" not in str(result)
+
+
+def test_only_an_interrupt_passes() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        Environment().execute_action(Action("x", fail(KeyboardInterrupt())), {})
+
+
+def test_an_action_without_a_name_is_an_error_too() -> None:
+    result = Environment().execute_action(object(), {"a": 1})  # type: ignore[arg-type]
+    assert (result["ok"], result["action"], result["args"]) == (False, "<unknown>", {"a": 1})
+
+
+def test_nothing_rests_after_failures_unless_a_breaker_was_asked_for() -> None:
+    missing = Action("read_file", fail(FileNotFoundError("no such file")))
+    plain = Environment()
+    assert {plain.execute_action(missing, {})["error"] for _ in range(20)} == {"no such file"}
+    down = Action("fetch", fail(ConnectionError("refused")))
+    careful = Environment(breaker=BreakerConfig(failures=2, open_s=30), clock=lambda: 0.0)
+    kinds = [careful.execute_action(down, {})["error_type"] for _ in range(3)]
+    assert kinds == ["ConnectionError", "ConnectionError", "CircuitOpenError"]
+
+
+def test_read_only_roles_quotas_rates_and_idempotency() -> None:
+    write, read = Action("write_it", echo), Action("read_file", echo)
+    strict = Environment(
+        rules=CallRules(read_only=True, quotas={"read_file": 2}, rate_limits={"search_in_file": RateLimit(1, 60)}),
+        clock=lambda: 5.0,
+    )
+    assert strict.execute_action(write, {})["error_type"] == "PermissionError"
+    assert [strict.execute_action(read, {})["error_type"] for _ in range(3)] == [None, None, "QuotaError"]
+    search = Action("search_in_file", echo)
+    assert [strict.execute_action(search, {})["error_type"] for _ in range(2)] == [None, "RateLimitError"]
+    environment = Environment()
+    first = environment.execute_action(write, {"n": 1}, idempotency_key="k")
+    assert environment.execute_action(write, {"n": 1}, idempotency_key="k") == first
+    assert write.tries == 1

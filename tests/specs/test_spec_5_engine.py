@@ -1,43 +1,44 @@
-"""Spec 5 as a table: each way that a call can end, with its trace, its error string and its attempts, both ways."""
+"""Spec 5: the seven invariants under the document's own names, the table of errors, and the six helper methods."""
 
 import asyncio
-from collections.abc import Callable
+import inspect
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, ConfigDict
 
 from nodes.execute_tools.engine import Engine, EngineConfig, GuardrailError, RetryableToolError, ToolRun
 from nodes.execute_tools.environment.workspace import Workspace
-from nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput
-from nodes.execute_tools.trace import TraceSink
+from nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput, tool
+from nodes.execute_tools.trace import TraceEvent, TraceSink
 from nodes.records import Effect, RawCall
 
-
-class Arguments(BaseModel):
-    model_config = ConfigDict(extra="allow")
-
-    x: int = 7
-
-
 RESOLVE = ["tool.resolve.start", "tool.resolve.ok"]
-PARSE = [*RESOLVE, "args.parse.start", "args.parse.ok", "cache.miss"]
-GUARD_IN = [*PARSE, "guard.input.start", "guard.input.ok", "tool.invoke.start"]
-INVOKE = [*GUARD_IN, "tool.invoke.ok"]
-WHOLE = [*INVOKE, "guard.output.start", "guard.output.ok"]
+PARSE = [*RESOLVE, "args.parse.start", "args.parse.ok"]
+MISS = [*PARSE, "cache.miss"]
+INVOKE = [*MISS, "guard.input.start", "guard.input.ok", "tool.invoke.start"]
+OUTPUT = ["tool.invoke.ok", "guard.output.start"]
+WHOLE = [*INVOKE, *OUTPUT, "guard.output.ok", "cache.store"]
 
-Body = Callable[[ToolContext, Any], Any]
+Body = Callable[..., Any]
+
+
+def echo(**arguments: Any) -> ToolOutput:
+    return ToolOutput.ok(**arguments)
 
 
 def raising(*errors: BaseException) -> Body:
-    """Raises one error after the other, then works."""
+    """Raises one error after the other, then gives its arguments back."""
     left = list(errors)
 
-    def body(_: ToolContext, arguments: Arguments) -> ToolOutput:
+    def body(**arguments: Any) -> ToolOutput:
         if left:
             raise left.pop(0)
-        return ToolOutput.ok(**arguments.model_dump())
+        return echo(**arguments)
 
     return body
 
@@ -46,111 +47,304 @@ def refuse(*_: object) -> None:
     raise GuardrailError("not this")
 
 
-CASES: dict[str, tuple[str, Callable[[], Body], dict[str, Any], list[str], str, int]] = {
-    "good": ('{"x": 1}', raising, {}, [*WHOLE, "cache.store"], "", 1),
-    "defaults": ("", raising, {}, [*WHOLE, "cache.store"], "", 1),
-    "extras": ('{"y": [1]}', raising, {}, [*WHOLE, "cache.store"], "", 1),
-    "bad JSON": ('{"x": ', raising, {}, [*RESOLVE, "args.parse.start", "args.parse.fail"], "bad_args:", 0),
-    "no object": ("[1]", raising, {}, [*RESOLVE, "args.parse.start", "args.parse.fail"], "bad_args:", 0),
-    "bad type": ('{"x": "many"}', raising, {}, [*RESOLVE, "args.parse.start", "args.parse.fail"], "bad_args:x: ", 0),
-    "blocked before": (
-        "{}",
-        raising,
-        {"input_guards": [refuse]},
-        [*PARSE, "guard.input.start", "guard.input.block"],
-        "guardrail:not this",
-        0,
+def tool_of(body: Body, *, coroutine: bool = False) -> Tool:
+    """A tool `t(x=7, **kwargs)` that reads, so that its results are cached."""
+
+    def plain(x: int = 7, **kwargs: Any) -> ToolOutput:
+        """Do it."""
+        output: ToolOutput = body(x=x, **kwargs)
+        return output
+
+    async def later(x: int = 7, **kwargs: Any) -> ToolOutput:
+        """Do it later."""
+        return plain(x, **kwargs)
+
+    return tool(later if coroutine else plain, effect=Effect.READ, name="t")
+
+
+def engine_of(*tools: Tool, max_retries: int = 1, timeout_s: float = 5.0, **options: Any) -> tuple[Any, TraceSink]:
+    """An Engine, whose helper methods are called too, and where it traces."""
+    sink = TraceSink(run_id="r", step_id="1", clock=lambda: 5)
+    config = EngineConfig(max_retries=max_retries, async_timeout_s=timeout_s)
+    return Engine(ActionRegistry(tools), sink, config, **options), sink
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> ToolContext:
+    return ToolContext(Workspace(str(tmp_path), lambda *_: None), timeout_s=5)
+
+
+def called(raw: str = "{}", name: str = "t") -> RawCall:
+    return RawCall(call_id="c", tool=name, arguments=raw)
+
+
+def ended(engine: Engine, how: str, context: ToolContext, call: RawCall) -> ToolRun:
+    if how == "run_sync":
+        return engine.run_sync(call, context)
+    return asyncio.run(engine.run_async(call, context))
+
+
+def names(events: Iterable[TraceEvent]) -> list[str]:
+    return [event.name for event in events]
+
+
+both_ways = pytest.mark.parametrize("how", ["run_sync", "run_async"])
+
+
+# --- The seven invariants, under their own names -----------------------------------------------------------------
+
+
+@both_ways
+def test_cache_key_exact_raw_whitespace_matters(how: str, context: ToolContext) -> None:
+    seen: list[int] = []
+
+    def body(x: int) -> ToolOutput:
+        seen.append(x)
+        return ToolOutput.ok()
+
+    engine, sink = engine_of(tool_of(body))
+    for raw in ('{"x":1}', '{ "x":1 }', '{"x":1}'):
+        ended(engine, how, context, called(raw))
+    assert seen == [1, 1]
+    assert [name for name in names(sink.events) if name.startswith("cache")] == [
+        "cache.miss", "cache.store", "cache.miss", "cache.store", "cache.hit",
+    ]  # fmt: skip
+
+
+@both_ways
+def test_cache_hit_short_circuit_no_guards_or_invoke_after_hit(how: str, context: ToolContext) -> None:
+    guarded: list[str] = []
+    note_in, note_out = (partial(lambda said, *_: guarded.append(said), said) for said in ("in", "out"))
+    engine, sink = engine_of(tool_of(echo), input_guards=[note_in], output_guards=[note_out])
+    first = ended(engine, how, context, called())
+    sink.events.clear()
+    second = ended(engine, how, context, called())
+    assert names(sink.events) == [*PARSE, "cache.hit"]
+    assert (second.output, second.error, second.cached, second.attempts) == (first.output, "", True, 0)
+    assert guarded == ["in", "out"]
+
+
+def test_trace_payload_copy() -> None:
+    sink, payload = TraceSink(), {"tool_name": "t"}
+    sink.emit("event", payload)
+    payload["tool_name"] = "other"
+    assert sink.events[0].payload == {"tool_name": "t"}
+
+
+@both_ways
+@pytest.mark.parametrize("annotated", [True, False])
+def test_unknown_args_passthrough(how: str, context: ToolContext, annotated: bool) -> None:
+    def body(x: int = 7, **kwargs: Any) -> ToolOutput:
+        """Give the arguments back."""
+        return ToolOutput.ok(x=x, kwargs=kwargs)
+
+    if not annotated:  # the document writes a bare **kwargs
+        del body.__annotations__["kwargs"]
+    engine, _ = engine_of(tool(body, effect=Effect.READ, name="t"))
+    run = ended(engine, how, context, called('{"x": "3", "extra": {"deep": [1]}}'))
+    assert run.result.data == {"x": 3, "kwargs": {"extra": {"deep": [1]}}}
+
+
+def test_nested_loop_run_sync_async_tool_maps_to_tool_error(context: ToolContext) -> None:
+    engine, sink = engine_of(tool_of(echo, coroutine=True), max_retries=3)
+
+    async def inside() -> ToolRun:
+        return ended(engine, "run_sync", context, called())
+
+    with warnings.catch_warnings(record=True) as warned:
+        run = asyncio.run(inside())
+    assert run.error == "tool_error:asyncio.run() cannot be called from a running event loop"
+    assert (run.error_type, run.attempts, warned) == ("RuntimeError", 1, [])
+    assert names(sink.events) == [*INVOKE, "tool.invoke.fail"]
+
+
+def test_async_timeout_no_retry(context: ToolContext) -> None:
+    begun: list[int] = []
+
+    async def never(x: int) -> None:
+        """Never ends."""
+        begun.append(x)
+        await asyncio.Event().wait()
+
+    engine, sink = engine_of(tool(never, effect=Effect.READ, name="t"), max_retries=5, timeout_s=0.01)
+    run = ended(engine, "run_async", context, called('{"x": 1}'))
+    assert (run.error, run.attempts, begun) == ("tool_error:timeout", 1, [1])
+    assert names(sink.events)[-2:] == ["tool.invoke.start", "tool.invoke.timeout"]
+
+
+@both_ways
+@pytest.mark.parametrize("coroutine", [False, True], ids=["plain tool", "async tool"])
+def test_execution_order(how: str, context: ToolContext, coroutine: bool) -> None:
+    engine, sink = engine_of(tool_of(raising(RetryableToolError("busy")), coroutine=coroutine))
+    run = ended(engine, how, context, called('{"x": "3"}'))
+    assert names(sink.events) == [
+        "tool.resolve.start", "tool.resolve.ok",
+        "args.parse.start", "args.parse.ok",
+        "cache.miss",
+        "guard.input.start", "guard.input.ok",
+        "tool.invoke.start", "tool.invoke.retryable", "tool.invoke.ok",
+        "guard.output.start", "guard.output.ok",
+        "cache.store",
+    ]  # fmt: skip
+    assert (run.result.data, run.attempts) == ({"x": 3}, 2)
+    assert {(event.run_id, event.step_id, event.payload["tool_name"]) for event in sink.events} == {("r", "1", "t")}
+
+
+# --- The table of errors -----------------------------------------------------------------------------------------
+
+ERRORS: dict[str, tuple[RawCall, list[BaseException], dict[str, Any], str, int, list[str]]] = {
+    "unknown tool": (called(name="u"), [], {}, "unknown_tool", 0, ["tool.resolve.start", "tool.resolve.fail"]),
+    "bad JSON": (called('{"x": '), [], {}, "bad_args:", 0, [*RESOLVE, "args.parse.start", "args.parse.fail"]),
+    "no object": (called("[1]"), [], {}, "bad_args:", 0, [*RESOLVE, "args.parse.start", "args.parse.fail"]),
+    "bad type": (called('{"x": "m"}'), [], {}, "bad_args:x: ", 0, [*RESOLVE, "args.parse.start", "args.parse.fail"]),
+    "ValueError": (called(), [ValueError("bad")], {}, "user_error:bad", 1, [*INVOKE, "tool.invoke.user_error"]),
+    "RetryableToolError": (
+        called(), [RetryableToolError("busy")] * 9, {}, "tool_error:busy", 3, [*INVOKE, *["tool.invoke.retryable"] * 3],
     ),
-    "blocked after": (
-        "{}",
-        raising,
-        {"output_guards": [refuse]},
-        [*INVOKE, "guard.output.start", "guard.output.block"],
-        "guardrail:not this",
-        1,
-    ),
-    "caller's mistake": (
-        "{}",
-        lambda: raising(ValueError("bad")),
-        {},
-        [*GUARD_IN, "tool.invoke.user_error"],
-        "user_error:bad",
-        1,
-    ),
-    "tool's mistake": (
-        "{}",
-        lambda: raising(RuntimeError("broken")),
-        {},
-        [*GUARD_IN, "tool.invoke.fail"],
-        "tool_error:broken",
-        1,
-    ),
-    "timeout": ("{}", lambda: raising(TimeoutError()), {}, [*GUARD_IN, "tool.invoke.timeout"], "tool_error:timeout", 1),
-    "once more": (
-        "{}",
-        lambda: raising(RetryableToolError("busy")),
-        {},
-        [*GUARD_IN, "tool.invoke.retryable", "tool.invoke.ok", *WHOLE[len(INVOKE) :], "cache.store"],
-        "",
-        2,
-    ),
-    "never": (
-        "{}",
-        lambda: raising(*[RetryableToolError("busy")] * 3),
-        {},
-        [*GUARD_IN, *["tool.invoke.retryable"] * 2],
-        "tool_error:busy",
-        2,
-    ),
+    "RuntimeError": (called(), [RuntimeError("bad")], {}, "tool_error:bad", 1, [*INVOKE, "tool.invoke.fail"]),
+    "timeout": (called(), [TimeoutError()], {}, "tool_error:timeout", 1, [*INVOKE, "tool.invoke.timeout"]),
+    "GuardrailError of input": (called(), [], {"input_guards": [refuse]}, "guardrail:not this", 0,
+                                [*MISS, "guard.input.start", "guard.input.block"]),
+    "GuardrailError of output": (called(), [], {"output_guards": [refuse]}, "guardrail:not this", 1,
+                                 [*INVOKE, *OUTPUT, "guard.output.block"]),
+}  # fmt: skip
+"""(call, what the tool raises, guards, error string, attempts of three that would be allowed, events)."""
+
+
+@pytest.mark.parametrize("condition", ERRORS)
+@pytest.mark.parametrize("coroutine", [False, True], ids=["plain tool", "async tool"])
+def test_each_error_has_its_string_its_attempts_and_its_trace_both_ways(
+    context: ToolContext, condition: str, coroutine: bool
+) -> None:
+    call, errors, guards, error, attempts, events = ERRORS[condition]
+    runs, traces = [], []
+    for how in ("run_sync", "run_async"):
+        engine, sink = engine_of(tool_of(raising(*errors), coroutine=coroutine), max_retries=2, **guards)
+        runs.append(replace(ended(engine, how, context, call), ms=0))
+        traces.append(sink.events)
+    assert (runs[0], traces[0]) == (runs[1], traces[1])
+    assert (runs[0].error[: len(error)], runs[0].attempts, runs[0].result.ok) == (error, attempts, False)
+    assert names(traces[0]) == events
+    assert runs[0].error.partition(":")[2] or error == "unknown_tool"
+
+
+@pytest.mark.parametrize("raw", ['{"x": 1, "x": 2}', '{"x": NaN}', '{"x": 1', '{"a": "\\ud800"}'])
+def test_what_is_no_argument_object_is_refused_with_a_reason(context: ToolContext, raw: str) -> None:
+    engine, _ = engine_of(tool_of(raising(AssertionError("it ran"))))
+    run = engine.run_sync(called(raw), context)
+    assert run.error.startswith("bad_args:")
+    assert run.error != "bad_args:"
+
+
+# --- The helper methods ------------------------------------------------------------------------------------------
+
+HELPERS = {
+    "_resolve": ["name"],
+    "_parse_and_coerce": ["tool", "raw"],
+    "_check_cache": ["tool", "raw"],
+    "_run_input_guardrails": ["tool", "ctx", "args"],
+    "_run_output_guardrails": ["tool", "ctx", "output", "attempts"],
+    "_store_cache": ["tool", "raw", "output"],
 }
 
 
-def run(
-    how: str, raw: str, body: Body, options: dict[str, Any], folder: Path, *, coroutine: bool
-) -> tuple[ToolRun, TraceSink]:
-    async def later(context: ToolContext, arguments: Any) -> Any:
-        return body(context, arguments)
-
-    tool = Tool("t", "d", Arguments, Effect.READ, later if coroutine else body, cacheable=True)
-    sink = TraceSink(run_id="r", step_id="1", clock=lambda: 5)
-    engine = Engine(ActionRegistry([tool]), sink, EngineConfig(max_retries=1), **options)
-    context = ToolContext(Workspace(str(folder), lambda *_: None), timeout_s=5)
-    call = RawCall(call_id="c", tool="t", arguments=raw)
-    done = engine.run_sync(call, context) if how == "sync" else asyncio.run(engine.run_async(call, context))
-    return done, sink
+@pytest.mark.parametrize(("helper", "parameters"), HELPERS.items())
+def test_a_helper_takes_what_the_document_says(helper: str, parameters: list[str]) -> None:
+    assert list(inspect.signature(getattr(Engine, helper)).parameters) == ["self", *parameters]
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("coroutine", [False, True], ids=["plain tool", "async tool"])
-def test_both_ways_leave_the_same_trace_and_end_the_same(tmp_path: Path, case: str, coroutine: bool) -> None:
-    raw, make, options, names, error, attempts = CASES[case]
-    ends, traces = [], []
-    for how in ("sync", "async"):
-        done, sink = run(how, raw, make(), options, tmp_path, coroutine=coroutine)
-        ends.append((done.error, done.error_type, done.attempts, done.retries, done.output, done.cached))
-        traces.append(sink.events)
-    assert [event.name for event in traces[0]] == names
-    assert traces[0] == traces[1]
-    assert {(event.run_id, event.step_id, event.ms) for event in traces[0]} == {("r", "1", 0)}
-    assert ends[0] == ends[1]
-    assert (ends[0][0][: len(error)], ends[0][2]) == (error, attempts)
+@both_ways
+@pytest.mark.parametrize("helper", HELPERS)
+def test_each_phase_stands_once_and_serves_both_ways(how: str, context: ToolContext, helper: str) -> None:
+    uses: list[str] = []
+
+    def watched(engine: Engine, *arguments: Any) -> Any:
+        uses.append(helper)
+        return getattr(Engine, helper)(engine, *arguments)
+
+    class Watched(Engine):
+        pass
+
+    setattr(Watched, helper, watched)
+    engine = Watched(ActionRegistry([tool_of(echo)]), TraceSink())
+    assert ended(engine, how, context, called()).error == ""
+    assert uses == [helper]
 
 
-def test_the_exact_text_of_the_arguments_is_what_a_raw_call_says(tmp_path: Path) -> None:
-    done, _ = run("sync", '{"x": "3", "extra": {"deep": [1]}}', raising(), {}, tmp_path, coroutine=False)
-    assert done.result.data == {"x": 3, "extra": {"deep": [1]}}
+def test_resolve_gives_the_tool_or_the_error() -> None:
+    known = tool_of(echo)
+    engine, sink = engine_of(known)
+    assert engine._resolve("t") == (known, None)
+    found, error = engine._resolve("u")
+    assert (found, error and error.error) == (None, "unknown_tool")
+    assert names(sink.events) == [*RESOLVE, "tool.resolve.start", "tool.resolve.fail"]
 
 
-@pytest.mark.parametrize(
-    ("raw", "reason"),
-    [
-        ('{"x": 1, "x": 2}', "bad_args:"),
-        ('{"x": NaN}', "bad_args:"),
-        ('{"x": 1', "bad_args:"),
-        ('{"a": "\\ud800"}', "bad_args:"),
-    ],
-)
-def test_what_is_no_argument_object_is_refused_with_a_reason(tmp_path: Path, raw: str, reason: str) -> None:
-    done, _ = run("sync", raw, raising(AssertionError("it ran")), {}, tmp_path, coroutine=False)
-    assert done.error.startswith(reason)
-    assert len(done.error) > len(reason)
+def test_parse_and_coerce_gives_typed_arguments_with_defaults_or_the_error() -> None:
+    known = tool_of(echo)
+    engine, sink = engine_of(known)
+    assert engine._parse_and_coerce(known, '{"x": "3"}') == ({"x": 3}, None)
+    assert engine._parse_and_coerce(known, "{}") == ({"x": 7}, None)
+    arguments, error = engine._parse_and_coerce(known, '{"x": ')
+    assert (arguments, error and error.error.partition(":")[0]) == (None, "bad_args")
+    assert names(sink.events) == [*["args.parse.start", "args.parse.ok"] * 2, "args.parse.start", "args.parse.fail"]
+
+
+def test_store_cache_keeps_what_check_cache_gives_back() -> None:
+    known, output = tool_of(echo), ToolOutput.ok(x=1)
+    engine, sink = engine_of(known)
+    assert output not in engine._check_cache(known, "{}")
+    engine._store_cache(known, "{}", output)
+    assert output in engine._check_cache(known, "{}")
+    assert output not in engine._check_cache(known, "{ }")
+    assert names(sink.events) == ["cache.miss", "cache.store", "cache.hit", "cache.miss"]
+
+
+def test_guardrails_give_what_passed_or_the_error(context: ToolContext) -> None:
+    known, output = tool_of(echo), ToolOutput.ok(x=1)
+    open_engine, sink = engine_of(known)
+    assert open_engine._run_input_guardrails(known, context, {"x": 1}) == ({"x": 1}, None)
+    passed, error = open_engine._run_output_guardrails(known, context, output, 2)
+    assert (passed, error) == (output, None)
+    closed, blocks = engine_of(known, input_guards=[refuse], output_guards=[refuse])
+    arguments, blocked = closed._run_input_guardrails(known, context, {"x": 1})
+    assert (arguments, blocked and blocked.error) == (None, "guardrail:not this")
+    passed, error = closed._run_output_guardrails(known, context, output, 2)
+    assert (passed, error and (error.error, error.attempts)) == (None, ("guardrail:not this", 2))
+    assert names(sink.events) == [f"guard.{side}.{each}" for side in ("input", "output") for each in ("start", "ok")]
+    assert names(blocks.events)[1::2] == ["guard.input.block", "guard.output.block"]
+
+
+# --- The invocation, which alone differs -------------------------------------------------------------------------
+
+
+class Watched(Tool):
+    """Says which of its two entries is used. Called by its own name, with the context and the arguments."""
+
+    uses: list[tuple[str, dict[str, Any]]] = []  # noqa: RUF012 - of the class: the instances are frozen
+
+    def s(self, context: ToolContext, /, **arguments: Any) -> Any:
+        Watched.uses.append(("s", arguments))
+        return super().s(context, **arguments)
+
+    async def a(self, context: ToolContext, /, **arguments: Any) -> Any:
+        Watched.uses.append(("a", arguments))
+        return await super().a(context, **arguments)
+
+
+@pytest.mark.parametrize(("how", "coroutine", "entry"), [("run_sync", False, "s"), ("run_async", True, "a")])
+def test_run_sync_calls_tool_s_and_run_async_awaits_tool_a(
+    context: ToolContext, how: str, coroutine: bool, entry: str
+) -> None:
+    Watched.uses.clear()
+    plain = tool_of(echo, coroutine=coroutine)
+    watched = Watched("t", "d", plain.arguments, plain.effect, plain.run)
+    engine, _ = engine_of(watched)
+    assert ended(engine, how, context, called('{"x": 1}')).result.data == {"x": 1}
+    assert Watched.uses == [(entry, {"x": 1})]
+
+
+def test_the_ways_to_run_are_two() -> None:
+    assert [name for name in vars(Engine) if not name.startswith("_")] == ["run_sync", "run_async"]
+    assert inspect.iscoroutinefunction(Engine.run_async)
+    assert not inspect.iscoroutinefunction(Engine.run_sync)

@@ -1,0 +1,355 @@
+"""Our Environment beside the code of document 4: the same settings, action and arguments give the same, hooks too."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodes.execute_tools.environment import Environment
+from nodes.records import JsonMap
+from tests.specs import documented_environment
+
+
+class Documented(documented_environment.Environment):
+    """The document's Environment, with two corrections.
+
+    Its text ("with 1, up to 2 total tries") wins over its loop, which makes three. A TimeoutError of the action's own
+    keeps its words: since Python 3.11 the document's code takes it for one of its worker thread.
+    """
+
+    def _run_with_retries(self, action: Any, args: JsonMap) -> Any:
+        most, self.max_retries = self.max_retries, self.max_retries - 1
+        try:
+            return super()._run_with_retries(action, args)
+        finally:
+            self.max_retries = most
+
+    def _run_with_timeout(self, action: Any, args: JsonMap, timeout_s: float) -> Any:
+        try:
+            return super()._run_with_timeout(action, args, timeout_s)
+        except TimeoutError as error:
+            raise error.__context__ or error from None
+
+
+class Action:
+    """Raises one error after the other, then gives back what it was given."""
+
+    def __init__(self, name: str, errors: tuple[BaseException, ...]) -> None:
+        self.name, self._left = name, list(errors)
+        self.calls: list[JsonMap] = []
+
+    def execute(self, **arguments: Any) -> Any:
+        self.calls.append(arguments)
+        if self._left:
+            raise self._left.pop(0)
+        return {"given": arguments, "list": [1, "two", None], "token": "t"}
+
+
+def divide(args: JsonMap) -> JsonMap:
+    if args["b"] == 0:
+        raise ValueError("b must not be 0")
+    return {"a": float(args["a"]), "b": args["b"]}
+
+
+def validate_write(args: JsonMap) -> JsonMap:
+    if not args.get("content"):
+        raise ValueError("content must be non-empty")
+    return args
+
+
+BASE: JsonMap = {"base_dir": "base"}
+NET: JsonMap = {"allow_net": True}
+HOSTS: JsonMap = {"allow_net": True, "allowed_domains": {"api.example.com", "Upper.Example.com"}}
+VALIDATORS: JsonMap = {"arg_validators": {"write_file": validate_write, "divide": divide}}
+AT_ONCE: JsonMap = {"retry_backoff_s": 0}
+SECRETS: JsonMap = {
+    "password": "p", "client_secret": "s", "session_token": "t", "api_key": "k", "apikey": "k", "Authorization": "a",
+    "bearer": "b", "user": "ann", "tokens": 3, "nested": {"list": [{"password": "p", "n": 1}]},
+}  # fmt: skip
+LATE = TimeoutError("late")
+FILE_ACTIONS = ("read_file", "write_file", "search_in_file", "append_file")
+PATHS = ("a.txt", "new/deeper/a.md", "A.TXT", "./x/../a.txt", "../a.txt", "../base-evil/a.txt", "x/../../a.txt",
+         "/etc/a.txt", "a.py", "a", ".txt")  # fmt: skip
+URLS: tuple[JsonMap, ...] = (
+    {"url": "https://api.example.com/x?q=1"}, {"url": "http://API.EXAMPLE.COM:8080/"}, {"url": "https://evil.com"},
+    {"url": "https://upper.example.com"}, {"url": "https://sub.api.example.com"}, {"url": ""}, {"url": 3}, {},
+)  # fmt: skip
+
+Case = tuple[JsonMap, str, JsonMap, tuple[BaseException, ...]]
+"""(settings, action, arguments, what the action raises one after the other)."""
+
+EXTENSIONS: tuple[Any, ...] = (None, [], {".py"}, (".txt", ".md"))
+
+CASES: dict[str, list[Case]] = {
+    "any action": [
+        ({}, "add", {"a": 1, "b": 2}, ()),
+        ({}, "add", {}, ()),
+        ({}, "add", {"a": 1}, (ValueError("b is missing"),)),
+        ({}, "add", {"a": 1}, (RuntimeError("broken"),)),
+        ({}, "add", {"a": 1}, (OSError(28, "No space left"),)),
+        ({}, "add", {"a": 1}, (SystemExit("bye"),)),
+        ({}, "login", SECRETS, ()),
+        ({}, "login", SECRETS, (PermissionError("denied"),)),
+    ],
+    "paths": [
+        *[(BASE, name, {"file_name": path, "content": "c"}, ()) for name in FILE_ACTIONS for path in PATHS],
+        (BASE, "read_file", {"file_name": "a.txt"}, (FileNotFoundError(2, "No such file or directory", "a.txt"),)),
+        (BASE, "copy_file", {"source": "../a.exe", "target": "/etc/x"}, ()),
+        (BASE, "read_file", {}, ()),
+        (BASE, "read_file", {"other": 1}, ()),
+        ({"base_dir": "not/there"}, "write_file", {"file_name": "a.txt", "content": "c"}, ()),
+        ({"base_dir": "not/there"}, "write_file", {"file_name": "../a.txt", "content": "c"}, ()),
+        ({"base_dir": ""}, "read_file", {"file_name": "../a.txt"}, ()),
+        *[({}, "read_file", {"file_name": path}, ()) for path in ("a.txt", "../a.txt", "/etc/a.txt", "/etc/passwd")],
+    ],
+    "extensions": [
+        ({**BASE, "allowed_exts": exts}, "read_file", {"file_name": name}, ())
+        for exts in EXTENSIONS
+        for name in ("a.exe", "a", "a.py", "a.PY", "a.txt", "a.md")
+    ],
+    "contents": [
+        ({}, name, args, ())
+        for name in ("write_file", "append_file")
+        for args in ({}, {"content": 3}, {"content": None}, {"content": ""}, {"file_name": "a.txt"},
+                     {"file_name": "a.py"}, {"file_name": "a.txt", "content": "c"})
+    ],
+    "network": [
+        *[(settings, name, args, ())
+          for settings in ({}, {"allowed_domains": ["api.example.com"]}, NET, HOSTS)
+          for name in ("http_get", "http_post", "fetch_url")
+          for args in URLS],
+        (NET, "download", {"url": ""}, ()),
+    ],
+    "validators": [
+        (VALIDATORS, "divide", {"a": 1, "b": 2}, ()),
+        (VALIDATORS, "divide", {"a": 1, "b": 0}, ()),
+        (VALIDATORS, "divide", {"a": 1}, ()),
+        (VALIDATORS, "write_file", {"file_name": "a.txt", "content": ""}, ()),
+        (VALIDATORS, "write_file", {"file_name": "a.txt", "content": "c"}, ()),
+        (VALIDATORS, "write_file", {"file_name": "a.exe", "content": ""}, ()),
+    ],
+    "retries": [
+        *[({**AT_ONCE, "max_retries": most}, name, {"file_name": "a.txt"}, (LATE,) * failures)
+          for most in (0, 1, 3) for failures in (1, 2, 4) for name in ("read_file", "search_in_file", "custom")],
+        *[({**AT_ONCE, **NET}, "http_get", {"url": "https://x.org"}, (LATE,) * failures) for failures in (1, 2)],
+        (AT_ONCE, "custom", {}, (ConnectionError("reset"),)),
+        ({**AT_ONCE, "retry_exceptions": (ConnectionError,)}, "custom", {}, (ConnectionError("reset"),)),
+        ({**AT_ONCE, "retry_exceptions": (ConnectionError,)}, "custom", {}, (LATE,)),
+        ({**AT_ONCE, "retry_exceptions": ()}, "custom", {}, (LATE,)),
+        ({**AT_ONCE, "retry_exceptions": (ValueError, KeyError)}, "custom", {}, (KeyError("k"),)),
+    ],
+}  # fmt: skip
+
+Outcome = tuple[JsonMap, list[JsonMap], list[JsonMap], JsonMap]
+
+
+def shared(record: JsonMap) -> JsonMap:
+    """What both have to say alike: the time differs, the document's count of retries is always 0, ours has a type."""
+    return {key: value for key, value in record.items() if key not in {"ms", "retries", "error_type"}}
+
+
+def outcome_of(
+    made: type[Any], settings: JsonMap, name: str, args: JsonMap, errors: tuple[BaseException, ...]
+) -> Outcome:
+    """The result, the log, what the action was called with, and the caller's arguments afterwards."""
+    records: list[JsonMap] = []
+    action, given = Action(name, errors), dict(args)
+    result = made(**settings, logger=records.append).execute_action(action, given)
+    return shared(result), [shared(record) for record in records], action.calls, given
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a `base` in it, and one beside that has the same beginning."""
+    for folder in ("base", "base-evil"):
+        (tmp_path.resolve() / folder).mkdir()
+    monkeypatch.chdir(tmp_path.resolve())
+    return tmp_path.resolve()
+
+
+def cases(group: str) -> pytest.MarkDecorator:
+    """Each case of the group; what has to come out is what the document's code makes of it."""
+    of_group = CASES[group]
+    return pytest.mark.parametrize("case", of_group, ids=[f"{at} {case[1]}" for at, case in enumerate(of_group)])
+
+
+@cases("any action")
+def test_any_action_ends_as_in_the_document(case: Case) -> None:
+    assert outcome_of(Environment, *case) == outcome_of(Documented, *case)
+
+
+@cases("paths")
+def test_paths_are_the_documents(case: Case) -> None:
+    assert outcome_of(Environment, *case) == outcome_of(Documented, *case)
+
+
+@cases("extensions")
+def test_extensions_are_the_documents(case: Case) -> None:
+    assert outcome_of(Environment, *case) == outcome_of(Documented, *case)
+
+
+@cases("contents")
+def test_writers_supply_content_as_in_the_document(case: Case) -> None:
+    assert outcome_of(Environment, *case) == outcome_of(Documented, *case)
+
+
+@cases("network")
+def test_the_network_is_the_documents(case: Case) -> None:
+    assert outcome_of(Environment, *case) == outcome_of(Documented, *case)
+
+
+@cases("validators")
+def test_validators_are_the_documents(case: Case) -> None:
+    assert outcome_of(Environment, *case) == outcome_of(Documented, *case)
+
+
+@cases("retries")
+def test_retries_are_the_documents(case: Case) -> None:
+    assert outcome_of(Environment, *case) == outcome_of(Documented, *case)
+
+
+@pytest.mark.parametrize("most", [0, 1, 3])
+def test_retries_are_those_that_were_made(most: int) -> None:
+    action = Action("custom", (LATE,) * 9)
+    result = Environment(max_retries=most, retry_backoff_s=0).execute_action(action, {})
+    assert (len(action.calls), result["retries"], result["error_type"]) == (most + 1, most, "TimeoutError")
+
+
+# --- Subclasses --------------------------------------------------------------------------------------------------
+
+
+def prepare_args(_: Any, action_name: str, args: JsonMap) -> JsonMap:
+    if action_name == "stop":
+        raise PermissionError("stopped")
+    return {**args, "by": action_name}
+
+
+def run_with_retries(_: Any, action: Any, args: JsonMap) -> Any:
+    return ["instead", action.name, args]
+
+
+def run_with_timeout(_: Any, action: Any, args: JsonMap, timeout_s: float) -> Any:
+    return [action.execute(**args), timeout_s]
+
+
+def safe_path(_: Any, file_name: str) -> str:
+    if file_name == "no":
+        raise PermissionError("Not this file.")
+    return f"/somewhere/{file_name}"
+
+
+def check_extension(_: Any, full_path: str) -> None:
+    if full_path.endswith(".txt"):
+        raise PermissionError(f"No texts: {Path(full_path).name}")
+
+
+def check_domain(_: Any, url: str) -> None:
+    if "evil" in url:
+        raise PermissionError(f"Not there: {url}")
+
+
+def redact(_: Any, obj: Any) -> Any:
+    return {key: value for key, value in obj.items() if key != "password"} if isinstance(obj, dict) else obj
+
+
+HOOKS: list[tuple[str, Any, list[Case]]] = [
+    ("_prepare_args", prepare_args, [({}, "add", {"a": 1}, ()), ({}, "stop", {"a": 1}, ())]),
+    ("_run_with_retries", run_with_retries, [({}, "add", {"a": 1}, ())]),
+    ("_run_with_timeout", run_with_timeout, [
+        ({"timeout_s": 3}, "add", {"a": 1}, ()),
+        (AT_ONCE, "custom", {}, (LATE,)),
+        (AT_ONCE, "custom", {}, (KeyError("k"),)),
+    ]),
+    ("_safe_path", safe_path, [
+        (BASE, "read_file", {"file_name": "a.txt"}, ()), (BASE, "read_file", {"file_name": "no"}, ()),
+    ]),
+    ("_check_extension", check_extension, [
+        (BASE, "read_file", {"file_name": "a.txt"}, ()), (BASE, "read_file", {"file_name": "a.exe"}, ()),
+    ]),
+    ("_check_domain", check_domain, [
+        (HOSTS, "http_get", {"url": "https://x.org"}, ()), (NET, "http_get", {"url": "https://evil.com"}, ()),
+    ]),
+    ("_redact", redact, [({}, "login", {"password": "p", "api_key": "k"}, ())]),
+    ("_REDACT_KEYS", re.compile("user"), [({}, "login", {"password": "p", "user": "ann"}, ())]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("hook", "own", "case"), [(hook, own, case) for hook, own, cases in HOOKS for case in cases])
+def test_a_subclass_may_override_each_hook_of_the_document(hook: str, own: Any, case: Case) -> None:
+    ours, theirs = (type("Own", (made,), {hook: own}) for made in (Environment, Documented))
+    assert outcome_of(ours, *case) == outcome_of(theirs, *case)
+    assert outcome_of(ours, *case) != outcome_of(Environment, *case)
+
+
+@pytest.mark.parametrize("made", [Environment, Documented])
+def test_a_subclass_may_log_in_its_own_way(made: type[Any]) -> None:
+    told: list[str] = []
+    own = type("Own", (made,), {"_log": lambda _, record: told.append(record["event"])})
+    own().execute_action(Action("add", ()), {})
+    own().execute_action(Action("add", (ValueError("v"),)), {})
+    assert told == ["action_ok", "action_error"]
+
+
+CALLS: list[tuple[str, tuple[Any, ...]]] = [
+    ("_prepare_args", ("read_file", {"file_name": "a.txt"})),
+    ("_prepare_args", ("read_file", {"file_name": "../a.txt"})),
+    ("_prepare_args", ("http_get", {"url": "https://x.org"})),
+    ("_safe_path", ("a.txt",)),
+    ("_safe_path", ("../a.txt",)),
+    ("_check_extension", ("/x/a.md",)),
+    ("_check_extension", ("/x/a.exe",)),
+    ("_check_domain", ("https://api.example.com/x",)),
+    ("_check_domain", ("https://evil.com",)),
+    ("_redact", ({"password": "p", "list": [{"token": "t"}], "n": 1},)),
+    ("_redact", (["plain"],)),
+    ("_run_with_retries", (Action("custom", ()), {"a": 1})),
+    ("_run_with_timeout", (Action("custom", ()), {"a": 1}, 5.0)),
+]
+
+
+@pytest.mark.parametrize(("hook", "arguments"), CALLS)
+def test_each_hook_does_what_the_documents_does(hook: str, arguments: tuple[Any, ...]) -> None:
+    def ended(made: type[Any]) -> tuple[Any, str]:
+        environment = made(base_dir="base", allowed_domains={"api.example.com"})
+        try:
+            return getattr(environment, hook)(*arguments), ""
+        except (PermissionError, ValueError) as error:
+            return type(error).__name__, str(error)
+
+    assert ended(Environment) == ended(Documented)
+
+
+# --- Live attributes ---------------------------------------------------------------------------------------------
+
+CHANGES: list[tuple[str, Callable[[Any], Any], Case]] = [
+    ("base_dir", lambda made: setattr(made, "base_dir", None), (BASE, "read_file", {"file_name": "../a.txt"}, ())),
+    ("allowed_exts", lambda made: made.allowed_exts.add(".py"), (BASE, "read_file", {"file_name": "a.py"}, ())),
+    ("allow_net", lambda made: setattr(made, "allow_net", True), ({}, "http_get", {"url": "https://x.org"}, ())),
+    ("allowed_domains", lambda made: made.allowed_domains.add("x.org"),
+     (HOSTS, "http_get", {"url": "https://x.org"}, ())),
+    ("max_retries", lambda made: setattr(made, "max_retries", 2),
+     (AT_ONCE, "custom", {}, (LATE,) * 2)),
+    ("retry_exceptions", lambda made: setattr(made, "retry_exceptions", (KeyError,)),
+     (AT_ONCE, "custom", {}, (KeyError("k"),))),
+    ("arg_validators", lambda made: made.arg_validators.update(divide=divide), ({}, "divide", {"a": 1, "b": 0}, ())),
+    ("logger", lambda made: setattr(made, "logger", None), ({}, "add", {}, ())),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("attribute", "change", "case"), CHANGES, ids=[attribute for attribute, *_ in CHANGES])
+def test_what_is_changed_afterwards_counts(attribute: str, change: Callable[[Any], Any], case: Case) -> None:
+    assert attribute in vars(Documented())
+
+    def changed(made: type[Any]) -> type[Any]:
+        class Changed(made):  # type: ignore[misc]
+            def __init__(self, **settings: Any) -> None:
+                super().__init__(**settings)
+                change(self)
+
+        return Changed
+
+    ours, theirs = outcome_of(changed(Environment), *case), outcome_of(changed(Documented), *case)
+    assert ours == theirs
+    assert ours != outcome_of(Environment, *case)
