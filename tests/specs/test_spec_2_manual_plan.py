@@ -95,6 +95,28 @@ def test_a_prompt_about_two_folders_takes_one_call_and_one_answer(root: Path) ->
     assert [result["data"]["entries"] for result in results] == [["A/one.txt"], ["B/two.txt"]]
 
 
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_three_calls_are_made_one_after_the_other_in_their_order(root: Path, protocol: Protocol) -> None:
+    """The i-th answer is that of the i-th call, also where one of them fails, and each call sees what those did."""
+    calls = (
+        ("write_file", {"path": "new.txt", "content": "written\n"}),
+        ("read_file", {"path": "nope.py"}),
+        ("read_file", {"path": "new.txt"}),
+    )
+    results, _ = ask(root, *calls, protocol=protocol)
+    assert [result["ok"] for result in results] == [True, False, True]
+    assert results[2]["data"]["content"] == "written\n"
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_tools_are_called_until_the_model_calls_none(root: Path, protocol: Protocol) -> None:
+    replies = [message_of(use(("read_file", {"path": path})), protocol) for path in ("calc.py", "names.txt")]
+    model = ScriptedModel([*replies, Say("Both.")])
+    with Session(AgentContext(workspace=str(root), protocol=protocol.value), model=model) as session:
+        session.work("Read.")
+    assert len(model.calls) == 3
+
+
 # --- 3. Streaming
 
 LONG = "The answer is long: " + ", ".join(f"point {number}" for number in range(1, 40)) + "."
@@ -110,6 +132,19 @@ def test_a_long_answer_comes_bit_by_bit(root: Path) -> None:
     assert isinstance(events[-1], Ended)
 
 
+def test_replies_in_chunks_are_one_message_each_of_the_history(root: Path) -> None:
+    call = message_of(use(("read_file", {"path": "calc.py"})), Protocol.NATIVE)
+    with ScriptedServer([Chunked(Say(LONG), 7), Chunked(call, 7), Say("Read."), Say("Bye.")]) as server:
+        context = AgentContext(workspace=str(root), base_url=server.base_url, model="m", protocol="native")
+        with Session(context) as session:
+            for request in ("Tell me.", "Read.", "Go."):
+                session.work(request)
+        told = server.requests[-1]["messages"]
+    said = [message for message in told if message["role"] == "assistant"]
+    assert [message.get("content") or "" for message in said] == [LONG, "", "Read."]
+    assert [len(message.get("tool_calls", ())) for message in said] == [0, 1, 0]
+
+
 def test_the_terminal_shows_one_prefix_a_turn_and_no_json_of_calls(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -121,7 +156,7 @@ def test_the_terminal_shows_one_prefix_a_turn_and_no_json_of_calls(
         code = main(["--root", str(root), "--base-url", server.base_url, "--model", "m", "Tell me everything."])
     shown = capsys.readouterr().out
     assert (code, shown.count("mendgraph: "), shown.count(LONG)) == (0, 1, 1)
-    assert "read_file" in shown
+    assert "→ read_file" in shown
     assert '{"path"' not in shown
 
 
@@ -144,10 +179,20 @@ def test_a_missing_file_is_answered_with_names_that_are_there(root: Path, path: 
     }
 
 
-def test_debug_shows_calls_and_responses_in_json(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    replies = [message_of(use(("read_file", {"path": "../x"})), Protocol.NATIVE), Say("Done.")]
-    with ScriptedServer(replies) as server:
+def test_debug_shows_calls_responses_and_decisions_in_json_on_standard_error(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls: tuple[Call, ...] = (("read_file", {"path": "A/../../x"}), ("read_file", {"path": "calc.py"}))
+    with ScriptedServer([message_of(use(*calls), Protocol.NATIVE), Say("Done.")]) as server:
         main(["--root", str(root), "--base-url", server.base_url, "--model", "m", "--debug", "Read."])
-    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines() if line.startswith("{")]
-    told = json.dumps(lines)
-    assert all(word in told for word in ("read_file", "../x", "permission_denied"))
+    shown = capsys.readouterr()
+    lines = [json.loads(line) for line in shown.err.splitlines() if line.startswith("{")]
+    told = {event: [line for line in lines if line["event"] == event] for event in ("tool.call", "tool.response")}
+    assert [(line["tool"], line["args"]["path"]) for line in told["tool.call"]] == [
+        ("read_file", "A/../../x"), ("read_file", "calc.py"),
+    ]  # fmt: skip
+    assert [line["response"]["ok"] for line in told["tool.response"]] == [False, True]
+    assert told["tool.response"][1]["response"]["data"]["content"] == "a = 1\n"
+    [decision] = [line for line in lines if str(root) in line.values()]
+    assert "../x" in decision.values()  # cleaned, and relative to the root
+    assert "{" not in shown.out

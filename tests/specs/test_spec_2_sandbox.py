@@ -1,0 +1,173 @@
+"""Spec 2's sandbox, tool schemas and result envelope. Its rules for a path stand here in Python, to compare with."""
+
+import inspect
+import os
+from pathlib import Path
+
+import pytest
+
+from nodes.execute_tools.environment.sandbox import PathAccess, PathSandbox
+from nodes.execute_tools.tools import default_tools
+from nodes.records import JsonMap, ToolError, ToolErrorCode, ToolResult
+
+READ, WRITE, LIST = PathAccess.READ_FILE, PathAccess.WRITE_FILE, PathAccess.LIST_DIR
+
+
+class Refused(Exception):  # noqa: N818 - the document's codes, as an exception
+    """Why the document refuses a path."""
+
+
+def documented(root: str, user_path: str, access: PathAccess) -> str:
+    """The six rules of the document's Resolve. Raises Refused with the document's code."""
+    if not user_path.strip():  # 1
+        raise Refused("invalid_argument")
+    clean = os.path.normpath(user_path)  # 2; absolute paths are allowed, if they lie under the root
+    candidate = clean if os.path.isabs(clean) else os.path.join(root, clean)  # 3
+    candidate = os.path.abspath(candidate)
+    try:  # 4
+        real = os.path.realpath(candidate, strict=True)
+    except FileNotFoundError:
+        if access is not WRITE:
+            raise Refused("not_found") from None
+        try:
+            parent = os.path.realpath(os.path.dirname(candidate), strict=True)
+        except FileNotFoundError:
+            raise Refused("not_found") from None
+        real = os.path.join(parent, os.path.basename(candidate))
+    relative = os.path.relpath(real, root)  # 5
+    if relative == ".." or relative.startswith("../"):
+        raise Refused("permission_denied")
+    return real  # 6
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A project with links of each kind, beside a folder that is none of its business and one that begins alike."""
+    base = tmp_path.resolve()
+    for folder in ("root/src/deep", "outside/sub", "root-evil"):
+        (base / folder).mkdir(parents=True)
+    for file in ("root/README.md", "root/src/calc.py", "outside/secret.txt", "root-evil/secret.txt"):
+        (base / file).write_text(file)
+    links = {
+        "to_etc": "/etc", "to_outside": "../outside", "secret_link.txt": "../outside/secret.txt", "inside": "src",
+        "file_inside": "src/calc.py", "src/deep/far": "../../../outside", "chain": "to_outside",
+    }  # fmt: skip
+    for name, target in links.items():
+        (base / "root" / name).symlink_to(target)
+    return base / "root"
+
+
+SAME: list[str] = [
+    "", " ", "\t\n", ".", "README.md", "./src//calc.py", "src/../README.md", "src/deep/../calc.py", "{root}/README.md",
+    "{root}", "inside/calc.py", "inside/deep", "file_inside", "nope/../README.md", "{root}/src/new.py",
+    "..", "../", "../outside/secret.txt", "../root/README.md", "../root-evil/secret.txt", "{root}-evil/secret.txt",
+    "src/../../outside/secret.txt", "/etc/hosts", "/", "to_etc/hosts", "to_outside", "to_outside/secret.txt",
+    "secret_link.txt", "src/deep/far/secret.txt", "chain/secret.txt", "{root}/../outside/secret.txt",
+]  # fmt: skip
+"""Paths that are there, or that lead out; for reading, writing and listing alike."""
+NEW: list[str] = ["new.txt", "src/new.txt", "inside/new.txt", "nope/new.txt", "to_outside/new.txt",
+                  "src/deep/far/new.txt", "chain/sub/new.txt", "../new.txt", "../outside/new.txt"]  # fmt: skip
+"""Paths where nothing is yet."""
+
+
+def same(root: Path, path: str, access: PathAccess) -> None:
+    user_path = path.replace("{root}", str(root))
+    ours = PathSandbox(str(root)).resolve(user_path, access)
+    try:
+        expected = documented(str(root), user_path, access)
+    except Refused as refused:
+        expected = str(refused)
+    assert (ours.code.value if isinstance(ours, ToolError) else ours) == expected
+
+
+@pytest.mark.parametrize("access", PathAccess)
+@pytest.mark.parametrize("path", SAME)
+def test_a_path_resolves_by_the_documents_rules(root: Path, path: str, access: PathAccess) -> None:
+    same(root, path, access)
+
+
+@pytest.mark.parametrize("path", NEW)
+def test_a_new_file_resolves_by_its_real_parent(root: Path, path: str) -> None:
+    same(root, path, WRITE)
+
+
+@pytest.mark.parametrize("access", [READ, LIST])
+@pytest.mark.parametrize("path", ["new.txt", "src/new.txt", "inside/new.txt", "nope/new.txt"])
+def test_what_is_not_there_can_be_neither_read_nor_listed(root: Path, path: str, access: PathAccess) -> None:
+    same(root, path, access)
+
+
+def test_an_absolute_directory_outside_is_denied_and_a_path_inside_suggested(root: Path) -> None:
+    refused = PathSandbox(str(root)).resolve("/etc/", READ)
+    assert isinstance(refused, ToolError)
+    assert refused.code is ToolErrorCode.PERMISSION_DENIED
+    assert not any(os.path.isabs(each) for each in refused.suggestions)
+    assert refused.suggestions
+
+
+def test_the_names_of_the_sandbox(root: Path, tmp_path: Path) -> None:
+    assert [access.value for access in PathAccess] == ["read_file", "write_file", "list_dir"]
+    assert next(iter(inspect.signature(PathSandbox).parameters)) == "root"
+    assert list(inspect.signature(PathSandbox.resolve).parameters) == ["self", "path", "access"]
+    (tmp_path / "alias").symlink_to(root)
+    assert PathSandbox(str(tmp_path / "alias")).root == str(root)
+    with pytest.raises(FileNotFoundError):
+        PathSandbox(str(root / "nope"))
+
+
+# --- Schemas -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tool", "description"),
+    [
+        ("read_file", "Workspace-relative path under the project root."),
+        ("write_file", "Workspace-relative path under the project root."),
+        ("list_files", "Directory under the project root (use `.` for root)."),
+    ],
+)
+def test_the_schema_of_a_path_says_where_it_may_lead(tool: str, description: str) -> None:
+    [spec] = [each.spec for each in default_tools() if each.name == tool]
+    assert spec.parameters["properties"]["path"]["description"] == description
+
+
+# --- The envelope ------------------------------------------------------------------------------------------------
+
+
+def test_the_names_of_the_envelope() -> None:
+    assert list(ToolResult.model_fields) == ["ok", "data", "error"]
+    assert list(ToolError.model_fields)[:3] == ["code", "message", "suggestions"]
+    assert [code.value for code in ToolErrorCode][:4] == [
+        "not_found", "invalid_argument", "permission_denied", "io_error",
+    ]  # fmt: skip
+
+
+def test_a_success_and_a_failure_as_maps() -> None:
+    failure: JsonMap = {"code": "not_found", "message": "No such file.", "suggestions": ["calc.py"]}
+    error = ToolError(code=ToolErrorCode.NOT_FOUND, message="No such file.", suggestions=("calc.py",))
+    assert ToolResult(ok=True, data={"n": 1}).as_map() == {"ok": True, "data": {"n": 1}}
+    assert ToolResult(ok=False, error=error).as_map() == {"ok": False, "error": failure}
+    assert error.as_map() == failure
+
+
+# --- Suggestions -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("missing", "suggestions"),
+    [
+        ("CALC", ["calc.py", "Calculus.txt", "old_calc.py"]),  # prefixes in any case, then what contains it
+        ("lus", ["Calculus.txt"]),  # a substring
+        ("clac.py", ["calc.py", "old_calc.py"]),  # the fewest edits, where nothing else is like it
+        ("zzzzzzzz", []),
+    ],
+)
+def test_prefixes_come_before_substrings_before_edit_distance_and_three_are_the_most(
+    tmp_path: Path, missing: str, suggestions: list[str]
+) -> None:
+    for name in ("calc.py", "Calculus.txt", "old_calc.py", "very_old_calc.txt"):
+        (tmp_path / name).touch()
+    refused = PathSandbox(str(tmp_path)).resolve(missing, READ)
+    assert isinstance(refused, ToolError)
+    assert (refused.code, list(refused.suggestions)) == (ToolErrorCode.NOT_FOUND, suggestions)
+    assert ("Did you mean" in refused.message) == bool(suggestions)
