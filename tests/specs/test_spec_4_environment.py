@@ -19,7 +19,7 @@ from nodes.execute_tools.policy.circuit_breaker import BreakerConfig
 from nodes.execute_tools.policy.rate_limits import RateLimit
 from nodes.execute_tools.registry import ActionRegistry, ToolOutput, tool
 from nodes.records import Effect, JsonMap
-from tests.specs import documented_environment
+from tests.specs import document_4
 
 SHAPE = ["ok", "action", "args", "data", "error", "ms", "retries", "error_type"]
 """The fields of spec 4's ExecResult in its order, and behind them the error's type that it proposes to add."""
@@ -55,7 +55,7 @@ def test_exec_result_has_the_fields_of_the_document_in_its_order() -> None:
     missing = dataclasses.MISSING
     assert list(fields) == SHAPE
     assert list(fields.values()) == [missing, missing, missing, None, None, 0, 0, None]
-    theirs = [(field.name, field.default) for field in dataclasses.fields(documented_environment.ExecResult)]
+    theirs = [(field.name, field.default) for field in dataclasses.fields(document_4.ExecResult)]
     assert list(fields.items())[:-1] == theirs
     assert list(inspect.signature(ExecResult).parameters) == SHAPE
 
@@ -92,7 +92,7 @@ def test_each_setting_has_its_default_and_is_given_by_name(setting: str, default
 
 def test_the_settings_come_in_the_documents_order() -> None:
     assert list(inspect.signature(Environment).parameters)[: len(DEFAULTS)] == list(DEFAULTS)
-    assert list(DEFAULTS) == list(inspect.signature(documented_environment.Environment).parameters)
+    assert list(DEFAULTS) == list(inspect.signature(document_4.Environment).parameters)
 
 
 def test_execute_action_takes_an_action_and_its_arguments() -> None:
@@ -107,9 +107,7 @@ def test_execute_action_takes_an_action_and_its_arguments() -> None:
     ],
 )  # fmt: skip
 def test_each_method_for_subclasses_has_the_documents_parameters(hook: str) -> None:
-    ours, theirs = (
-        inspect.signature(getattr(made, hook)).parameters for made in (Environment, documented_environment.Environment)
-    )
+    ours, theirs = (inspect.signature(getattr(made, hook)).parameters for made in (Environment, document_4.Environment))
     assert list(ours) == list(theirs)
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from nodes.execute_tools.environment import Environment
 from nodes.records import JsonMap
-from tests.specs import documented_environment
+from tests.specs import document_4
 
 
-class Documented(documented_environment.Environment):
+class Documented(document_4.Environment):
     """The document's Environment, with two corrections.
 
     Its text ("with 1, up to 2 total tries") wins over its loop, which makes three. A TimeoutError of the action's own

@@ -293,10 +293,11 @@ def test_parse_and_coerce_gives_typed_arguments_with_defaults_or_the_error() -> 
 def test_store_cache_keeps_what_check_cache_gives_back() -> None:
     known, output = tool_of(echo), ToolOutput.ok(x=1)
     engine, sink = engine_of(known)
-    assert output not in engine._check_cache(known, "{}")
+    assert engine._check_cache(known, "{}") is None
     engine._store_cache(known, "{}", output)
-    assert output in engine._check_cache(known, "{}")
-    assert output not in engine._check_cache(known, "{ }")
+    hit = engine._check_cache(known, "{}")
+    assert (hit.output, hit.cached, hit.error) == (output, True, "")
+    assert engine._check_cache(known, "{ }") is None
     assert names(sink.events) == ["cache.miss", "cache.store", "cache.hit", "cache.miss"]
 
 

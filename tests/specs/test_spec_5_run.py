@@ -1,0 +1,59 @@
+"""Spec 5 in whole runs: what the engine promises of a call holds from step to step, and in the graph's event loop."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from langchain_core.messages import HumanMessage
+
+from graph.build import build_graph
+from graph.context import AgentContext
+from graph.events import Traced
+from nodes.execute_tools.registry import ToolOutput, tool
+from nodes.execute_tools.tools import default_tools
+from nodes.records import Effect, Protocol
+from tests.runs.gateway_play import DONE, FILES, codes, played, reads, scripted
+from tests.runs.playing import write_files
+from tests.runs.scenario import Use, use
+
+WRITE = use(("write_file", {"path": "new.txt", "content": "new\n"}))
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    write_files(tmp_path, FILES)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("between", "cache"),
+    [
+        ([], ["cache.miss", "cache.store", "cache.hit"]),
+        ([WRITE], ["cache.miss", "cache.store", "cache.miss", "cache.store"]),
+    ],
+    ids=["nothing", "a write"],
+)
+def test_the_same_read_in_a_later_step_is_a_hit_until_something_changes(
+    root: Path, between: list[Use], cache: list[str]
+) -> None:
+    events = played(root, reads("a.py"), *between, reads("a.py"), DONE)
+    assert set(codes(events)) == {"ok"}
+    assert [event.name for event in events if isinstance(event, Traced) and event.name.startswith("cache.")] == cache
+
+
+def test_an_async_tool_runs_on_the_loop_of_ainvoke(root: Path) -> None:
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    @tool(effect=Effect.NONE)
+    async def look(name: str) -> ToolOutput:
+        """Look."""
+        loops.append(asyncio.get_running_loop())
+        return ToolOutput.ok(name=name)
+
+    async def run() -> asyncio.AbstractEventLoop:
+        model = scripted(Protocol.NATIVE, use(("look", {"name": "a"})), DONE)
+        machine = build_graph(model=model, tools=(*default_tools(), look))
+        await machine.ainvoke({"messages": [HumanMessage("Go.")]}, context=AgentContext(workspace=str(root)))
+        return asyncio.get_running_loop()
+
+    assert loops == [asyncio.run(run())]
