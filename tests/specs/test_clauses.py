@@ -38,7 +38,7 @@ def clauses(document: int) -> list[Clause]:
 
 
 @lru_cache
-def tests_in(file: str) -> frozenset[str]:
+def names_in(file: str) -> frozenset[str]:
     """The tests of a file: `test_name`, or `TestClass::test_name`. Empty where there is no such file."""
     path = ROOT / file
     if not path.is_file():
@@ -76,10 +76,10 @@ def test_no_clause_is_missing_and_none_stands_twice(document: int) -> None:
 def test_every_test_of_a_document_is_named_by_one_of_its_clauses() -> None:
     named = {test for document in CLAUSES for clause in clauses(document) for test in clause.tests}
     files = sorted(each.name for each in HERE.glob("test_spec_*.py"))
-    assert [f"{file}::{test}" for file in files for test in sorted(tests_in(f"tests/specs/{file}"))
+    assert [f"{file}::{test}" for file in files for test in sorted(names_in(f"tests/specs/{file}"))
             if f"tests/specs/{file}::{test}" not in named] == []  # fmt: skip
 
 
 def _exists(test: str) -> bool:
     file, _, name = test.partition("::")
-    return name in tests_in(file)
+    return name in names_in(file)

@@ -18,6 +18,8 @@ from nodes.execute_tools.policy.call_policy import CallRules
 from nodes.execute_tools.policy.circuit_breaker import BreakerConfig
 from nodes.execute_tools.policy.rate_limits import RateLimit
 from nodes.execute_tools.registry import ActionRegistry, ToolOutput, tool
+from nodes.execute_tools.tools import default_tools
+from nodes.language.text_protocol import extract_tool_invocations_with_errors
 from nodes.records import Effect, JsonMap
 from tests.specs import document_4
 
@@ -228,6 +230,14 @@ def test_tool_name_is_whitelisted() -> None:
     assert (result["error_type"], rocket.tries) == ("PermissionError", 0)
 
 
+def test_a_models_invocation_is_a_tool_its_arguments_and_whether_it_ends_the_run() -> None:
+    [call], errors = extract_tool_invocations_with_errors(
+        'tool: read_file({"file_name": "notes.txt"})', frozenset({"read_file"})
+    )
+    assert ((call.tool_name, call.args), errors) == (("read_file", {"file_name": "notes.txt"}), [])
+    assert {each.name for each in default_tools() if each.spec.terminal} == {"final_answer"}
+
+
 def test_the_registry_knows_tools_by_name_description_and_schema() -> None:
     @tool(effect=Effect.READ)
     def peek(file_name: str) -> ToolOutput:
@@ -248,7 +258,7 @@ def hanging() -> Iterator[Action]:
     over.set()
 
 
-@pytest.mark.parametrize(("seconds", "shown"), [(0.1, "0.1"), (0.01, "0.01")])
+@pytest.mark.parametrize(("seconds", "shown"), [(0.1, "0.1"), (0.06, "0.1")])
 def test_a_timeout_stops_waiting_and_is_told_with_its_seconds(hanging: Action, seconds: float, shown: str) -> None:
     result = Environment(timeout_s=seconds, max_retries=0).execute_action(hanging, {})
     assert (result["error"], result["error_type"]) == (f"Action 'sleepy' timed out after {shown}s", "TimeoutError")

@@ -260,7 +260,6 @@ HOOKS: list[tuple[str, Any, list[Case]]] = [
     ("_run_with_timeout", run_with_timeout, [
         ({"timeout_s": 3}, "add", {"a": 1}, ()),
         (AT_ONCE, "custom", {}, (LATE,)),
-        (AT_ONCE, "custom", {}, (KeyError("k"),)),
     ]),
     ("_safe_path", safe_path, [
         (BASE, "read_file", {"file_name": "a.txt"}, ()), (BASE, "read_file", {"file_name": "no"}, ()),
@@ -272,7 +271,6 @@ HOOKS: list[tuple[str, Any, list[Case]]] = [
         (HOSTS, "http_get", {"url": "https://x.org"}, ()), (NET, "http_get", {"url": "https://evil.com"}, ()),
     ]),
     ("_redact", redact, [({}, "login", {"password": "p", "api_key": "k"}, ())]),
-    ("_REDACT_KEYS", re.compile("user"), [({}, "login", {"password": "p", "user": "ann"}, ())]),
 ]  # fmt: skip
 
 
@@ -281,6 +279,14 @@ def test_a_subclass_may_override_each_hook_of_the_document(hook: str, own: Any, 
     ours, theirs = (type("Own", (made,), {hook: own}) for made in (Environment, Documented))
     assert outcome_of(ours, *case) == outcome_of(theirs, *case)
     assert outcome_of(ours, *case) != outcome_of(Environment, *case)
+
+
+@pytest.mark.parametrize("made", [Environment, Documented])
+def test_a_subclass_may_hide_other_names(made: type[Any]) -> None:
+    own = type("Own", (made,), {"_REDACT_KEYS": re.compile("user")})
+    result = own().execute_action(Action("login", ()), {"password": "p", "user": "ann", "n": 1})
+    assert (result["args"]["user"], result["args"]["n"]) == ("***", 1)
+    assert result["args"]["password"] == ("***" if made is Environment else "p")
 
 
 @pytest.mark.parametrize("made", [Environment, Documented])
