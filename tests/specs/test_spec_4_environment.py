@@ -18,8 +18,6 @@ from nodes.execute_tools.policy.call_policy import CallRules
 from nodes.execute_tools.policy.circuit_breaker import BreakerConfig
 from nodes.execute_tools.policy.rate_limits import RateLimit
 from nodes.execute_tools.registry import ActionRegistry, ToolOutput, tool
-from nodes.execute_tools.tools import default_tools
-from nodes.language.text_protocol import extract_tool_invocations_with_errors
 from nodes.records import Effect, JsonMap
 from tests.specs import document_4
 
@@ -228,14 +226,6 @@ def test_tool_name_is_whitelisted() -> None:
     result = environment.execute_action(rocket, {})
     assert result["error"] == "The tool launch_rocket is not allowed in this run. Allowed are: read_file."
     assert (result["error_type"], rocket.tries) == ("PermissionError", 0)
-
-
-def test_a_models_invocation_is_a_tool_its_arguments_and_whether_it_ends_the_run() -> None:
-    [call], errors = extract_tool_invocations_with_errors(
-        'tool: read_file({"file_name": "notes.txt"})', frozenset({"read_file"})
-    )
-    assert ((call.tool_name, call.args), errors) == (("read_file", {"file_name": "notes.txt"}), [])
-    assert {each.name for each in default_tools() if each.spec.terminal} == {"final_answer"}
 
 
 def test_the_registry_knows_tools_by_name_description_and_schema() -> None:
