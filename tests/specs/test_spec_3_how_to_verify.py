@@ -4,9 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from graph.context import AgentContext
 from graph.events import Denied, Event, HealingBegan, LoopOverridden, StepDone
-from graph.run import RunResult, Session
 from nodes.records import (
     ExtractionErrorType,
     JsonMap,
@@ -16,11 +14,9 @@ from nodes.records import (
     ToolErrorCode,
 )
 from tests.doubles.replies import Say
-from tests.doubles.scripted_model import ScriptedModel
-from tests.runs.playing import write_files
-from tests.runs.scenario import Use, message_of, use
+from tests.runs.scenario import Use, use
+from tests.specs.watched_runs import watch
 
-FILES = {"long.txt": "".join(f"line {number}\n" for number in range(1, 1_201)), "calc.py": "x = 1\n"}
 DONE = Say("Done.")
 
 
@@ -29,15 +25,6 @@ def protocol(request: pytest.FixtureRequest) -> Protocol:
     """Each item holds in both protocols."""
     found: Protocol = request.param
     return found
-
-
-def watch(folder: Path, protocol: Protocol, *replies: Use | Say) -> tuple[list[Event], RunResult, ScriptedModel]:
-    """What was seen of a run, how it ended, and the model with all that it was told."""
-    write_files(folder, FILES)
-    model = ScriptedModel([message_of(reply, protocol) for reply in replies])
-    with Session(AgentContext(workspace=str(folder), protocol=protocol.value), model=model) as session:
-        events = list(session.stream("Do it."))
-        return events, session.result(), model
 
 
 def data(events: list[Event]) -> list[JsonMap]:
@@ -147,12 +134,10 @@ def test_a_repair_that_works_is_all_that_the_history_keeps(tmp_path: Path, proto
 
 
 @pytest.mark.parametrize(("soft", "kind"), [(False, OutcomeKind.BUDGET_STOP), (True, OutcomeKind.FINISHED)])
-def test_max_steps_is_hard_unless_it_is_marked_soft(tmp_path: Path, soft: bool, kind: OutcomeKind) -> None:
+def test_max_steps_is_hard_unless_it_is_marked_soft(
+    tmp_path: Path, protocol: Protocol, soft: bool, kind: OutcomeKind
+) -> None:
     """Spec 3, "Budget enforcement"."""
-    write_files(tmp_path, FILES)
-    replies = (use(("read_file", {"path": "calc.py"})), DONE)
-    model = ScriptedModel([message_of(reply, Protocol.NATIVE) for reply in replies])
-    context = AgentContext(workspace=str(tmp_path), max_steps=1, max_steps_soft=soft)
-    with Session(context, model=model) as session:
-        list(session.stream("Do it."))
-        assert session.result().outcome.kind is kind
+    settings = {"max_steps": 1, "max_steps_soft": soft}
+    _, result, _ = watch(tmp_path, protocol, use(("read_file", {"path": "calc.py"})), DONE, settings=settings)
+    assert result.outcome.kind is kind

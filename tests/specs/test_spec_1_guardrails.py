@@ -1,0 +1,210 @@
+"""Document 1, section 3: our file rules beside the document's own code."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from nodes.guard.file_rules import (
+    PROJECT_CONFIG_RULE,
+    FileGuardrailRule,
+    GuardrailResult,
+    GuardrailViolation,
+    check_file_guardrails,
+    create_protected_edit_file_tool,
+    format_guardrail_violations,
+)
+from tests.specs import document_1
+from tests.specs.same_values import plain
+
+names = st.sampled_from(
+    [
+        *(
+            ".env",
+            ".env.local",
+            "prod.env",
+            "x.env.y",
+            "environment.py",
+            "a.py",
+            "README.md",
+            "..",
+            "src",
+            "key",
+            "pem",
+        ),
+        *("a.pem", "a.KEY", "a.p12", "a.pfx", "a.crt", "a.Cer", "a.key.md", ".git", ".github", ".gitignore", "git"),
+        *document_1.SENSITIVE_NAMES,
+        *("id_rsa.pub", "secrets.py", "etc", "usr", "bin", "sbin", "var", "System", "Library", "lib", "passwd"),
+    ]
+)
+paths = st.builds(
+    lambda start, parts: Path(start + "/".join(parts)),
+    st.sampled_from(["", "/", "./", "../../../../../../../../"]),
+    st.lists(names, min_size=1, max_size=4),
+)
+
+
+def rules_of(result: GuardrailResult | document_1.GuardrailResult) -> list[str]:
+    return [violation.rule_name for violation in result.violations]
+
+
+@given(paths)
+def test_what_the_document_blocks_is_blocked_by_the_same_rules(path: Path) -> None:
+    """And by others too where ours are stricter."""
+    assert set(rules_of(document_1.check_file_guardrails(path))) <= set(rules_of(check_file_guardrails(path)))
+
+
+@pytest.mark.parametrize("folder", ["/etc", "/usr", "/bin", "/var"])
+def test_a_relative_path_is_judged_from_the_current_folder(monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
+    monkeypatch.chdir(folder)
+    assert rules_of(document_1.check_file_guardrails(Path("passwd"))) == ["system_path"]
+    assert rules_of(check_file_guardrails(Path("passwd"))) == ["system_path"]
+
+
+@pytest.mark.parametrize("name", ["passwd", "a/b/c.conf", ""])
+@pytest.mark.parametrize("folder", ["/etc", "/usr", "/bin", "/sbin", "/var", "/System", "/Library"])
+def test_each_system_directory_is_blocked(folder: str, name: str) -> None:
+    assert rules_of(check_file_guardrails(Path(folder) / name)) == ["system_path"]
+
+
+@pytest.mark.parametrize("suffix", [".pem", ".key", ".p12", ".pfx", ".crt", ".cer", ".PEM", ".Key"])
+def test_each_extension_of_a_key_is_blocked(suffix: str) -> None:
+    assert rules_of(check_file_guardrails(Path(f"/project/server{suffix}"))) == ["private_key"]
+
+
+@pytest.mark.parametrize("name", document_1.SENSITIVE_NAMES)
+def test_each_sensitive_name_is_blocked(name: str) -> None:
+    assert rules_of(check_file_guardrails(Path("/project") / name)) == ["sensitive_config"]
+
+
+@pytest.mark.parametrize("name", [".env", "prod.env", ".env.local", "a.env.b"])
+def test_each_form_of_an_environment_file_is_blocked(name: str) -> None:
+    assert rules_of(check_file_guardrails(Path("/project") / name)) == ["env_file"]
+
+
+@pytest.mark.parametrize("path", [".git", ".git/config", "/project/a/.git/hooks/pre-commit"])
+def test_git_is_blocked_at_any_depth(path: str) -> None:
+    assert rules_of(check_file_guardrails(Path(path))) == ["git_internal"]
+
+
+@pytest.mark.parametrize("path", ["/usr2/x", "/etcetera", "/variable/x", "/var/tmp/x", "/var/folders/a/x"])
+def test_system_directories_are_judged_by_whole_components(path: str) -> None:
+    """The document compares prefixes of text, and blocks these too: no workspace could live in a temporary folder."""
+    assert rules_of(document_1.check_file_guardrails(Path(path))) == ["system_path"]
+    assert check_file_guardrails(Path(path)).allowed
+
+
+@pytest.mark.parametrize("path", ["/project/.ENV", "/project/.env~", "/project/ID_RSA", "/project/a.key.bak", "/ETC/x"])
+def test_other_spellings_and_copies_are_blocked_too(path: str) -> None:
+    assert document_1.check_file_guardrails(Path(path)).allowed
+    assert not check_file_guardrails(Path(path)).allowed
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "settings.py", "pyproject.toml", "a/b.toml"])
+def test_project_configuration_of_the_threat_model_has_a_rule_of_its_own(name: str) -> None:
+    assert PROJECT_CONFIG_RULE.check(Path(name))
+    assert check_file_guardrails(Path("/project") / name).allowed
+    assert document_1.check_file_guardrails(Path("/project") / name).allowed
+
+
+@pytest.mark.parametrize("path", ["/project/.env", "/project/.git/id_rsa", "/etc/ssl/a.pem", "/project/calc.py"])
+def test_a_result_and_its_text_are_the_documents(path: str) -> None:
+    ours, theirs = check_file_guardrails(Path(path)), document_1.check_file_guardrails(Path(path))
+    assert plain(ours) == plain(theirs)
+    assert format_guardrail_violations(ours) == document_1.format_guardrail_violations(theirs)
+
+
+@given(st.lists(st.builds(GuardrailViolation, *[st.text(max_size=5)] * 4), max_size=3), st.booleans())
+def test_violations_are_shown_as_the_document_shows_them(violations: list[GuardrailViolation], allowed: bool) -> None:
+    theirs = tuple(document_1.GuardrailViolation(*each) for each in violations)
+    shown = format_guardrail_violations(GuardrailResult(allowed, tuple(violations)))
+    assert shown == document_1.format_guardrail_violations(document_1.GuardrailResult(allowed, theirs))
+
+
+def test_rules_of_ones_own_take_the_place_of_the_default_ones() -> None:
+    """In their order, and only those: `rules` is the second argument."""
+    rules = (
+        FileGuardrailRule("lock", "Lock files", lambda path: path.suffix == ".lock"),
+        FileGuardrailRule("all", "All files", lambda _: True),
+    )
+    documents = tuple(document_1.FileGuardrailRule(*rule) for rule in rules)
+    for path in (Path("uv.lock"), Path(".env")):
+        assert plain(check_file_guardrails(path, rules)) == plain(document_1.check_file_guardrails(path, documents))
+    assert check_file_guardrails(Path(".env"), ()) == GuardrailResult(allowed=True, violations=())
+
+
+# --- 3.3 create_protected_edit_file_tool
+
+
+def edit_file(path: str, old_str: str, new_str: str) -> dict[str, Any]:
+    """Replace one text with another."""
+    return {"path": path, "action": "edited", "texts": [old_str, new_str]}
+
+
+@pytest.mark.parametrize(
+    "path", [".env", "sub/.git/config", "a.pem", "id_rsa", "/etc/passwd", "calc.py", "sub/calc.py"]
+)
+def test_the_protected_tool_answers_as_the_documents(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same values for a blocked file, and what the base tool says of the others, with the path as it was given."""
+    monkeypatch.chdir(tmp_path)
+    ours = create_protected_edit_file_tool(edit_file)(path, "a", "b")
+    assert ours == document_1.create_protected_edit_file_tool(edit_file)(path, "a", "b")
+
+
+def test_the_protected_tool_judges_where_a_link_leads(tmp_path: Path) -> None:
+    (tmp_path / ".env").touch()
+    os.symlink(".env", tmp_path / "notes.txt")
+    blocked = create_protected_edit_file_tool(edit_file)(str(tmp_path / "notes.txt"), "a", "b")
+    assert blocked == {
+        "path": str(tmp_path / ".env"),
+        "action": "blocked",
+        "reason": "security_guardrail",
+        "violations": [{"rule": "env_file", "description": "Environment variable files"}],
+    }
+
+
+def test_the_base_tool_stays_as_it_is_and_is_not_called_for_a_blocked_file() -> None:
+    called: list[str] = []
+
+    def base(path: str, old_str: str, new_str: str) -> dict[str, Any]:
+        """Edit."""
+        called.append(path + old_str + new_str)
+        return {}
+
+    protected = create_protected_edit_file_tool(base)
+    protected("/project/.env", "a", "b")
+    protected("/project/calc.py", "a", "b")
+    assert called == ["/project/calc.pyab"]
+    assert (base.__doc__, protected is base) == ("Edit.", False)
+
+
+def test_the_protected_tool_takes_rules_of_ones_own() -> None:
+    protected = create_protected_edit_file_tool(edit_file, (FileGuardrailRule("all", "All files", lambda _: True),))
+    assert protected("/project/calc.py", "a", "b")["violations"] == [{"rule": "all", "description": "All files"}]
+
+
+def test_the_protected_tool_takes_its_arguments_by_name() -> None:
+    protected: Any = create_protected_edit_file_tool(edit_file)
+    assert protected(path="/p/a.py", old_str="a", new_str="b") == edit_file("/p/a.py", "a", "b")
+
+
+def test_the_protected_tool_is_described_as_in_the_document() -> None:
+    ours = create_protected_edit_file_tool(edit_file).__doc__ or ""
+    theirs = document_1.create_protected_edit_file_tool(edit_file).__doc__ or ""
+    assert [line.rstrip() for line in ours.splitlines()] == [line.rstrip() for line in theirs.splitlines()]
+    assert ours.startswith("Replace one text with another.")
+
+
+# --- 5.1 pure functions
+
+
+@given(paths)
+def test_a_check_says_the_same_twice(path: Path) -> None:
+    first = check_file_guardrails(path)
+    assert first == check_file_guardrails(path)
+    assert (type(first.violations), path) == (tuple, Path(str(path)))
+    assert format_guardrail_violations(first) == format_guardrail_violations(first)

@@ -1,0 +1,27 @@
+"""Whole runs on a scripted model: what was seen of them, how they ended, and what the model was told."""
+
+from pathlib import Path
+
+from graph.context import AgentContext
+from graph.events import Event
+from graph.run import RunResult, Session
+from nodes.records import JsonMap, Protocol
+from tests.doubles.replies import Say
+from tests.doubles.scripted_model import ScriptedModel
+from tests.runs.playing import write_files
+from tests.runs.scenario import Use, message_of
+
+FILES = {"long.txt": "".join(f"line {number}\n" for number in range(1, 1_201)), "calc.py": "x = 1\n"}
+"""What the workspace of each run holds."""
+
+
+def watch(
+    folder: Path, protocol: Protocol, *replies: Use | Say, settings: JsonMap | None = None
+) -> tuple[list[Event], RunResult, ScriptedModel]:
+    """One turn in a new workspace. `settings` overrides the run's defaults."""
+    write_files(folder, FILES)
+    model = ScriptedModel([message_of(reply, protocol) for reply in replies])
+    context = AgentContext(workspace=str(folder), protocol=protocol.value, **(settings or {}))
+    with Session(context, model=model) as session:
+        events = list(session.stream("Do it."))
+        return events, session.result(), model
