@@ -61,17 +61,12 @@ def difference(line: str, ours: ToolInvocation | ExtractionError, documents: doc
         return "a trailing comma is read" if is_read else "an error is lost"
     if plain(ours._replace(details="")) != plain(documents._replace(details="")):
         return "another error"
-    if ours.details.startswith(f"{documents.details} Did you mean: "):
-        return "the closest names are told"
     if ours.error_type is ExtractionErrorType.INVALID_JSON_SYNTAX and "JSON parse error" not in ours.details:
         return "stricter JSON"
     return "a long line is quoted in part" if len(line) > QUOTED_CHARS else "other details"
 
 
-ON_PURPOSE = {
-    *("", "stricter JSON", "a trailing comma is read", "the closest names are told"),
-    "a long line is quoted in part",
-}
+ON_PURPOSE = {"", "stricter JSON", "a trailing comma is read", "a long line is quoted in part"}
 
 
 def is_strict_object(raw: str) -> bool:
@@ -106,7 +101,6 @@ def test_a_line_is_read_as_the_document_reads_it(line: str, number: int) -> None
         ('tool: read_file("a.py")', "stricter JSON"),
         ("tool: read_file(null)", "stricter JSON"),
         ('tool: read_file({"a": 1,})', "a trailing comma is read"),
-        ("tool: read_fil({})", "the closest names are told"),
         ("tool: read_file(" + "x" * 300, "a long line is quoted in part"),
     ],
 )
@@ -136,24 +130,23 @@ def test_each_kind_of_error_has_the_documents_text(line: str, kind: str) -> None
 
 @given(st.lists(lines, max_size=8).map("\n".join))
 def test_a_reply_is_read_as_the_document_reads_it(reply: str) -> None:
-    """Line by line, each `tool:` line one outcome, in a fence too."""
+    """Line by line, each `tool:` line one call or one error with details, in a fence too: none fails silently.
+
+    Stricter: what goes on over the lines after a broken call, in its arguments, is no call.
+    """
     invocations, errors = extract_tool_invocations_with_errors(reply, KNOWN)
     read: dict[int, ToolInvocation | ExtractionError] = {each.line_number: each for each in invocations}
     read |= {each.line_number: each for each in errors}
     calls, mistakes = document_1.extract_tool_invocations_with_errors(reply, KNOWN)
     expected: dict[int, document_1.ExtractionResult] = {each.line_number: each for each in calls}
     expected |= {each.line_number: each for each in mistakes}
+    before = {number: max((at for at in read if at < number), default=0) for number in expected.keys() - read.keys()}
+    assert all(isinstance(read.get(at), ExtractionError) for at in before.values())
+    assert read.keys() <= expected.keys()
     numbered = reply.splitlines()
-    assert sorted(read) == sorted(expected)
-    assert {difference(numbered[at - 1], read[at], expected[at]) for at in expected} <= ON_PURPOSE
-
-
-@given(st.lists(lines, max_size=8))
-def test_no_tool_line_fails_silently(reply: list[str]) -> None:
-    """Section 1's "Current problem": each line that begins with `tool:` is a call or an error with details."""
-    invocations, errors = extract_tool_invocations_with_errors("\n".join(reply), KNOWN)
-    numbers = [number for number, line in enumerate(reply, 1) if line.strip().startswith("tool:")]
-    assert sorted([each.line_number for each in invocations] + [each.line_number for each in errors]) == numbers
+    assert {difference(numbered[at - 1], read[at], expected[at]) for at in read} <= ON_PURPOSE
+    assert [each.line_number for each in invocations] == sorted(each.line_number for each in invocations)
+    assert [each.line_number for each in errors] == sorted(each.line_number for each in errors)
     assert all(error.details for error in errors)
 
 
@@ -165,16 +158,23 @@ def test_no_tool_line_fails_silently(reply: list[str]) -> None:
         'tool: read_file({"path": "a"})\n```python\nx = 1\n```',
         'tool: edit_file({"path": "a"})\n```python\nx = 1\n```',
         'tool: read_file({"path":\n"a"})\ntool: read_file({})',
-        'tool: edit_file({"new_str": "a\ntool: read_file({})"})',
         "tool: xyzzy({})\r\ntool: read_file({})\x0ctool: read_file\u2028tool:",
         "No call at all. I would use tool: read_file({}).",
         "",
     ],
-    ids=["prose", "fence", "block", "block of an edit", "two lines", "in a string", "line ends", "none", "empty"],
+    ids=["prose", "fence", "block", "block of an edit", "two lines", "line ends", "none", "empty"],
 )
 def test_a_reply_is_read_line_by_line(reply: str) -> None:
     ours = extract_tool_invocations_with_errors(reply, KNOWN)
     assert plain(ours) == plain(document_1.extract_tool_invocations_with_errors(reply, KNOWN))
+
+
+def test_what_stands_in_the_text_of_a_broken_call_never_runs() -> None:
+    """The document reads its second line as a call of its own: here what was meant as content would run."""
+    reply = 'tool: edit_file({"path": "a.md", "new_str": "# How\ntool: edit_file({})\n'
+    invocations, errors = extract_tool_invocations_with_errors(reply, KNOWN)
+    assert (invocations, [error.line_number for error in errors]) == ([], [1])
+    assert len(document_1.extract_tool_invocations_with_errors(reply, KNOWN)[0]) == 1
 
 
 # --- 1.2 format_extraction_errors, 2.2 generate_corrective_prompt
