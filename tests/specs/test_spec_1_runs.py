@@ -80,6 +80,15 @@ def test_sensitive_files_cannot_be_edited(tmp_path: Path, protocol: Protocol, pa
     assert rule in str(model.calls[1].prompt.messages[-1]["content"])
 
 
+@pytest.mark.parametrize("path", ["config.yaml", "settings.py", "pyproject.toml"])
+def test_project_configuration_is_edited_where_nobody_is_asked(tmp_path: Path, path: str) -> None:
+    (tmp_path / path).write_text("x: 1\n", encoding="utf-8")
+    edit = use(("edit_file", {"path": path, "old_str": "x: 1", "new_str": "x: 2"}))
+    events, _, _ = watch(tmp_path, Protocol.NATIVE, edit, DONE)
+    assert [event for event in events if isinstance(event, Denied)] == []
+    assert (tmp_path / path).read_text(encoding="utf-8") == "x: 2\n"
+
+
 @BOTH
 @pytest.mark.parametrize("path", ["/etc/passwd", "/usr/lib/os-release", "../../../../../../../../../../etc/passwd"])
 def test_system_files_cannot_be_edited(tmp_path: Path, protocol: Protocol, path: str) -> None:
