@@ -28,12 +28,16 @@ def check(
     config: LoopConfig,
     signature_of: Callable[[ToolCall, ToolSpec], str],
     specs: Mapping[str, ToolSpec],
+    root: str,
 ) -> dict[str, Any]:
-    """Was this step progress? Malformed calls and calls of unknown tools have no signature: they are `heal`'s."""
+    """Was this step progress? Malformed calls and calls of unknown tools have no signature: they are `heal`'s.
+
+    `root` is the workspace, to which the targets of overrides are relative.
+    """
     items, results = state.get("items", []), state.get("results", [])
     calls = {at: item for at, item in enumerate(items) if isinstance(item, ToolCall) and item.tool in specs}
     signatures = {at: signature_of(call, specs[call.tool]) for at, call in calls.items() if not call.implied}
-    named = {at: (call.tool, target_of(call, specs[call.tool])) for at, call in calls.items()}
+    named = {at: (call.tool, target_of(call, specs[call.tool], root)) for at, call in calls.items()}
     loop = check_progress(
         record=state.get("loop", LoopRecord()),
         signatures=tuple(signatures.values()),

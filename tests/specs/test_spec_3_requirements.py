@@ -120,6 +120,15 @@ def test_paths_in_the_context_are_relative_to_the_workspace(tmp_path: Path, prot
     assert [call for call in model.calls if str(tmp_path) in str(call.prompt.messages)] == []
 
 
+def test_an_override_and_its_stop_name_the_relative_path(tmp_path: Path, protocol: Protocol) -> None:
+    read = use(("read_file", {"path": str(tmp_path / "calc.py")}))
+    events, result, model = watch(tmp_path, protocol, *[read] * 4)
+    [overridden] = [event for event in events if isinstance(event, LoopOverridden)]
+    assert [override.target for override in overridden.overrides] == ["calc.py"]
+    assert str(tmp_path) not in str(model.calls[-1].prompt.messages[-1])
+    assert str(tmp_path) not in str(result.outcome)
+
+
 # --- Loop detection
 
 parts = st.sampled_from(["read", "write"])

@@ -54,7 +54,7 @@ def done(result: ToolResult = OK, *changes: FileChange) -> CallResult:
 
 
 def settle(state: LoopState) -> dict[str, Any]:
-    return check({"profile": Profile(), **state}, LoopConfig(), signature_of, SPECS)
+    return check({"profile": Profile(), **state}, LoopConfig(), signature_of, SPECS, "/work")
 
 
 def run(state: LoopState) -> dict[str, Any]:
@@ -94,6 +94,12 @@ def test_three_identical_calls_are_overridden_and_the_fourth_ends_the_run() -> N
         message="The same call was made 4 times with the same arguments: read_file on 'a.py'.",
         diagnostics=(f"repeated action: read_file on 'a.py', signature {signed(READ)}",),
     )
+
+
+def test_an_override_names_its_target_as_the_workspace_does() -> None:
+    record = LoopRecord(recent=((signed(READ, "/work/a.py"),),) * 2)
+    state = LoopState(items=[call(READ, "/work/a.py")], results=[done()], loop=record)
+    assert [override.target for override in run(state)["loop"].overrides] == ["a.py"]
 
 
 def test_reading_on_is_progress() -> None:
