@@ -239,9 +239,12 @@ class Rooms:
     def loop_check(self, state: LoopCheckSlice) -> Update:
         """Judge the step and settle it into the history."""
         context, words = state["context"], partial(self._gateway.words.written, state["run_id"])
-        root = context.workspace
         update = check(
-            state, context.loop(), lambda call, spec: signature_of(words(call), spec, root), self._specs, root
+            state,
+            context.loop(),
+            lambda call, spec: signature_of(words(call), spec, context.workspace),
+            self._specs,
+            context.workspace,
         )
         self._gateway.words.forget(state["run_id"])
         paid = not (state.get("reply") or ModelReply()).preloaded

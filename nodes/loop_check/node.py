@@ -28,11 +28,11 @@ def check(
     config: LoopConfig,
     signature_of: Callable[[ToolCall, ToolSpec], str],
     specs: Mapping[str, ToolSpec],
-    root: str,
+    root: str = "",
 ) -> dict[str, Any]:
     """Was this step progress? Malformed calls and calls of unknown tools have no signature: they are `heal`'s.
 
-    `root` is the workspace, to which the targets of overrides are relative.
+    `root` is the workspace, below which paths are told relative to it.
     """
     items, results = state.get("items", []), state.get("results", [])
     calls = {at: item for at, item in enumerate(items) if isinstance(item, ToolCall) and item.tool in specs}
