@@ -189,7 +189,7 @@ def test_events_carry_the_run_and_the_step(tmp_path: Path, protocol: Protocol) -
     traced = [event for event in events if isinstance(event, Traced)]
     assert len({event.run_id for event in traced}) == 1
     assert traced[0].run_id
-    assert {event.step_id for event in traced if event.name == "tool.invoke.ok"} == {"1", "3"}
+    assert {event.step_id for event in traced if event.name == "tool.resolve.ok"} == {"1", "3"}
 
 
 def test_no_limit_of_steps_holds_unless_one_is_configured(tmp_path: Path, protocol: Protocol) -> None:
