@@ -135,8 +135,10 @@ class Environment:
         """The same as a record."""
         name, given = UNKNOWN, dict[str, Any]()
         try:
-            name = name_of(action)
-            given = named_arguments(args)
+            try:
+                name = name_of(action)
+            finally:  # what has no name is shown with its arguments as well
+                given = named_arguments(args)
             if idempotency_key or not isinstance(idempotency_key, str):
                 return self._once(idempotency_key, action, name, given)
         except KeyboardInterrupt:
