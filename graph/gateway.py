@@ -4,7 +4,8 @@ A run's own permissions come from the context that is stored in its state. What 
 kept here, by name or by run.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from hashlib import sha256
@@ -72,6 +73,9 @@ Update = dict[str, Any]
 Write = Callable[[Any], None]
 """LangGraph's stream writer: what it is given reaches whoever streams the run with mode "custom"."""
 
+InLoop = Callable[[Coroutine[Any, Any, ToolRun]], ToolRun]
+"""Runs a coroutine in the event loop of the run, from another thread, and waits for it."""
+
 _COMMAND_TOOL, _NETWORK_TOOL = "run_command", "http_get"
 _NO_PATH = "\0"
 """Named instead of paths that nobody knows: no file can have this name, so guard denies the call."""
@@ -80,6 +84,8 @@ _ANSWERS = frozenset({"ai", "tool"})
 """Types of messages that no person has written."""
 _MOST_COMMANDS = 64
 """Workspaces whose sandboxes are remembered."""
+_MOST_CACHES, _MOST_CACHED = 32, 32
+"""Turns whose results are remembered, and how many of each; a result has 64 kB at most."""
 
 
 class Gateway:
@@ -101,6 +107,7 @@ class Gateway:
         self.words = WrittenWords(self._redactor.now)
         self.records = WorkspaceRecords()
         self._memory = PolicyMemory(monotonic_s, BreakerConfig())
+        self._caches: OrderedDict[str, ToolCache] = OrderedDict()
         self._commands: dict[tuple[str, CommandRules], Commands] = {}
         self._checks: dict[tuple[str, CheckRules], Checks] = {}
 
@@ -197,11 +204,18 @@ class Gateway:
         return context.evidence and isinstance(self.checks(context), Checks)
 
     def run(
-        self, state: ExecuteToolsSlice, run_id: str, write: Write, lease: Lease | None = None, task: str = ""
+        self,
+        state: ExecuteToolsSlice,
+        run_id: str,
+        write: Write,
+        lease: Lease | None = None,
+        task: str = "",
+        in_loop: InLoop | None = None,
     ) -> Update:
         """Run the calls that guard allowed, and charge their time to the turn; nothing begins once `lease` is over.
 
-        `task` names this execution of the node: it is the same when a step that was cut off is run again.
+        `task` names this execution of the node: it is the same when a step that was cut off is run again. `in_loop`
+        runs what is async in the event loop that the thread of this step works for.
         """
         context, redactor = state["context"], self.redactor()
         execution = Execution(run_id, task, state.get("step", 0))
@@ -211,7 +225,7 @@ class Gateway:
             return _nothing_done(state, gone)
         wanted = changes_something(state, self.registry)
         with self.records.journal(context.workspace, run_id, sink, wanted=wanted) as journal:
-            return self._run(state, execution, sink, journal, lease, redactor)
+            return self._run(state, execution, sink, journal, lease, redactor, in_loop)
 
     def _run(
         self,
@@ -221,18 +235,21 @@ class Gateway:
         journal: Journal | ToolError | None,
         lease: Lease | None,
         redactor: Redactor,
+        in_loop: InLoop | None,
     ) -> Update:
         context, spending, run_id = state["context"], state["spending"], execution.run_id
         folder = run_folder(run_id)
         used = dict(state.get("tool_counts", {}))
         allowed = self.allowed(context)
         rules = context.calls(frozenset() if isinstance(allowed, ToolError) else allowed)
-        # A cache that lives for one step cannot serve what an editor beside us has changed since.
+        tool_context = self._tool_context(state, folder, sink, lease)
+        cache = self._caches.pop(run_id, None) or ToolCache(_MOST_CACHED)
+        cache.begin_step(tool_context.workspace, (context, redactor))
         engine = Engine(
             self.registry,
             sink,
             EngineConfig(async_timeout_s=max([context.tool_timeout_s, *context.tool_timeouts_s.values()])),
-            cache=ToolCache(),
+            cache=cache,
             policy=CallPolicy(rules, self._memory, scope=run_id, used=used),
             redactor=redactor,
         )
@@ -240,15 +257,30 @@ class Gateway:
             with suppress(StoreError):
                 journal.forget_outcomes(run_id, execution.step)
         log = _log(folder if context.audit else None, redactor, run_id)
-        step = ToolStep(state, execution, engine, self.registry, log, journal, partial(self.words.written, run_id))
-        tool_context = self._tool_context(state, folder, sink, lease)
+        run = engine.run_sync if in_loop is None else partial(self._run_in_loop, engine, in_loop)
+        step = ToolStep(state, execution, run, self.registry, log, journal, partial(self.words.written, run_id))
         key_of = partial(_key_of, run_id, execution.step)
         update = execute_tools(state, step.run, tool_context, self._terminal, results_of_denied, key_of)
         for place, verdict in enumerate(state["verdicts"]):
             update["results"][place] = told_of_edit(state["items"][place], verdict, update["results"][place])
         step.note_the_rest(update["results"])
+        self._caches[run_id] = cache
+        while len(self._caches) > _MOST_CACHES:
+            self._caches.popitem(last=False)
         seconds = spending.seconds + update.pop("seconds")
         return {**update, "tool_counts": used, "spending": spending.model_copy(update={"seconds": seconds})}
+
+    def _run_in_loop(self, engine: Engine, in_loop: InLoop, call: ToolCall, context: ToolContext) -> ToolRun:
+        """An async tool runs in the loop; what a sync one does to files, and around it, keeps none waiting."""
+        tool = self.registry.get(call.tool)
+        if tool is None or not tool.asynchronous:
+            return engine.run_sync(call, context)
+        return in_loop(engine.run_async(call, context))
+
+    def forget(self, run_id: str) -> None:
+        """The turn has ended: nothing of what it wrote and read is used any more."""
+        self.words.forget(run_id)
+        self._caches.pop(run_id, None)
 
     def calls_made(
         self, context: AgentContext, run_id: str, step: int, items: Sequence[ToolCall | CallError]

@@ -48,7 +48,7 @@ from nodes.call_model import ledger
 from nodes.call_model.driver import Hands
 from nodes.call_model.node import acall_model, call_model
 from nodes.call_model.window import WHOLE
-from nodes.execute_tools.environment.deadline import await_call
+from nodes.execute_tools.environment.deadline import await_call, calls_in_loop
 from nodes.execute_tools.environment.file_reads import FileContent, OpenedFile
 from nodes.execute_tools.environment.lease import Lease
 from nodes.execute_tools.environment.sandbox import check_workspace
@@ -230,9 +230,9 @@ class Rooms:
         return self._tools_watched(state, update)
 
     async def aexecute_tools(self, state: ExecuteToolsSlice) -> Update:
-        """The same without blocking the event loop; a cancelled run changes nothing any more."""
-        with self._lease() as lease:
-            run = partial(self._gateway.run, state, state["run_id"], get_stream_writer(), lease, _task())
+        """The same for an event loop, in which async tools run; a cancelled run changes nothing any more."""
+        with self._lease() as lease, calls_in_loop() as in_loop:
+            run = partial(self._gateway.run, state, state["run_id"], get_stream_writer(), lease, _task(), in_loop)
             update = await await_call(run, lease=lease)
         return self._tools_watched(state, update)
 
@@ -274,7 +274,7 @@ class Rooms:
     def _let_go(self, state: StopSlice) -> None:
         """Write what is left of the spending, and forget what the model wrote."""
         self._calling.flush()
-        self._gateway.words.forget(state.get("run_id", ""))
+        self._gateway.forget(state.get("run_id", ""))
 
     def _asked(self, runtime: Runtime[AgentContext]) -> object:
         """The context that the run was given, or what a client may have of it where it comes through a server.

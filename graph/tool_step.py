@@ -13,7 +13,6 @@ from graph.run_log import RunLog
 from graph.slices import ExecuteToolsSlice
 from graph.telemetry.traced_call import told_call
 from nodes.execute_tools.cut_off_calls import resumed
-from nodes.execute_tools.engine import Engine
 from nodes.execute_tools.environment.approved_workspace import ApprovedWorkspace
 from nodes.execute_tools.environment.database import StoreError
 from nodes.execute_tools.environment.journal import Journal
@@ -22,6 +21,7 @@ from nodes.execute_tools.environment.workspace import Workspace
 from nodes.execute_tools.policy.idempotency import call_fingerprint
 from nodes.execute_tools.recorded_runs import as_json
 from nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput
+from nodes.execute_tools.step import Run
 from nodes.execute_tools.tool_run import ToolRun
 from nodes.execute_tools.tools.past_changes import describe_effect
 from nodes.guard.verdicts import results_of_denied
@@ -74,14 +74,14 @@ class ToolStep:
     """Runs the calls of one step, each written down as soon as it has ended, in call order.
 
     `journal` is None where nothing of the step has an effect, or why there is no journal: then nothing with an effect
-    is run. `written` gives a call as the model wrote it, where the state holds it with marks.
+    is run. `engine` runs one call. `written` gives a call as the model wrote it, where the state holds it with marks.
     """
 
     def __init__(
         self,
         state: ExecuteToolsSlice,
         execution: Execution,
-        engine: Engine,
+        engine: Run,
         registry: ActionRegistry,
         log: RunLog,
         journal: Journal | ToolError | None,
@@ -122,10 +122,16 @@ class ToolStep:
     def _run(self, place: int, call: ToolCall, context: ToolContext) -> ToolRun:
         tool = self._registry.get(call.tool)
         if tool is None or self._journal is None:
-            return self._engine.run_sync(self._written(call), context)
+            return self._engine(self._as_run(call), context)
         if isinstance(self._journal, ToolError):
             return self._unrecorded(tool, call, context, self._journal)
         return self._recorded(self._journal, tool, self._key(place, call, tool), call, context)
+
+    def _as_run(self, call: ToolCall) -> ToolCall:
+        """The call as the model wrote it; one that a person has edited is not what its text says."""
+        edited = any(item is call and verdict.edited for item, verdict in self._judged)
+        written = self._written(call)
+        return written.model_copy(update={"raw_arguments": ""}) if edited else written
 
     def _recorded(self, journal: Journal, tool: Tool, key: CallKey, call: ToolCall, context: ToolContext) -> ToolRun:
         """Run the call between its two records; where the first one fails, nothing with an effect is run."""
@@ -139,7 +145,7 @@ class ToolStep:
         except StoreError as error:
             return self._unrecorded(tool, call, context, ToolError(code=ToolErrorCode.IO_ERROR, message=str(error)))
         workspace = context.workspace.recorded(journal.recorder(number)) if number else context.workspace
-        ran = self._engine.run_sync(self._written(call), replace(context, workspace=workspace))
+        ran = self._engine(self._as_run(call), replace(context, workspace=workspace))
         if context.lease is not None and context.lease.over and not ran.result.ok:
             return ran  # the run was given up in its middle: nobody hears this result, and it is not how the call ended
         with suppress(StoreError):  # what was done stands, and the files' hashes tell of it
@@ -152,7 +158,7 @@ class ToolStep:
     def _unrecorded(self, tool: Tool, call: ToolCall, context: ToolContext, why: ToolError) -> ToolRun:
         """What has no effect runs without a journal; what has one does not run. A busy workspace may be free later."""
         if tool.effect not in JOURNALED:
-            return self._engine.run_sync(self._written(call), context)
+            return self._engine(self._as_run(call), context)
         message = f"{call.tool} was not run, because its effect could not be recorded: {why.message}"
         fatal = why.code is not ToolErrorCode.UNAVAILABLE
         error = ToolError(code=why.code, message=message, fatal=fatal)

@@ -5,8 +5,9 @@ tool.resolve -> args.parse -> cache -> guard.input -> tool.invoke -> normalise -
 
 Each phase emits its own trace events: `tool.resolve.{start,ok,fail}`, `args.parse.{start,ok,fail}`,
 `cache.{hit,miss,store}`, `guard.{input,output}.{start,ok,block}` and
-`tool.invoke.{start,ok,fail,retryable,user_error,timeout}`. A phase gives its value, or a Failure that ends the call.
-What is allowed beside the guardrails, for how long and how often, is decided by the environment's policy.
+`tool.invoke.{start,ok,fail,retryable,user_error,timeout}`. A phase gives `(its value, None)`, or `(None, the run)` that
+ends the call; `run_sync` and `run_async` differ in the invocation alone, and a subclass that replaces a phase replaces
+it for both. What is allowed beside the guardrails, for how long and how often, is decided by the environment's policy.
 """
 
 import asyncio
@@ -14,13 +15,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import orjson
 
 from nodes.execute_tools.cache import ToolCache
 from nodes.execute_tools.clipping import clip
-from nodes.execute_tools.environment.deadline import monotonic_ms, monotonic_s, pause
+from nodes.execute_tools.environment.deadline import await_call, monotonic_ms, monotonic_s, pause
 from nodes.execute_tools.invocation import await_tool, call_tool
 from nodes.execute_tools.normalise import is_usable, plain_output
 from nodes.execute_tools.policy.call_policy import NO_BACKOFF, CallPolicy, CallRules, PolicyMemory
@@ -51,6 +52,11 @@ InputGuard = Callable[[ToolContext, str, JsonMap], None]
 
 OutputGuard = Callable[[ToolContext, str, ToolOutput], None]
 """(context, tool name, output); raises GuardrailError to block."""
+
+
+Value = TypeVar("Value")
+Phase: TypeAlias = tuple[Value, None] | tuple[None, ToolRun]
+"""What a phase came to: a value for the next one, or how the call ended. Source: spec 5."""
 
 
 @dataclass(frozen=True)
@@ -114,26 +120,29 @@ class Engine:
     def run_sync(self, call: Call, context: ToolContext) -> ToolRun:
         """Run the call and wait for it."""
         started = monotonic_ms()
-        state = self._before(call, context)
-        if isinstance(state, _Ready):
-            with self._settling(state.tool) as settled:
-                settled.run = state = self._after(call, context, state, self._invoke_sync(state, context))
-        return self._ended(state, started)
+        ready = self._before(call, context)
+        if ready[1] is not None:
+            return self._ended(call, ready[1], started)
+        with self._settling(ready[0].tool) as settled:
+            settled.run = run = self._after(context, ready[0], self._invoke_sync(ready[0], context))
+        return self._ended(call, run, started)
 
     async def run_async(self, call: Call, context: ToolContext) -> ToolRun:
-        """The same in an event loop, which stays free meanwhile."""
+        """The same in an event loop, where an async tool runs; a sync one, and the work on an output, has a thread."""
         started = monotonic_ms()
-        state = self._before(call, context)
-        if isinstance(state, _Ready):
-            with self._settling(state.tool) as settled:
-                settled.run = state = self._after(call, context, state, await self._invoke_async(state, context))
-        return self._ended(state, started)
+        ready = self._before(call, context)
+        if ready[1] is not None:
+            return self._ended(call, ready[1], started)
+        with self._settling(ready[0].tool) as settled:
+            invoked = await self._invoke_async(ready[0], context)
+            settled.run = run = await await_call(partial(self._after, context, ready[0], invoked))
+        return self._ended(call, run, started)
 
-    def _ended(self, run: ToolRun, started: int) -> ToolRun:
-        ms = monotonic_ms() - started
+    def _ended(self, call: Call, run: ToolRun, started: int) -> ToolRun:
+        run = replace(run, call_id=call.call_id, ms=monotonic_ms() - started)
         if not run.error:
-            return replace(run, ms=ms)
-        return replace(run, output=redacted(run.output, self._redactor), error=self._redactor.text(run.error), ms=ms)
+            return run
+        return replace(run, output=redacted(run.output, self._redactor), error=self._redactor.text(run.error))
 
     @contextmanager
     def _settling(self, tool: Tool) -> Iterator["_Settled"]:
@@ -146,60 +155,66 @@ class Engine:
 
     # --- Before the invocation ---------------------------------------------------------------------------------
 
-    def _before(self, call: Call, context: ToolContext) -> _Ready | ToolRun:
-        tool = self._resolve(call.tool)
-        if isinstance(tool, Failure):
-            return ToolRun.ended(call, tool)
-        arguments = self._parse_and_coerce(tool, call.arguments)
-        if isinstance(arguments, Failure):
-            return ToolRun.ended(call, arguments)
+    def _before(self, call: Call, context: ToolContext) -> Phase[_Ready]:
+        resolved = self._resolve(call.tool)
+        if resolved[1] is not None:
+            return resolved
+        tool = resolved[0]
+        parsed = self._parse_and_coerce(tool, call.arguments)
+        if parsed[1] is not None:
+            return parsed
         raw = call.arguments if isinstance(call, RawCall) else call.raw_arguments
         # A call that a repair has put together has no text of its own, and must not share a key with others.
-        raw = raw or orjson.dumps(arguments).decode()
-        stored = self._check_cache(tool, raw)
-        if stored is not None:
-            return ToolRun(call.call_id, call.tool, stored, cached=True)
-        admitted = self._run_input_guardrails(tool, context, arguments)
-        return ToolRun.ended(call, admitted) if isinstance(admitted, Failure) else _Ready(tool, admitted, raw)
+        raw = raw or orjson.dumps(parsed[0]).decode()
+        hit = self._check_cache(tool, raw)
+        if hit is not None:
+            return None, hit
+        admitted = self._run_input_guardrails(tool, context, parsed[0])
+        if admitted[1] is not None:
+            return admitted
+        return _Ready(tool, admitted[0], raw), None
 
-    def _resolve(self, name: str) -> Tool | Failure:
+    def _resolve(self, name: str) -> Phase[Tool]:
         self._sink.emit("tool.resolve.start", {"tool_name": name})
         tool = self._registry.get(name)
         self._sink.emit("tool.resolve.fail" if tool is None else "tool.resolve.ok", {"tool_name": name})
         if tool is not None:
-            return tool
-        return unknown_tool(name, self._registry.closest(name), tuple(sorted(self._registry.names())))
+            return tool, None
+        failure = unknown_tool(name, self._registry.closest(name), tuple(sorted(self._registry.names())))
+        return None, ToolRun.ended(name, failure)
 
-    def _parse_and_coerce(self, tool: Tool, arguments: JsonMap | str) -> JsonMap | Failure:
+    def _parse_and_coerce(self, tool: Tool, raw: JsonMap | str) -> Phase[JsonMap]:
         """Types, aliases and defaults. Values that guard has judged are taken as they are, a raw text is read here."""
         self._emit("args.parse.start", tool)
-        values = decode_arguments(arguments or "{}") if isinstance(arguments, str) else arguments
+        values = decode_arguments(raw or "{}") if isinstance(raw, str) else raw
         parsed = [values.details] if isinstance(values, ArgumentProblem) else tool.validate(values)
         if isinstance(parsed, dict):
             self._emit("args.parse.ok", tool, keys=sorted(parsed))
-            return parsed
+            return parsed, None
         self._emit("args.parse.fail", tool, err="; ".join(parsed))
-        return bad_arguments(tool.name, parsed)
+        return None, ToolRun.ended(tool.name, bad_arguments(tool.name, parsed))
 
-    def _check_cache(self, tool: Tool, raw: str) -> ToolOutput | None:
-        if self._cache is None or not tool.cacheable:
+    def _check_cache(self, tool: Tool, raw: str) -> ToolRun | None:
+        """The stored result, which ends the call."""
+        cache = self._cache_of(tool)
+        if cache is None:
             return None
-        stored = self._cache.get(tool, raw)
+        stored = cache.get(tool, raw)
         self._emit("cache.miss" if stored is None else "cache.hit", tool)
-        return stored
+        return None if stored is None else ToolRun("", tool.name, stored, cached=True)
 
-    def _run_input_guardrails(self, tool: Tool, context: ToolContext, arguments: JsonMap) -> JsonMap | Failure:
+    def _run_input_guardrails(self, tool: Tool, ctx: ToolContext, args: JsonMap) -> Phase[JsonMap]:
         """The environment's permission, its validators, the guardrails, and last what is counted."""
         self._emit("guard.input.start", tool)
-        checked = self._policy.permit(tool, arguments) or self._policy.normalise(tool, arguments)
+        checked = self._policy.permit(tool, args) or self._policy.normalise(tool, args)
         if not isinstance(checked, Failure):
-            checks = [partial(guard, context, tool.name, checked) for guard in self._input_guards]
+            checks = [partial(guard, ctx, tool.name, checked) for guard in self._input_guards]
             checked = _first_refusal(checks, attempts=0) or self._policy.take(tool) or checked
         if isinstance(checked, Failure):
             self._emit("guard.input.block", tool, reason=checked.told.message)
-        else:
-            self._emit("guard.input.ok", tool)
-        return checked
+            return None, ToolRun.ended(tool.name, checked)
+        self._emit("guard.input.ok", tool)
+        return checked, None
 
     # --- The invocation ----------------------------------------------------------------------------------------
 
@@ -215,7 +230,7 @@ class Engine:
                 raise
             except BaseException as error:  # noqa: BLE001 - not even SystemExit may end a run
                 ended = self._raised(ready.tool, error, attempt)
-                if isinstance(ended, float) and (ended >= _left(context, started) or not _waited(context, ended)):
+                if isinstance(ended, float) and not _waited(context, ended, started):
                     ended = _Invoked(attempt, failure=raised(ready.tool.name, error, attempt))
             else:
                 ended = self._returned(ready.tool, value, attempt)
@@ -236,7 +251,7 @@ class Engine:
                 raise
             except BaseException as error:  # noqa: BLE001 - not even SystemExit may end a run
                 ended = self._raised(ready.tool, error, attempt)
-                if isinstance(ended, float) and ended >= _left(context, started):
+                if isinstance(ended, float) and not await await_call(partial(_waited, context, ended, started)):
                     ended = _Invoked(attempt, failure=raised(ready.tool.name, error, attempt))
             else:
                 ended = self._returned(ready.tool, value, attempt)
@@ -244,7 +259,6 @@ class Engine:
                 self._forget(ready.tool)
             if isinstance(ended, _Invoked):
                 return ended
-            await asyncio.sleep(ended)
 
     def _seconds(self, tool: Tool, context: ToolContext, started: float) -> float:
         """How long the next attempt may take: all of them share what the turn has left."""
@@ -268,42 +282,43 @@ class Engine:
 
     # --- After the invocation ----------------------------------------------------------------------------------
 
-    def _after(self, call: Call, context: ToolContext, ready: _Ready, invoked: _Invoked) -> ToolRun:
+    def _after(self, context: ToolContext, ready: _Ready, invoked: _Invoked) -> ToolRun:
+        tool, attempts = ready.tool, invoked.attempts
         if invoked.failure is not None:
-            return ToolRun.ended(call, invoked.failure)
-        output = self._normalise(ready.tool, invoked)
-        if isinstance(output, Failure):
-            usable = isinstance(invoked.value, ToolOutput) and is_usable(invoked.value)
-            return ToolRun.ended(call, output, invoked.value if usable else None)
-        failure = self._run_output_guardrails(ready.tool, context, output, invoked.attempts)
-        if failure is not None:
-            return ToolRun.ended(call, failure, output)
-        output = redacted(output, self._redactor)
-        output = replace(output, result=clip(output.result, keep=context.kept.keep if context.kept else None))
-        self._store_cache(ready.tool, ready.raw, output)
-        return ToolRun(call.call_id, call.tool, output, attempts=invoked.attempts)
-
-    def _normalise(self, tool: Tool, invoked: _Invoked) -> ToolOutput | Failure:
+            return ToolRun.ended(tool.name, invoked.failure)
         try:
-            return plain_output(invoked.value)
+            output = plain_output(invoked.value)
         except Exception as error:  # noqa: BLE001 - whatever a tool gave back, the run goes on
-            return raised(tool.name, TypeError(f"its result cannot be used ({error})"), invoked.attempts)
+            failure = raised(tool.name, TypeError(f"its result cannot be used ({error})"), attempts)
+            usable = isinstance(invoked.value, ToolOutput) and is_usable(invoked.value)
+            return ToolRun.ended(tool.name, failure, invoked.value if usable else None)
+        passed = self._run_output_guardrails(tool, context, output, attempts)
+        if passed[1] is not None:
+            return passed[1]
+        output = redacted(passed[0], self._redactor)
+        output = replace(output, result=clip(output.result, keep=context.kept.keep if context.kept else None))
+        self._store_cache(tool, ready.raw, output)
+        return ToolRun("", tool.name, output, attempts=attempts)
 
     def _run_output_guardrails(
-        self, tool: Tool, context: ToolContext, output: ToolOutput, attempts: int
-    ) -> Failure | None:
+        self, tool: Tool, ctx: ToolContext, output: ToolOutput, attempts: int
+    ) -> Phase[ToolOutput]:
         self._emit("guard.output.start", tool)
-        checks = [partial(guard, context, tool.name, output) for guard in self._output_guards]
-        failure = _first_refusal(checks, attempts)
-        if failure is None:
-            self._emit("guard.output.ok", tool)
-        else:
+        failure = _first_refusal([partial(guard, ctx, tool.name, output) for guard in self._output_guards], attempts)
+        if failure is not None:
             self._emit("guard.output.block", tool, reason=failure.told.message)
-        return failure
+            return None, ToolRun.ended(tool.name, failure, output)
+        self._emit("guard.output.ok", tool)
+        return output, None
 
     def _store_cache(self, tool: Tool, raw: str, output: ToolOutput) -> None:
-        if self._cache is not None and self._cache.store(tool, raw, output):
+        cache = self._cache_of(tool)
+        if cache is not None and cache.store(tool, raw, output):
             self._emit("cache.store", tool)
+
+    def _cache_of(self, tool: Tool) -> ToolCache | None:
+        """None for what is never served so: what is limited has to count each call."""
+        return self._cache if tool.cacheable and not self._policy.limits(tool) else None
 
     def _forget(self, tool: Tool) -> None:
         """After an attempt to change the workspace nothing that was read is known to hold."""
@@ -318,8 +333,10 @@ def _left(context: ToolContext, started: float) -> float:
     return context.seconds_left - (monotonic_s() - started)
 
 
-def _waited(context: ToolContext, seconds: float) -> bool:
-    """Wait before the next attempt; False where nothing may begin any more."""
+def _waited(context: ToolContext, seconds: float, started: float) -> bool:
+    """Wait before the next attempt; False where nothing may begin any more, or the time left is no longer."""
+    if seconds >= _left(context, started):
+        return False
     if context.lease is not None:
         return context.lease.pause(seconds)
     pause(seconds)

@@ -6,7 +6,7 @@ from typing import Final
 from nodes.execute_tools.redact import PLACEHOLDER, redact
 from nodes.execute_tools.registry import ToolOutput
 from nodes.execute_tools.secrets.whole_words import first_words
-from nodes.records import CallResult, RawCall, ToolCall, ToolError, ToolErrorCode, ToolResult
+from nodes.records import CallResult, ToolError, ToolErrorCode, ToolResult
 
 LONGEST_REASON = 2_000
 """Characters of an exception's text that are kept."""
@@ -75,11 +75,11 @@ class ToolRun:
         )
 
     @classmethod
-    def ended(cls, call: ToolCall | RawCall, failure: Failure, value: object = None) -> "ToolRun":
+    def ended(cls, tool: str, failure: Failure, value: object = None) -> "ToolRun":
         """The run of a call that ended early. What its tool has already changed, as `value` says, stays on record."""
         done = value if isinstance(value, ToolOutput) else ToolOutput.failed(failure.told)
         output = replace(done, result=ToolResult(ok=False, error=failure.told))
-        return cls(call.call_id, call.tool, output, failure.error, failure.attempts, error_type=failure.error_type)
+        return cls("", tool, output, failure.error, failure.attempts, error_type=failure.error_type)
 
 
 def unknown_tool(name: str, meant: tuple[str, ...], known: tuple[str, ...]) -> Failure:

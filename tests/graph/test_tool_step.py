@@ -92,7 +92,7 @@ class Step:
     def run(self, journal: Journal | ToolError | None, task: str = "task") -> list[ToolRun]:
         registry, sink = self.gateway.registry, TraceSink("run", "1")
         log = RunLog(None, self.gateway.redactor(), "run")
-        step = ToolStep(self.state, Execution("run", task, 1), Engine(registry, sink), registry, log, journal)
+        step = ToolStep(self.state, Execution("run", task, 1), Engine(registry, sink).run_sync, registry, log, journal)
         LEASES.append(Lease())
         return [step.run(call, ToolContext(self.workspace, lease=LEASES[-1])) for call in self.calls]
 

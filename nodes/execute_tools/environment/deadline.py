@@ -5,11 +5,12 @@ import contextvars
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from math import inf
 from types import FrameType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from nodes.execute_tools.environment.lease import Lease
 from nodes.execute_tools.environment.worker import UNPORTABLE, GivenUp, Worker, portable
@@ -63,6 +64,30 @@ async def await_call(
         return await asyncio.wait_for(asyncio.wrap_future(worker.outcome), seconds)
     finally:
         _give_up(worker.outcome, lease)
+
+
+@contextmanager
+def calls_in_loop() -> Iterator[Callable[[Coroutine[Any, Any, Result]], Result]]:
+    """For a thread that works for the running event loop: what runs a coroutine there, and gives what it returns.
+
+    It has the context variables of that thread. A coroutine that still runs when the block is left is cancelled, and
+    none begins after that.
+    """
+    loop, begun, over = asyncio.get_running_loop(), list[Future[Any]](), threading.Event()
+
+    def run(coroutine: Coroutine[Any, Any, Result]) -> Result:
+        future = asyncio.run_coroutine_threadsafe(coroutine, loop)
+        begun.append(future)
+        if over.is_set():
+            future.cancel()
+        return future.result()
+
+    try:
+        yield run
+    finally:
+        over.set()
+        for each in begun:
+            each.cancel()
 
 
 def call_here(seconds: float, function: Callable[[], Result], lease: Lease) -> Result:

@@ -65,6 +65,10 @@ class CallPolicy:
         self._rules, self._memory, self._scope = rules, memory, scope
         self.used = {} if used is None else used
 
+    def limits(self, tool: Tool) -> bool:
+        """Whether each call of this tool counts, so that none may be answered without one."""
+        return tool.name in self._rules.quotas or tool.name in self._rules.rate_limits
+
     def permit(self, tool: Tool, arguments: JsonMap) -> Failure | None:
         """Why this tool may not be used in this run, or not with what stands for a secret; None if it may."""
         if self._rules.allowed is not None and tool.name not in self._rules.allowed:

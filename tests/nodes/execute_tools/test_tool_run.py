@@ -23,13 +23,11 @@ from nodes.records import (
     FileChange,
     Plan,
     PlanStep,
-    ToolCall,
     ToolError,
     ToolErrorCode,
     ToolResult,
 )
 
-CALL = ToolCall(call_id="c1", tool="t", arguments={}, raw_arguments="{}")
 CHANGE = FileChange(path="a", kind=ChangeKind.CREATED, sha256_before="", sha256_after="x", diff="")
 
 
@@ -158,15 +156,15 @@ def test_an_interrupt_is_no_reason() -> None:
 
 def test_a_call_that_ended_early_has_the_failure_as_its_result() -> None:
     told = ToolError(code=ToolErrorCode.IO_ERROR, message="m")
-    run = ToolRun.ended(CALL, Failure("tool_error:m", told, 2))
-    assert run == ToolRun("c1", "t", ToolOutput.failed(told), "tool_error:m", 2)
+    run = ToolRun.ended("t", Failure("tool_error:m", told, 2))
+    assert run == ToolRun("", "t", ToolOutput.failed(told), "tool_error:m", 2)
 
 
 def test_what_was_changed_before_a_call_ended_stays_on_record() -> None:
     plan = Plan(steps=(PlanStep(title="a"),))
     done = ToolOutput(ToolResult.success(a=1), (CHANGE,), {"a": "x"}, plan)
     told = ToolError(code=ToolErrorCode.PERMISSION_DENIED, message="m")
-    output = ToolRun.ended(CALL, Failure("guardrail:m", told), done).output
+    output = ToolRun.ended("t", Failure("guardrail:m", told), done).output
     assert output == ToolOutput(ToolResult(ok=False, error=told), (CHANGE,), {"a": "x"}, plan)
 
 
