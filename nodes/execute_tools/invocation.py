@@ -84,6 +84,7 @@ def _leased(tool: Tool, context: ToolContext, lease: Lease, timeout_s: float) ->
 async def _within(seconds: float, tool: Tool, context: ToolContext, arguments: JsonMap, lease: Lease) -> object:
     """Wait no longer than this, even for a coroutine that does not let itself be cancelled."""
     task = asyncio.ensure_future(_contained(tool, context, arguments))
+    task.add_done_callback(_heard)
     try:
         done, _ = await asyncio.wait({task}, timeout=seconds)
     except asyncio.CancelledError:
@@ -98,6 +99,12 @@ async def _within(seconds: float, tool: Tool, context: ToolContext, arguments: J
     task.cancel()
     await asyncio.wait({task}, timeout=_LAST_WORDS_S)
     raise TimeoutError(f"given up after {seconds:g} s")
+
+
+def _heard(task: "asyncio.Task[object]") -> None:
+    """What a call raises after it was given up is nobody's: the loop need not report it."""
+    if not task.cancelled():
+        task.exception()
 
 
 async def _contained(tool: Tool, context: ToolContext, arguments: JsonMap) -> object:

@@ -53,13 +53,13 @@ class _Parameters:
         self.all = inspect.signature(function).parameters
         self.hints = self._hints()
         contexts = [name for name in self.all if _is_context(self.hints.get(name), context_type)]
-        if not contexts and self._is_unannotated_model_form():
+        if not contexts and self._is_untyped_context():
             contexts = [next(iter(self.all))]
         if len(contexts) > 1:
             self.refuse(f"takes the context twice, as {' and '.join(contexts)}: leave one of them")
         self.context = contexts[0] if contexts else None
         self.fields = [each for each in self.all.values() if each.name != self.context and not _is_variadic(each)]
-        self.takes_extras = self._takes_extras()
+        self.takes_extras, self.extras_type = self._extras()
 
     def refuse(self, reason: str) -> NoReturn:
         """Raise the error of the decorator."""
@@ -76,6 +76,8 @@ class _Parameters:
     def as_model(self) -> type[BaseModel]:
         """A model with a field for each argument, closed unless the function takes `**extras`."""
         definitions: dict[str, Any] = {each.name: self._field(each) for each in self.fields}
+        if self.extras_type is not Any:
+            definitions["__pydantic_extra__"] = (dict[str, self.extras_type], ...)  # type: ignore[name-defined]
         extra: Literal["allow", "forbid"] = "allow" if self.takes_extras else "forbid"
         config = ConfigDict(extra=extra, protected_namespaces=(), validate_default=True)
         context = self.context
@@ -99,23 +101,26 @@ class _Parameters:
         except Exception as error:  # noqa: BLE001 - an annotation is any expression
             self.refuse(f"has an annotation that cannot be read ({error}): import what it names at run time")
 
-    def _is_unannotated_model_form(self) -> bool:
-        """Whether it is `(anything, arguments: SomeModel)`: the context may then go without its type."""
+    def _is_untyped_context(self) -> bool:
+        """Whether it is `(ctx, ...)`, spec 5's form, or `(anything, arguments: SomeModel)`: no type is needed."""
         names = list(self.all)
+        if names and names[0] in {"ctx", "context"} and names[0] not in self.hints:
+            return True
         if len(names) != 2 or self.hints.get(names[0], Any) not in {Any, object}:
             return False
         model = self.hints.get(names[1])
         return isinstance(model, type) and issubclass(model, BaseModel)
 
-    def _takes_extras(self) -> bool:
+    def _extras(self) -> tuple[bool, Any]:
+        """Whether the function takes `**extras`, and of which type each of them has to be."""
         for each in self.all.values():
             if each.kind is inspect.Parameter.VAR_POSITIONAL:
                 self.refuse(f"takes *{each.name}, which no schema can name: write `{each.name}: list[str]` instead")
             if each.kind is inspect.Parameter.VAR_KEYWORD:
-                if self.hints.get(each.name) not in {Any, object}:
-                    self.refuse(f"takes **{each.name} of no known type: write `**{each.name}: Any`")
-                return True
-        return False
+                hint = self.hints.get(each.name, Any)
+                self._check_type(each.name, hint, inspect.Parameter.empty)
+                return True, hint
+        return False, Any
 
     def _field(self, parameter: inspect.Parameter) -> tuple[Any, Any]:
         """The type and default of one argument, as `create_model` takes them."""

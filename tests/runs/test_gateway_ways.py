@@ -2,7 +2,12 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+import os
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +17,11 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from graph.build import build_graph
 from graph.context import AgentContext
-from graph.events import Asked, Denied, Event, ToolStarted, Traced
+from graph.events import Asked, Denied, Event, StepDone, ToolStarted, Traced
 from graph.state import serializer
+from nodes.execute_tools.environment.lease import LeaseOverError
 from nodes.execute_tools.environment.run_folder import folder_name
-from nodes.execute_tools.registry import tool
+from nodes.execute_tools.registry import ToolContext, tool
 from nodes.execute_tools.tools import default_tools
 from nodes.records import Effect, JsonMap, Protocol
 from tests.runs.gateway_play import DONE, FILES, PROTOCOLS, codes, played, reads, scripted, session, shown
@@ -269,3 +275,163 @@ def test_what_guard_denied_never_reaches_the_engine(root: Path) -> None:
     assert codes(events) == ["permission_denied"]
     assert [event for event in events if isinstance(event, ToolStarted)] == []
     assert {event.name for event in events if isinstance(event, Traced)} == {"model.usage"}
+
+
+# --- Async tools
+
+
+WORD: ContextVar[str] = ContextVar("word", default="")
+
+
+class Waiting:
+    """A tool that waits for what another task of its run's loop says, and what it saw of its end."""
+
+    def __init__(self, said: "asyncio.Future[str]") -> None:
+        self.said, self.begun, self.ended, self.seen = said, asyncio.Event(), asyncio.Event(), list[str]()
+        self.tool = tool(self.listen, effect=Effect.WRITE)
+
+    async def listen(self, context: ToolContext) -> str:
+        """Listen for a word."""
+        self.begun.set()
+        try:
+            heard = f"{WORD.get()} {await self.said}"
+        except asyncio.CancelledError:
+            with suppress(LeaseOverError):
+                context.workspace.write_file("late.txt", b"late\n", expected_sha256="")
+            self.seen.append("cancelled")
+            self.ended.set()
+            raise
+        self.seen.append(threading.current_thread().name)
+        return heard
+
+
+async def waited(
+    root: Path, way: str, act: Callable[[Waiting, "asyncio.Task[Any]"], Awaitable[None]], **more: Any
+) -> Any:
+    """The last state of a run whose tool waits, while `act` is done beside it in the loop; and the tool."""
+    waiting = Waiting(asyncio.get_running_loop().create_future())
+    model = scripted(Protocol.NATIVE, use(("listen", {}), ("read_file", {"path": "a.py"})), DONE)
+    machine = build_graph(InMemorySaver(serde=serializer()), model=model, tools=(*default_tools(), waiting.tool))
+    config: Any = {"configurable": {"thread_id": "t"}}
+    given = ({"messages": [HumanMessage("Do it.")]}, config)
+    context = AgentContext(workspace=str(root), evidence=False, **more)
+
+    async def run() -> None:
+        WORD.set("the word")
+        if way == "ainvoke":
+            await machine.ainvoke(*given, context=context)
+        else:
+            async for _ in machine.astream(*given, context=context):
+                pass
+
+    task = asyncio.ensure_future(run())
+    await waiting.begun.wait()
+    await act(waiting, task)
+    with suppress(asyncio.CancelledError):
+        await task
+    return (await machine.aget_state(config)).values, waiting
+
+
+@pytest.mark.parametrize("way", ["ainvoke", "astream"])
+def test_an_async_tool_runs_in_the_loop_of_its_run(root: Path, way: str) -> None:
+    async def say(waiting: Waiting, _: object) -> None:
+        waiting.said.set_result("is given")
+
+    state, waiting = asyncio.run(waited(root, way, say))
+    told = [json.loads(str(each.content)) for each in state["messages"] if each.type == "tool"]
+    assert told[0]["data"] == {"value": "the word is given"}
+    assert waiting.seen == [threading.current_thread().name]
+    assert (told[1]["ok"], state["outcome"].kind.value) == (True, "FINISHED")
+
+
+@pytest.mark.parametrize("way", ["ainvoke", "astream"])
+def test_a_cancelled_run_cancels_its_async_tool_which_changes_nothing_any_more(root: Path, way: str) -> None:
+    async def cancel(waiting: Waiting, task: "asyncio.Task[Any]") -> None:
+        task.cancel()
+        await waiting.ended.wait()
+
+    state, waiting = asyncio.run(waited(root, way, cancel))
+    assert waiting.seen == ["cancelled"]
+    assert (state.get("results"), (root / "late.txt").exists()) == ([], False)
+
+
+def test_an_async_tool_that_is_too_slow_is_given_up_and_the_run_goes_on(root: Path) -> None:
+    async def nothing(_waiting: Waiting, _task: object) -> None:
+        pass
+
+    state, waiting = asyncio.run(waited(root, "ainvoke", nothing, tool_timeout_s=0.05))
+    told = [json.loads(str(each.content)) for each in state["messages"] if each.type == "tool"]
+    assert (told[0]["error"]["code"], told[1]["ok"], waiting.seen) == ("timeout", True, ["cancelled"])
+    assert state["outcome"].kind.value == "FINISHED"
+
+
+def test_a_sync_tool_does_not_keep_the_loop_waiting(root: Path) -> None:
+    said = threading.Event()
+
+    @tool(effect=Effect.NONE)
+    def hear() -> bool:
+        """Wait for what a task of the loop says."""
+        return said.wait(20)
+
+    async def run() -> JsonMap:
+        model = scripted(Protocol.NATIVE, use(("hear", {})), DONE)
+        machine = build_graph(model=model, tools=(*default_tools(), hear))
+        request: Any = {"messages": [HumanMessage("Do it.")]}
+        running = asyncio.ensure_future(machine.ainvoke(request, context=AgentContext(workspace=str(root))))
+        await asyncio.sleep(0)
+        said.set()
+        return await running
+
+    messages = asyncio.run(run())["messages"]
+    assert [json.loads(each.content)["data"] for each in messages if each.type == "tool"] == [{"value": True}]
+
+
+# --- The same read again
+
+
+def results_and_events(root: Path, *lines: Use, between: Callable[[], None] = lambda: None, **more: Any) -> Any:
+    """The codes of a run's results, what the model was sent, and the cache's events; `between` acts after each step."""
+    model, events = scripted(Protocol.NATIVE, *lines, DONE), list[Event]()
+    with session(root, model, **more) as opened:
+        for event in opened.stream("Do it."):
+            events.append(event)
+            if isinstance(event, StepDone):
+                between()
+    traced = [each.name for each in events if isinstance(each, Traced) and each.name in {"cache.hit", "cache.miss"}]
+    return codes(events), shown(model), traced
+
+
+def test_a_read_is_served_again_in_a_later_step_and_the_file_counts_as_read(root: Path) -> None:
+    edit = use(("edit_file", {"path": "a.py", "old_str": "a = 1", "new_str": "a = 7"}))
+    found, _, traced = results_and_events(root, reads("a.py"), reads("b.py", "a.py"), edit, reads("b.py", "a.py"))
+    assert (found, traced) == (["ok"] * 6, ["cache.miss"] * 2 + ["cache.hit"] + ["cache.miss"] * 2)
+    assert (root / "a.py").read_text() == "a = 7\n"
+
+
+def test_no_change_from_outside_is_hidden(root: Path) -> None:
+    def change() -> None:
+        before = (root / "a.py").stat()
+        (root / "a.py").write_text("a = 9\n")
+        os.utime(root / "a.py", ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    _, said, traced = results_and_events(root, reads("a.py"), reads("a.py"), between=change)
+    assert ("a = 9" in said, traced) == (True, ["cache.miss"] * 2)
+
+
+def test_a_search_is_not_served_in_a_later_step(root: Path) -> None:
+    search = use(("search_files", {"pattern": "= 1"}))
+    assert results_and_events(root, search, search)[2] == ["cache.miss"] * 2
+
+
+def test_each_call_of_a_limited_tool_counts(root: Path) -> None:
+    found, _, traced = results_and_events(root, reads("a.py"), reads("a.py"), tool_quotas={"read_file": 1})
+    assert (found, traced) == (["ok", "rate_limited"], [])
+
+
+def test_a_secret_that_came_in_between_is_not_in_what_is_served_again(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_files(root, {"n.txt": "the word is h4rdT0Gu3ss-x7Qp\n"})
+    later = partial(monkeypatch.setenv, "MY_API_TOKEN", "h4rdT0Gu3ss-x7Qp")
+    _, said, traced = results_and_events(root, reads("n.txt"), reads("n.txt"), between=later)
+    assert (said.count("h4rdT0Gu3ss-x7Qp") <= 1, traced) == (True, ["cache.miss"] * 2)

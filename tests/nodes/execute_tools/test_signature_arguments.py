@@ -169,6 +169,21 @@ def test_unknown_arguments_are_passed_to_a_function_that_takes_them() -> None:
     assert argument_schema(read(_extras).arguments)["additionalProperties"] is True
 
 
+def test_extras_need_no_type_and_those_that_have_one_are_checked() -> None:
+    def untyped(ctx, x: int = 0, **kwargs):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN003, ANN202 - spec 5's form
+        return ctx, x, kwargs
+
+    def typed(**rest: int) -> object:
+        return rest
+
+    assert called(untyped, x="1", other=[2]) == (Context(), 1, {"other": [2]})
+    assert argument_schema(read(untyped).arguments)["additionalProperties"] is True
+    assert called(typed, a="1", b=2) == {"a": 1, "b": 2}
+    assert argument_schema(read(typed).arguments)["additionalProperties"] == {"type": "integer"}
+    with pytest.raises(ValueError, match="valid integer"):
+        called(typed, a="many")
+
+
 def test_an_extra_argument_cannot_take_the_place_of_the_context() -> None:
     with pytest.raises(ValueError, match="'context' cannot be given"):
         called(_extras, context="forged")
@@ -225,14 +240,6 @@ def _many(*names: str) -> None:
     raise NotImplementedError
 
 
-def _typed_extras(**rest: int) -> None:
-    raise NotImplementedError
-
-
-def _untyped_extras(**rest) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN003 - the mistake
-    raise NotImplementedError
-
-
 def _private(_x: int) -> None:
     raise NotImplementedError
 
@@ -271,8 +278,6 @@ def _yields(x: int) -> Iterator[int]:
         (Point, "is no function: write one that calls it."),
         (_no_type, "has the parameter 'x' without a type: write `x: str`, or what it is."),
         (_many, "takes *names, which no schema can name: write `names: list[str]` instead."),
-        (_typed_extras, "takes **rest of no known type: write `**rest: Any`."),
-        (_untyped_extras, "takes **rest of no known type: write `**rest: Any`."),
         (_private, "has a parameter '_x', a name that pydantic keeps for itself: choose another."),
         (_reserved, "has a parameter 'model_dump', a name that pydantic keeps for itself: choose another."),
         (_implicit, "has a default for 'x' that is not of its type: write `x: ... | None = None`."),

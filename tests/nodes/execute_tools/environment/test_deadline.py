@@ -4,6 +4,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
 from contextlib import suppress
 
 import pytest
@@ -74,7 +75,9 @@ def test_a_call_raises_what_it_raised(error: BaseException) -> None:
             way(5, lambda: fail(error))
 
 
-@pytest.mark.parametrize("error", [StopIteration(), StopAsyncIteration(), asyncio.CancelledError(), GeneratorExit()])
+@pytest.mark.parametrize(
+    "error", [StopIteration(), StopAsyncIteration(), asyncio.CancelledError(), CancelledError(), GeneratorExit()]
+)
 def test_what_would_mean_something_else_elsewhere_becomes_a_runtime_error(error: BaseException) -> None:
     expected = f"{type(error).__name__} was raised"
     for way in (in_a_thread, in_a_loop, here):
