@@ -11,11 +11,16 @@ import re
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextvars import copy_context
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
+from nodes.execute_tools.environment.deadline import await_call
 from nodes.execute_tools.environment.failures import quoted
+from nodes.execute_tools.environment.worker import Worker
 from nodes.execute_tools.mcp_results import plain_text
 from nodes.execute_tools.redact import redact
 from nodes.records import ToolError, ToolErrorCode
@@ -157,7 +162,7 @@ async def _program_session(connection: dict[str, Any], talk: _Talk) -> "AsyncIte
     from mcp import ClientSession
 
     extra = connection.pop("session_kwargs", None) or {}
-    process = _start(_parameters(connection))
+    process = await _started(_parameters(connection))
     talk.started = True
     polite = False
     reader = asyncio.StreamReader(limit=MOST_MESSAGE_BYTES)
@@ -191,6 +196,22 @@ def _parameters(connection: dict[str, Any]) -> "StdioServerParameters":
     if env is not None:
         env = {k: _VARIABLE.sub(lambda found: os.environ.get(found[1], found[0]), v) for k, v in env.items()}
     return parameters.model_copy(update={"env": env})
+
+
+async def _started(parameters: "StdioServerParameters") -> subprocess.Popen[bytes]:
+    """The server, started in a thread: the loop may be that of other runs, and starting a program waits for it."""
+    starting = Worker(copy_context(), partial(_start, parameters)).outcome
+    try:
+        return await asyncio.shield(asyncio.wrap_future(starting))
+    except asyncio.CancelledError:
+        starting.add_done_callback(_end_unused)
+        raise
+
+
+def _end_unused(started: "Future[subprocess.Popen[bytes]]") -> None:
+    if started.exception() is None:
+        with started.result() as process:
+            _signal_group(process, signal.SIGKILL)
 
 
 def _start(parameters: "StdioServerParameters") -> subprocess.Popen[bytes]:
@@ -296,13 +317,13 @@ async def _end(
     finally:
         # Before the process is waited for: until then nobody else can have its number.
         _signal_group(process, signal.SIGKILL)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(POLITE_END_S)
         for transport in transports:
             transport.close()
         for pipe in (process.stdout, process.stderr, process.stdin)[len(transports) :]:
             if pipe is not None:
                 pipe.close()
+        with anyio.CancelScope(shield=True), suppress(subprocess.TimeoutExpired):
+            await await_call(partial(process.wait, POLITE_END_S))
 
 
 def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from mcp import ClientSession
 
+from nodes.execute_tools.environment import mcp_sessions
 from nodes.execute_tools.environment.mcp_sessions import McpServer
 from nodes.records import ToolError, ToolErrorCode
 from tests.nodes.execute_tools.environment.mcp_doubles import http_server, program, running
@@ -197,3 +198,31 @@ def test_a_server_that_nobody_runs_is_unavailable() -> None:
         pass
     found = asked({"transport": "http", "url": url}, timeout_s=5)
     assert found == failure(ToolErrorCode.UNAVAILABLE, "cannot be reached: All connection attempts failed")
+
+
+def test_who_is_cancelled_while_a_server_starts_leaves_none_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, given_up, started, real = threading.Event(), threading.Event(), threading.Event(), mcp_sessions._start
+
+    def start(parameters: Any) -> Any:
+        begun.set()
+        given_up.wait(20)
+        process = real(parameters)
+        while not (tmp_path / "pids").exists():
+            time.sleep(0.01)
+        started.set()
+        return process
+
+    async def cancel() -> None:
+        asking = asyncio.ensure_future(McpServer("double", program(tmp_path)).ask(echo, 20))
+        await asyncio.to_thread(begun.wait)
+        asking.cancel()
+        await asyncio.wait({asking})
+        assert asking.cancelled()
+
+    monkeypatch.setattr(mcp_sessions, "_start", start)
+    asyncio.run(cancel())
+    given_up.set()
+    assert started.wait(20)
+    assert running(tmp_path) == []
