@@ -111,6 +111,14 @@ def test_each_call_is_recorded_with_what_came_of_it(root: str, journal: Journal)
     ]
 
 
+def test_a_call_that_a_person_has_edited_is_not_what_its_text_says(root: str) -> None:
+    Path(root, "b.py").write_text("b = 2\n")
+    step = Step(root, READ, ("read_file", {"path": "b.py", "start_line": 1, "limit": 200}))
+    step.calls[:] = [call.model_copy(update={"raw_arguments": '{"path": "a.py"}'}) for call in step.calls]
+    step.state["verdicts"][1] = Verdict(kind=VerdictKind.ALLOW, edited=("path",))
+    assert [run.result.data["path"] for run in step.run(None)] == ["a.py", "b.py"]
+
+
 def test_a_step_that_is_run_again_gives_the_same_results_and_does_nothing_twice(root: str, journal: Journal) -> None:
     step = Step(root, READ, WRITE, COUNT)
     first = step.run(journal)

@@ -311,7 +311,7 @@ async def waited(
     """The last state of a run whose tool waits, while `act` is done beside it in the loop; and the tool."""
     waiting = Waiting(asyncio.get_running_loop().create_future())
     model = scripted(Protocol.NATIVE, use(("listen", {}), ("read_file", {"path": "a.py"})), DONE)
-    machine = build_graph(InMemorySaver(serde=serializer()), model=model, tools=(*default_tools(), waiting.tool))
+    machine: Any = build_graph(InMemorySaver(serde=serializer()), model=model, tools=(*default_tools(), waiting.tool))
     config: Any = {"configurable": {"thread_id": "t"}}
     given = ({"messages": [HumanMessage("Do it.")]}, config)
     context = AgentContext(workspace=str(root), evidence=False, **more)

@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict
 
 from nodes.execute_tools.cache import ToolCache
-from nodes.execute_tools.engine import Engine, EngineConfig, GuardrailError, RetryableToolError, ToolRun
+from nodes.execute_tools.engine import Engine, EngineConfig, GuardrailError, Phase, RetryableToolError, ToolRun
 from nodes.execute_tools.environment.lease import Lease
 from nodes.execute_tools.environment.workspace import Workspace
 from nodes.execute_tools.policy.call_policy import CallPolicy, CallRules, PolicyMemory
@@ -145,6 +145,36 @@ def test_the_values_that_were_judged_are_run_and_not_the_raw_text(
     run: Runner, sink: TraceSink, context: ToolContext
 ) -> None:
     assert run(engine(sink, make(ok)), call('{"x": 666}', x=1), context).result == ToolResult.success(x=1)
+
+
+class Lenient(Engine):
+    """Each phase may be replaced, and is for both ways: a value goes on, a run ends the call."""
+
+    def _resolve(self, name: str) -> Phase[Tool]:
+        return super()._resolve(name.lower())
+
+    def _parse_and_coerce(self, tool: Tool, raw: dict[str, Any] | str) -> Phase[dict[str, Any]]:
+        parsed = super()._parse_and_coerce(tool, raw)
+        return parsed if parsed[1] is None else ({"x": -1}, None)
+
+    def _run_output_guardrails(
+        self, tool: Tool, ctx: ToolContext, output: ToolOutput, attempts: int
+    ) -> Phase[ToolOutput]:
+        passed = super()._run_output_guardrails(tool, ctx, output, attempts)
+        return passed if passed[1] is None else (None, replace(passed[1], error="guardrail:mine"))
+
+
+def test_a_subclass_replaces_a_phase_for_both_ways(run: Runner, sink: TraceSink, context: ToolContext) -> None:
+    def refuse(_: ToolContext, __: str, output: ToolOutput) -> None:
+        if output.result.data["x"] == 5:
+            raise GuardrailError("no")
+
+    lenient = Lenient(ActionRegistry([make(ok)]), sink, output_guards=[refuse])
+    assert run(lenient, call(tool="T", x="2"), context).result == ToolResult.success(x=2)
+    assert run(lenient, call(x="many"), context).result == ToolResult.success(x=-1)
+    assert run(lenient, call(x=5), context).error == "guardrail:mine"
+    done = run(lenient, call(tool="None"), context)
+    assert (done.call_id, done.tool, done.error) == ("c", "none", "unknown_tool")
 
 
 # --- What a tool raises ----------------------------------------------------------------------------------------
@@ -346,11 +376,13 @@ def test_whatever_a_writing_tool_does_nothing_is_known_afterwards(
 
 
 @pytest.mark.parametrize("closed", [True, False])
-def test_after_a_lease_is_closed_nothing_is_tried_again(sink: TraceSink, context: ToolContext, closed: bool) -> None:
+def test_after_a_lease_is_closed_nothing_is_tried_again(
+    run: Runner, sink: TraceSink, context: ToolContext, closed: bool
+) -> None:
     lease = Lease()
     if closed:
         lease.close()
-    done = engine(sink, make(failing(RetryableToolError("x")))).run_sync(call(), replace(context, lease=lease))
+    done = run(engine(sink, make(failing(RetryableToolError("x")))), call(), replace(context, lease=lease))
     assert (done.error, done.attempts) == ("tool_error:x", 1 if closed else EngineConfig().max_retries + 1)
 
 
