@@ -326,6 +326,7 @@ class VerdictKind(StrEnum):
 class Verdict(Record):
     """Guard's answer about one call. `rule` names what decided; `error` is what the model sees when denied.
 
+    `blocked` is what a person sees of a change that file rules deny, as `format_guardrail_violations` writes it.
     `pins` are the only changes that a person allowed, (path, hash of the file then, mark), and None allows any;
     `edited` are the arguments that the person changed.
     """
@@ -334,6 +335,7 @@ class Verdict(Record):
     rule: str = ""
     error: ToolError | None = None
     path: str = ""
+    blocked: str = ""
     pins: tuple[tuple[str, str, str], ...] | None = None
     edited: tuple[str, ...] = ()
 

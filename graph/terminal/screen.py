@@ -36,7 +36,7 @@ from graph.terminal.plain_text import one_line, plain
 from graph.terminal.usage_words import Account, compaction_words
 from graph.terminal.visible_text import VisibleText
 from nodes.execute_tools.redact import redact
-from nodes.records import CallError, CallResult, FileChange, JsonMap, ToolCall, ToolErrorCode
+from nodes.records import CallError, CallResult, FileChange, JsonMap, ToolCall, ToolError, ToolErrorCode
 
 _LONGEST_WARNING = 500
 """Characters: a warning ends in its remedy, which has to be there."""
@@ -136,6 +136,7 @@ class RunView:
         """Begin a turn."""
         self.changes: tuple[FileChange, ...] = ()
         self.refused: list[JsonMap] = []
+        self._blocked: list[ToolError | None] = []  # refusals of which the rules were shown
         self.account.begin()
         self._calls: dict[str, ToolCall | CallError] = {}
         self._said = ""  # all that was seen of the model's text in this turn
@@ -222,8 +223,8 @@ class RunView:
             case LoopOverridden((*_, override)):
                 what = one_line(f"{override.tool} {override.target}")
                 self._note(f"↻ {what}: the same action {override.repeats} times, refused from now on", "yellow")
-            case Denied(tool, verdict):
-                self._debug("guard.denied", {"tool": tool, "root": self._root, **verdict.model_dump(mode="json")})
+            case Denied():
+                self._tell_denial(event)
 
     def _take(self, calls: tuple[ToolCall | CallError, ...]) -> None:
         self._calls = {call.call_id: call for call in calls}
@@ -234,6 +235,13 @@ class RunView:
                 error = f"{call.error.error_type.name}: {call.error.details}"
                 self._debug("tool.call", {"tool": call.tool, "args": call.raw_arguments, "error": error})
 
+    def _tell_denial(self, event: Denied) -> None:
+        verdict = event.verdict
+        self._debug("guard.denied", {"tool": event.tool, "root": self._root, **verdict.model_dump(mode="json")})
+        for line in verdict.blocked.splitlines():
+            self._note(line, "red")
+            self._blocked.append(verdict.error)
+
     def _tell_result(self, result: CallResult) -> None:
         self._debug("tool.response", {"tool": result.tool, "response": result.result.as_map()})
         call, error = self._calls.get(result.call_id), result.result.error
@@ -243,7 +251,8 @@ class RunView:
         what = one_line(f"{result.tool} {target}")
         if error is not None and error.code in _REFUSALS:
             self.refused.append(refused_call(result.tool, target, error))
-            self._note(f"⛔ {what}: {one_line(error.message, 300)}", "red")
+            if error not in self._blocked:
+                self._note(f"⛔ {what}: {one_line(error.message, 300)}", "red")
         elif error is not None or result.tool != "final_answer":
             self._note(f"→ {what}  {result_words(result.result)}", "yellow" if error else "cyan")
 

@@ -4,18 +4,23 @@ The five default rules are the specification's, hardened: names are compared fol
 `.ENV`, `.env.` and `.e<zero width>nv` are all `.env`, and a backup (`.env~`, `server.key.bak`) counts as what it
 copies. The rules look at names only, so they hold for files that do not exist yet; the names are those of
 `secret_files`, which also knows the secrets that only a file's content tells of. The disk is asked in two places, only
-to follow links: by `is_system_path` for an absolute `Path`, and by `create_protected_edit_file_tool`'s tool.
+to follow links: by `is_system_path` for a `Path`, and by `create_protected_edit_file_tool`'s tool. A name of a
+workspace is a `WorkspacePath`, which means the same wherever the process stands.
 
 Not blocked: `.envrc`. It is no `.env` file by the specification's wording, and direnv runs it only after a person has
 allowed its exact content; it counts as project configuration instead.
 """
 
 from collections.abc import Callable
-from pathlib import Path, PurePath
+from pathlib import Path, PosixPath, PurePath
 from typing import Any, NamedTuple
 
 from nodes.guard.paths import climbs, folded_parts
 from nodes.guard.secret_files import KEY_FILES, PACKAGE_LOGINS, SENSITIVE_FILES, plain_path
+
+
+class WorkspacePath(PosixPath):
+    """A name seen from the workspace: the current folder says nothing about where it leads."""
 
 
 class FileGuardrailRule(NamedTuple):
@@ -44,14 +49,13 @@ class GuardrailResult(NamedTuple):
 
 _GIT_NAMES = frozenset({".git", "git~1"})  # the second is its short name on Windows volumes
 _READABLE_TEMPLATES = frozenset({".env.example", ".env.sample", ".env.template"})
-_SYSTEM_FOLDERS = (
-    *(("etc",), ("usr",), ("bin",), ("sbin",), ("var",), ("system",), ("library",)),
-    *(("private", "etc"), ("private", "var")),
+_SYSTEM_PREFIXES = (
+    *("/etc", "/usr", "/bin", "/sbin", "/var", "/system", "/library"),  # Source: spec 1 section 3
+    *("/private/etc", "/private/var"),
 )
-_PERSONAL_FOLDERS = (
-    *(("var", "folders"), ("var", "tmp"), ("var", "home")),
-    *(("private", "var", "folders"), ("private", "var", "tmp")),
-)
+_OWN_ON_MACOS = ("/private/var/folders/", "/private/var/tmp/")
+_OWN_AS_WRITTEN = (*_OWN_ON_MACOS, "/var/folders/", "/var/tmp/", "/var/home/")  # noqa: S108 - only compared
+"""People's own folders; a name that stays below `/var` when it is resolved is the system's, as the document has it."""
 _PROJECT_FILES = ("config.yaml", "config.yml", "settings.py", ".gitmodules", ".pre-commit-config.yaml", ".mcp.json")
 _SHELL_FILES = (".envrc", ".bashrc", ".bash_profile", ".profile", ".zshrc", ".zprofile")
 _CONFIG_NAMES = frozenset({*_PROJECT_FILES, *_SHELL_FILES})
@@ -61,7 +65,7 @@ _CONFIG_FOLDERS = frozenset({".vscode", ".idea", ".cursor", ".claude", ".codex",
 def is_env_file(path: Path) -> bool:
     """Is this an environment file? `.env`, `prod.env`, `.env.local` and `.env-local` are; `environment.py` is not."""
     name = plain_path(path).rpartition("/")[2]
-    return name.endswith(".env") or ".env." in name or name.startswith((".env-", ".env_"))
+    return name.endswith(".env") or ".env." in name or ".env." in path.name or name.startswith((".env-", ".env_"))
 
 
 def is_private_key(path: Path) -> bool:
@@ -70,21 +74,23 @@ def is_private_key(path: Path) -> bool:
 
 
 def is_system_path(path: Path) -> bool:
-    """Is this in a system directory? Judged by whole components: `/usr/x` is, `/usr2/x` and `/etcetera` are not.
+    """Is this in a system directory, as it is written or as it resolves, by the first letters of its folded name?
 
-    An absolute path is judged as it is written and, for a concrete `Path`, also as its links resolve; one that cannot
-    be resolved counts as blocked. A relative path is judged as text alone: inside a workspace nothing is a system
-    path, while one that climbs out is judged as if it reached the root. The temporary and home folders below `/var` (on
-    macOS `/private/var`) are no system paths, or no workspace could live there. Source: spec 1 section 3, seven roots.
+    A `Path` is resolved, against the current folder where it is relative; one that cannot be resolved is blocked. As it
+    is written, a path that climbs out of its starting point is judged as if it reached the root. A relative
+    `WorkspacePath` and a pure path are not resolved. Source: spec 1 section 3, seven prefixes (`/usr2/x` begins so).
     """
-    if not path.is_absolute():
-        return climbs(path) and _is_below_system(path)
-    return _is_below_system(path) or (isinstance(path, Path) and _resolves_below_system(path))
+    if (path.is_absolute() or climbs(path)) and _is_below_system(path, _OWN_AS_WRITTEN):
+        return True
+    if not isinstance(path, Path) or (isinstance(path, WorkspacePath) and not path.is_absolute()):
+        return False
+    real = _real(path)
+    return real is None or _is_below_system(real, _OWN_ON_MACOS)
 
 
 def is_git_internal(path: Path) -> bool:
-    """Is this `.git` or anything in it, at any depth? `.gitignore` and `.github/` are not."""
-    return not _GIT_NAMES.isdisjoint(folded_parts(path))
+    """Is `.git` a part of this, at any depth? `.gitignore` and `.github/` are not."""
+    return not _GIT_NAMES.isdisjoint((*path.parts, *folded_parts(path)))
 
 
 def is_sensitive_config(path: Path) -> bool:
@@ -203,18 +209,9 @@ def _blocks(rule: FileGuardrailRule, path: Path) -> bool:
         return True
 
 
-def _is_below_system(path: PurePath) -> bool:
-    parts = folded_parts(path)
-    return _is_below(parts, _SYSTEM_FOLDERS) and not _is_below(parts, _PERSONAL_FOLDERS)
-
-
-def _is_below(parts: tuple[str, ...], folders: tuple[tuple[str, ...], ...]) -> bool:
-    return any(parts[: len(folder)] == folder for folder in folders)
-
-
-def _resolves_below_system(path: Path) -> bool:
-    real = _real(path)
-    return real is None or _is_below_system(real)
+def _is_below_system(path: PurePath, own: tuple[str, ...]) -> bool:
+    name = f"/{'/'.join(folded_parts(path))}/"
+    return name.startswith(_SYSTEM_PREFIXES) and not name.startswith(own)
 
 
 def _real(path: Path) -> Path | None:

@@ -15,8 +15,11 @@ from nodes.guard.file_rules import (
     DEFAULT_GUARDRAIL_RULES,
     PROJECT_CONFIG_RULE,
     FileGuardrailRule,
+    GuardrailResult,
     GuardrailViolation,
+    WorkspacePath,
     check_file_guardrails,
+    format_guardrail_violations,
     is_env_file,
     is_readable_login,
     is_readable_template,
@@ -196,8 +199,13 @@ def _judge_files(targets: Sequence[str], spec: ToolSpec, rules: Rules) -> Verdic
     for target in targets:
         violations = _violations(target, rules, for_write=spec.effect is Effect.WRITE)
         if violations:
-            error = _error_of(violations, target)
-            return Verdict(kind=VerdictKind.DENY, rule=violations[0].rule_name, error=error, path=target)
+            return Verdict(
+                kind=VerdictKind.DENY,
+                rule=violations[0].rule_name,
+                error=_error_of(violations, target),
+                path=target,
+                blocked=_told_of_change(violations, target) if spec.effect is Effect.WRITE else "",
+            )
     return None
 
 
@@ -240,7 +248,7 @@ def _violated_by_default(target: str, for_write: bool) -> tuple[GuardrailViolati
 def _violated(target: str, rules: Rules, *, for_write: bool) -> tuple[GuardrailViolation, ...]:
     if not rules:
         return ()
-    path = Path(target)
+    path = WorkspacePath(target)
     if not for_write:
         rules = tuple(rule for rule in rules if rule is not OWN_SETTINGS_RULE)
     violations = check_file_guardrails(path, rules).violations
@@ -250,6 +258,11 @@ def _violated(target: str, rules: Rules, *, for_write: bool) -> tuple[GuardrailV
     if waived is None:
         return violations
     return check_file_guardrails(path, tuple(rule for rule in rules if rule.check is not waived)).violations
+
+
+def _told_of_change(violations: Sequence[GuardrailViolation], target: str) -> str:
+    told = tuple(violation._replace(file_path=shown(target)) for violation in violations)
+    return format_guardrail_violations(GuardrailResult(allowed=False, violations=told))
 
 
 def _error_of(violations: Sequence[GuardrailViolation], target: str) -> ToolError:

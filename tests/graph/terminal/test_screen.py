@@ -122,6 +122,13 @@ def test_a_turn_has_one_prefix_and_a_line_for_each_call() -> None:
     assert shown.err == ""
 
 
+def test_a_change_that_file_rules_deny_is_shown_with_its_rules_in_place_of_its_result() -> None:
+    blocked = "\u26d4 FILE EDIT BLOCKED - Security Guardrail Triggered:\n  Rule: env_file"
+    verdict = Verdict(kind=VerdictKind.DENY, rule="env_file", error=BLOCKED, path=".env", blocked=blocked)
+    shown = Shown().show(CallsRead((EDIT,)), Denied("edit_file", verdict), StepDone((result(EDIT, BLOCKED),), ()))
+    assert shown.out == f"{blocked}\n"
+
+
 def test_words_appear_as_they_come() -> None:
     shown = Shown()
     seen = [shown.show(Text(piece)).out for piece in ("On", "e\n", "two", " three\n", "tool: r")]

@@ -1,5 +1,6 @@
 import os
 import random
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -12,6 +13,7 @@ from nodes.guard.file_rules import (
     FileGuardrailRule,
     GuardrailResult,
     GuardrailViolation,
+    WorkspacePath,
     check_file_guardrails,
     create_protected_edit_file_tool,
     format_guardrail_violations,
@@ -23,6 +25,7 @@ from nodes.guard.file_rules import (
     is_sensitive_config,
     is_system_path,
 )
+from nodes.guard.policy import judge_path
 
 BLOCKED = {
     "env_file": [
@@ -37,6 +40,7 @@ BLOCKED = {
             ".env.swp",
             "prod.env.old",
             "a\\.env",
+            "a.env.\\b",
             "/project/.env",
         ),
     ],
@@ -56,10 +60,12 @@ BLOCKED = {
     "system_path": [
         *("/etc", "/etc/passwd", "/usr/bin/env", "/bin/sh", "/sbin/init", "/var/log/syslog", "/System/x", "/Library/x"),
         *("//etc/passwd", "/home/../etc/passwd", "/ETC/passwd", "/private/etc/hosts", "/private/var/db/x"),
+        *("/var/tmp/x.py", "/var/folders/zz/x.py", "/var/home/u/x.py"),
         *("../../../etc/passwd", "a/../../../usr/lib/x", "/etc/\0"),
+        *("/usr2/x", "/etcetera", "/variable/x", "/binary", "/library2"),  # the document compares prefixes
     ],
     "git_internal": [
-        *(".git", ".git/config", "a/.git/hooks/pre-commit", ".git/../.git/x", "/project/.git/HEAD"),
+        *(".git", ".git/config", ".git/../a.py", "a/.git/hooks/pre-commit", ".git/../.git/x", "/project/.git/HEAD"),
         *(".GIT/config", ".git /config", ".git./config", ".g\u200cit/config", ".\uff47it", "GIT~1/config"),
     ],
     "sensitive_config": [
@@ -73,10 +79,9 @@ BENIGN = [
     *("environment.py", "env.py", ".environment", "venv/x.py", "dotenv.md", ".envrc", "env", "docs/env.example"),
     *("monkey.py", "keyboard.key.md", "key", "keys.py", "hotkeys.json", "pem.py", "certificates.md", "turkey"),
     *("[...nextauth].ts", "[...slug].tsx", "...", "..a/b", "a..b", "src/*.py"),
-    *("etc/config.py", "usr/x.py", "bin/run", "var/x", "/usr2/x", "/etcetera", "/variable/x", "/binary", "/library2"),
-    "/var/tmp/x.py",
-    *("/var/folders/zz/x.py", "/private/var/folders/a/b.py", "/private/tmp/x.py", "/private/var/tmp/x", "/home/u/x.py"),
-    *("/var/home/u/x.py", "/Users/u/Library/x.py", "src/etc/passwd"),
+    *("etc/config.py", "usr/x.py", "bin/run", "var/x"),
+    *("/private/var/folders/a/b.py", "/private/tmp/x.py", "/private/var/tmp/x", "/home/u/x.py"),
+    *("/Users/u/Library/x.py", "src/etc/passwd"),
     *(".gitignore", ".github/workflows/ci.yml", ".gitattributes", "git/x.py", "my.git.md", "digit.py", "legit/.keep"),
     *("secrets_manager.py", "secrets.py", "credentials.py", "credential_helper.md", "id_rsa.pub", "valid_rsa.py"),
     *("docs/ssh.md", "ssh/client.go", "src/aws/client.py", "aws.tf", "kube/deployment.yaml", "k8s/secret.yaml"),
@@ -114,6 +119,26 @@ def test_harmless_names_raise_no_alarm(path: str) -> None:
     assert rules_that_block(path) == []
 
 
+_PREFIXES = ("/etc", "/usr", "/bin", "/sbin", "/var", "/System", "/Library")
+_SENSITIVE = {"secrets.yaml", "credentials.json", ".npmrc", ".netrc", "id_rsa"}
+DOCUMENT: dict[Callable[[Path], bool], Callable[[Path], bool]] = {
+    is_env_file: lambda path: path.name == ".env" or path.suffix == ".env" or ".env." in path.name,
+    is_private_key: lambda path: path.suffix.lower() in {".pem", ".key", ".p12", ".pfx", ".crt", ".cer"},
+    is_system_path: lambda path: str(path.resolve()).startswith(_PREFIXES),
+    is_git_internal: lambda path: ".git" in path.parts,
+    is_sensitive_config: lambda path: path.name in _SENSITIVE,
+}
+"""The rules as spec 1 section 3.1 writes them."""
+
+_PARTS = ["/", "..", ".git", ".env", "a.env.b", "~", "\\", "x.Pem", "etc", "usr2", "var/tmp", "Library", "id_rsa", "b"]
+
+
+@given(st.lists(st.sampled_from(_PARTS), min_size=1, max_size=5).map("/".join) | st.text("/.envgitpm~\\", min_size=1))
+def test_what_the_document_blocks_is_blocked(path: str) -> None:
+    opened = [ours.__name__ for ours, theirs in DOCUMENT.items() if theirs(Path(path)) and not ours(Path(path))]
+    assert opened == []
+
+
 def test_the_default_rules_are_the_five_of_the_specification_in_order() -> None:
     assert (
         FileGuardrailRule("env_file", "Environment variable files", is_env_file),
@@ -148,6 +173,15 @@ def test_links_to_a_system_directory_are_followed(tmp_path: Path) -> None:
     link.symlink_to("/etc/hosts")
     assert is_system_path(link)
     assert not is_system_path(tmp_path / "calc.py")
+
+
+def test_a_path_is_resolved_against_the_current_folder_and_a_name_of_a_workspace_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir("/etc")
+    assert rules_that_block("passwd") == ["system_path"]
+    assert check_file_guardrails(WorkspacePath("passwd")).allowed
+    assert judge_path("passwd", for_write=True, rules=DEFAULT_GUARDRAIL_RULES) is None
 
 
 def test_a_path_that_cannot_be_resolved_is_blocked_only_where_the_disk_may_be_asked(tmp_path: Path) -> None:

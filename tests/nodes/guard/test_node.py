@@ -9,6 +9,7 @@ from typing_extensions import TypedDict
 
 from nodes.guard.approvals import NO_PREVIEW, RESPONSE_SCHEMA, Preview
 from nodes.guard.asking import GuardUpdate, Hands
+from nodes.guard.file_rules import WorkspacePath, check_file_guardrails, format_guardrail_violations
 from nodes.guard.grants import Grant
 from nodes.guard.node import GuardState, judge_step
 from nodes.guard.policy import GuardConfig, judge_reply
@@ -39,6 +40,8 @@ AUTO = GuardConfig(mode="auto", root="/home/dev/project", leads_to=lambda path, 
 ASK = GuardConfig(mode="ask", root="/home/dev/project", leads_to=lambda path, _: path)
 BLOCKED = "Blocked by rule 'env_file': Environment variable files (.env). Go on without this file."
 ENV_DENIED = denied("env_file", ToolErrorCode.PERMISSION_DENIED, BLOCKED, path=".env")
+BLOCK = format_guardrail_violations(check_file_guardrails(WorkspacePath(".env")))
+CHANGE_DENIED = ENV_DENIED.model_copy(update={"blocked": BLOCK})
 GRANT = Grant(thread="1", rule="ask_before_write", tool="write")
 
 
@@ -120,7 +123,7 @@ def test_what_a_person_allowed_before_is_not_asked_again_unless_the_mode_denies_
     read_only = GuardConfig(mode="read-only", root="/home/dev/project", leads_to=lambda path, _: path)
     assert [each.rule for each in judge(read_only, state=state)["verdicts"]] == ["read_only"]
     denied_path = GuardState(items=[call("1", "write", ".env")], grants=[GRANT])
-    assert judge(ASK, state=denied_path)["verdicts"] == [ENV_DENIED]
+    assert judge(ASK, state=denied_path)["verdicts"] == [CHANGE_DENIED]
 
 
 class Run(TypedDict, total=False):
@@ -173,7 +176,7 @@ def test_the_answer_becomes_the_verdicts(ask: tuple[Any, Ask]) -> None:
             Verdict(kind=VerdictKind.ALLOW, rule="ask_before_write", path="a.py"),
             Verdict(kind=VerdictKind.ALLOW, path="b.py"),
             denied("project_config", ToolErrorCode.PERMISSION_DENIED, refused, path="c.toml"),
-            ENV_DENIED,
+            CHANGE_DENIED,
         ],
         [],
         [GRANT],

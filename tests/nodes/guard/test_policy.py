@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given, strategies as st
 
 from nodes.guard import policy
-from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
+from nodes.guard.file_rules import (
+    DEFAULT_GUARDRAIL_RULES,
+    FileGuardrailRule,
+    WorkspacePath,
+    check_file_guardrails,
+    create_protected_edit_file_tool,
+    format_guardrail_violations,
+)
 from nodes.guard.paths import shown
 from nodes.guard.policy import GuardConfig, Mode, judge_call, judge_path, judge_reply
 from nodes.guard.verdicts import Item, denied, verdict_on_malformed
@@ -184,7 +191,22 @@ def test_sensitive_files_are_neither_read_nor_changed_in_any_mode(
     blocked = "; ".join(f"Blocked by rule '{rule}': {description}" for rule, description in reasons.items())
     message = f"{blocked} ({shown}). Go on without this file."
     target = shown.partition(": ")[0]
-    assert judge(tool, config, **arguments) == denied(next(iter(reasons)), DENIED, message, path=target)
+    verdict = judge(tool, config, **arguments)
+    assert verdict.model_copy(update={"blocked": ""}) == denied(next(iter(reasons)), DENIED, message, path=target)
+
+
+@pytest.mark.parametrize("path", ["a.py", ".env", ".git/.env", "certs/x.key", "secrets.yaml", ".npmrc", "a/.GIT/x"])
+def test_a_change_is_denied_by_the_same_rules_as_in_the_protected_tool_and_told_in_the_same_words(path: str) -> None:
+    """The documents' functions and the guard node are one: spec 1 sections 3.2 and 3.3."""
+    judged = check_file_guardrails(WorkspacePath(path))
+    edit = create_protected_edit_file_tool(lambda path, *_: {"path": path, "violations": []})(f"/work/{path}", "", "")
+    rules = [(each.rule_name, each.rule_description) for each in judged.violations]
+    assert [(each["rule"], each["description"]) for each in edit["violations"]] == rules
+    verdict = judge(WRITE, path=path)
+    assert (verdict.kind is VerdictKind.ALLOW, verdict.rule) == (judged.allowed, rules[0][0] if rules else "")
+    assert verdict.blocked == format_guardrail_violations(judged)
+    assert judge(READ, path=path).blocked == ""
+    assert all(each.message in (verdict.error.message if verdict.error else "") for each in judged.violations)
 
 
 def test_the_configured_rules_are_the_ones_that_judge() -> None:
