@@ -21,6 +21,7 @@ PLACES = MappingProxyType(
         "checks": (*_PARSE, *_RUN),
         "evidence": (*_PARSE, *_RUN),
         "answer_schema": _PARSE,
+        "loop_override_retries": _LOOP,
         "repeat_window": (*_GUARD, *_LOOP),
         "loop_repeat_threshold": (*_GUARD, *_LOOP),
         **dict.fromkeys(
@@ -28,7 +29,7 @@ PLACES = MappingProxyType(
                 *("tool_timeout_s", "tool_timeouts_s", "tool_retries", "tool_retry_backoff_s", "tool_quotas"),
                 *("tool_calls_per_minute", "allowed_programs", "readable_folders", "allowed_hosts"),
                 *("allowed_private_hosts", "http_max_bytes", "http_timeout_s", "checks_timeout_s", "syntax_gate"),
-                *("audit",),
+                *("audit", "read_max_lines"),
             ),
             _RUN,
         ),

@@ -149,12 +149,19 @@ class Gateway:
         extensions = frozenset(context.allowed_extensions)
         return judged_workspace(context.workspace, self.rules(context), observe, extensions)
 
-    def leads_to(self, context: AgentContext, path: str, for_write: bool) -> str | ToolError:
+    def leads_to(
+        self, context: AgentContext, path: str, for_write: bool, *, observe: Callable[[JsonMap], None] | None = None
+    ) -> str | ToolError:
         """Where a path leads that is not plainly one of the workspace, or the refusal: see `Workspace.leads_to`."""
         try:
-            return self.workspace(context).leads_to(path, for_write=for_write)
+            return self.workspace(context, observe).leads_to(path, for_write=for_write)
         except OSError as error:
             return os_failure(error, "look at", context.workspace)
+
+    def tell_refused(self, run_id: str, step: int, write: Write, decision: JsonMap) -> None:
+        """Tell of a path that the sandbox refused while its call was judged."""
+        sink = TraceSink(run_id, str(step), forward=partial(_forward, write), redactor=self.redactor())
+        sink.emit("sandbox.refused", decision)
 
     def commands(self, context: AgentContext) -> Commands | ToolError | None:
         """What may be started; None where nothing may, and why it cannot where no sandbox starts.
@@ -333,6 +340,7 @@ class Gateway:
             files_read=state.get("files_read", {}),
             plan=state.get("plan") or Plan(),
             timeout_s=context.tool_timeout_s,
+            max_lines=context.read_max_lines,
             seconds_left=inf if limit is None else limit - spending.seconds,
             kept=KeptResults(join(folder, kept)) if isinstance(folder, str) else None,
             commands=self.commands(context),

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
-from langgraph.config import get_config
+from langgraph.config import get_config, get_stream_writer
 
 from graph.context import AgentContext
 from graph.gateway import Gateway
@@ -15,7 +15,7 @@ from nodes.guard.asking import GuardUpdate, Hands
 from nodes.guard.node import judge_step
 from nodes.guard.policy import GuardConfig, judge_reply
 from nodes.loop_check.signature import signature_of
-from nodes.records import Effect, LoopRecord, ToolCall, ToolError, Verdict
+from nodes.records import Effect, JsonMap, LoopRecord, ToolCall, ToolError, Verdict
 
 
 def with_known_files(gateway: Gateway, context: AgentContext, update: Update) -> Update:
@@ -31,13 +31,17 @@ def judge_calls(gateway: Gateway, state: GuardSlice) -> GuardUpdate:
     """Judge the calls of one reply, and ask a person where that is needed."""
     context = state["context"]
     allowed = gateway.allowed(context)
+
+    def refused(decision: JsonMap) -> None:
+        gateway.tell_refused(state.get("run_id", ""), state.get("step", 0), get_stream_writer(), decision)
+
     config = GuardConfig(
         mode=context.mode,
         root=context.workspace,
         rules=gateway.rules(context),
         allowed=frozenset() if isinstance(allowed, ToolError) else allowed,
         paths_of=gateway.paths_of,
-        leads_to=partial(gateway.leads_to, context),
+        leads_to=partial(gateway.leads_to, context, observe=refused),
     )
     overrides = state.get("loop", LoopRecord()).overrides
     signature = partial(signature_of, root=context.workspace)

@@ -93,6 +93,7 @@ class Previewer:
             files_read=dict(known),
             plan=Plan(),
             timeout_s=SECONDS,
+            max_lines=context.read_max_lines,
             syntax_gate=context.syntax_gate,
             task=last_request(self._state.get("messages") or []),
         )

@@ -68,6 +68,7 @@ _LIMITS: Final = (
     *("max_input_tokens_per_turn", "max_output_tokens_per_turn", "max_steps", "max_seconds"),
     *("max_cost_usd", "max_tokens_per_day", "max_cost_usd_per_day", "max_healing_attempts"),
     *("max_tokens_per_account", "max_cost_usd_per_account"),
+    *("loop_override_retries", "read_max_lines"),
     *("max_schema_repairs", "max_failed_tries", "loop_repeat_threshold", "provider_retries", "request_timeout_s"),
     *("idle_timeout_s", "tool_timeout_s", "tool_retries", "http_max_bytes", "http_timeout_s", "checks_timeout_s"),
 )

@@ -60,10 +60,15 @@ def test_every_limit_is_handed_on() -> None:
 
 def test_every_number_of_healing_and_loop_control_is_handed_on() -> None:
     context = AgentContext(
-        max_healing_attempts=5, max_schema_repairs=4, repeat_window=7, loop_repeat_threshold=6, max_failed_tries=8
+        max_healing_attempts=5,
+        max_schema_repairs=4,
+        repeat_window=7,
+        loop_repeat_threshold=6,
+        loop_override_retries=9,
+        max_failed_tries=8,
     )
     assert context.healing(Profile()) == SelfHealingConfig(max_retries=5, max_schema_repairs=4)
-    assert context.loop() == LoopConfig(window=7, threshold=6, max_failed_tries=8)
+    assert context.loop() == LoopConfig(window=7, threshold=6, max_overrides=9, max_failed_tries=8)
 
 
 @pytest.mark.parametrize(("tries", "claims"), [(1, 1), (2, 1), (3, 1), (4, 2), (5, 3), (100, 98)])
@@ -103,6 +108,8 @@ def test_a_small_model_is_met_with_the_facts_as_often_as_it_has_tries_for(tries:
         ("max_schema_repairs", -1, 21),
         ("repeat_window", 1, 51),
         ("loop_repeat_threshold", 1, 51),
+        ("loop_override_retries", -1, 51),
+        ("read_max_lines", 0, None),
         ("tool_timeout_s", 0, 3_601),
         ("answer_schema", "object", None),
         ("tool_timeouts_s", {"t": 0}, {"t": "long"}),

@@ -27,11 +27,11 @@ def malformed(path: str) -> ToolError | None:
     return None
 
 
-def names_no_file(path: str) -> ToolError | None:
-    """Why this path can only name a directory, or None."""
+def names_no_file(path: str, meant: str) -> ToolError | None:
+    """Why this path can only name a directory, with the name that may be meant instead, or None."""
     if not path.endswith(("/", "/.")):
         return None
-    return _invalid(f"The path {quoted(path)} names a directory, and a file is needed.", os.path.normpath(path))
+    return _invalid(f"The path {quoted(path)} names a directory, and a file is needed.", meant)
 
 
 def extension_denial(name: str, allowed: AbstractSet[str]) -> ToolError | None:

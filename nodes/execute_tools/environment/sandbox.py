@@ -100,9 +100,6 @@ class PathSandbox:
         requested = self._relative(candidate)
         if requested is None and (not os.path.isabs(path) or candidate.startswith(MAGIC_DIRECTORIES)):
             return self._refused(self.outside(path, access), path, os.path.relpath(candidate, self.root))
-        no_file = names_no_file(path) if access is not PathAccess.LIST_DIR else None
-        if no_file is not None:
-            return self._refused(no_file, path, requested or "")
         try:
             real, missing = _real_name(candidate)
         except OSError as error:
@@ -110,6 +107,9 @@ class PathSandbox:
         relative = self._relative(real)
         if relative is None:
             return self._refused(self.outside(path, access), path, os.path.relpath(real, self.root))
+        no_file = names_no_file(path, requested or relative) if access is not PathAccess.LIST_DIR else None
+        if no_file is not None:
+            return self._refused(no_file, path, relative)
         no_path = malformed(relative)  # a link may lead to a name that no path can spell
         if no_path is not None:
             return self._refused(no_path, path, relative)
