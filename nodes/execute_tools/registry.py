@@ -38,7 +38,7 @@ class ToolContext:
     whenever the same call of the same step is made again. `syntax_gate` is what becomes of an edit after which a file
     does not parse that did so before. `checks` run what shows whether the code is right: None where nothing may be run,
     or why it cannot. `task` is what the person asked for last; with `gated`, an edit that its words or the examples of
-    the file contradict is refused.
+    the file contradict is refused. A page of a file has `max_lines` lines at most.
     """
 
     workspace: Workspace
@@ -55,6 +55,7 @@ class ToolContext:
     task: str = ""
     gated: bool = False
     checks: Checks | ToolError | None = None
+    max_lines: int = 500
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,26 @@ def whole_words(text: str, start: int, end: int, mark: str = MARK) -> tuple[str,
     return "".join([*pieces, window[at:last]]), before + first, before + last
 
 
+def next_piece(text: str, start: int, end: int, mark: str = MARK) -> tuple[str, int]:
+    """What `text[start:end]` says with `mark` for each secret, and where it ends, so that the next piece begins there.
+
+    It ends where a word or a secret does; only a word that fills it is cut. A secret that `start` or `end` lies in is a
+    mark in the pieces on both sides, if the text begins before it.
+    """
+    try:
+        spans = _POLICY.spans(text)
+    except Exception:  # noqa: BLE001 - what cannot be looked through is not shown
+        return mark, end
+    last = _last(text, end, spans)
+    last = last if last > start else min(end, len(text))
+    pieces, at = [], start
+    for begin, stop in spans:
+        if stop > at and begin < last:
+            pieces += [text[at:begin], mark]
+            at = stop
+    return "".join([*pieces, text[at:last]]), max(at, last)
+
+
 def first_words(text: str, most: int, mark: str = MARK) -> str:
     """The text itself if it is at most `most` characters long, else the whole words among the first of them."""
     return text if len(text) <= most else whole_words(text, 0, most, mark)[0]

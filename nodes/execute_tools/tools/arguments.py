@@ -29,7 +29,10 @@ class ToolArguments(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=_shorten)
 
 
-FilePath: TypeAlias = Annotated[str, Field(validation_alias=_NAMES)]
-"""Without a description: the system prompt says that paths are relative to the workspace."""
-FolderPath: TypeAlias = Annotated[str, Field(validation_alias=_NAMES)]
-"""Its default "." says that a directory is meant."""
+FilePath: TypeAlias = Annotated[
+    str, Field(validation_alias=_NAMES, description="Workspace-relative path under the project root.")
+]
+FolderPath: TypeAlias = Annotated[
+    str, Field(validation_alias=_NAMES, description="Directory under the project root (use `.` for root).")
+]
+"""Both descriptions are spec 2's, section "Tool Schema Updates"."""

@@ -20,7 +20,7 @@ class MoveFileArguments(ToolArguments):
     """Which file, and where it is to be."""
 
     path: FilePath
-    target: str = Field(description="New path.")
+    target: str = Field(description="New workspace-relative path.")
 
 
 @tool(effect=Effect.WRITE, one_change=True, path_fields=("path", "target"))

@@ -49,15 +49,15 @@ def test_descriptions_are_short() -> None:
             assert len(argument.get("description", "")) <= LONGEST_DESCRIPTION
 
 
-def test_system_prompt_and_tools_cost_at_most_900_tokens_native_and_600_in_text() -> None:
+def test_system_prompt_and_tools_cost_at_most_1000_tokens_native_and_600_in_text() -> None:
     """Counted in bytes, for which no model is needed.
 
     Source: measured with the tokenizer of Qwen2.5-Coder, as compact JSON: native 848 tokens in 3,906 bytes (66 of them
-    the system message), text 419 tokens in 1,662 bytes. So a token has no less than 4.5 bytes in the one and 3.9 in the
-    other.
+    the system message) before spec 2's path descriptions, text 419 tokens in 1,662 bytes. So a token has no less than
+    4.5 bytes in the one and 3.9 in the other.
     """
     native, text = (_first_request(protocol) for protocol in (Protocol.NATIVE, Protocol.TEXT))
-    assert (_size(native.messages[0]) + _size(native.tools)) / 4.5 <= 900
+    assert (_size(native.messages[0]) + _size(native.tools)) / 4.5 <= 1_000
     assert len(text.messages[0]["content"].encode()) / 3.9 <= 600
 
 

@@ -1,4 +1,5 @@
 import hashlib
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,28 @@ def test_an_empty_file_is_no_error(bench: Bench) -> None:
 def test_long_lines_are_cut_and_counted(bench: Bench) -> None:
     bench.put({"a": "x" * 1000 + " " + "x" * 1001 + "\nshort\n"})
     data = bench.data(read_file, path="a")
-    assert (data["content"][1000:], data["long_lines_cut"]) == ("  [... 1001 more characters]\nshort\n", 1)
+    mark = "[... 1001 more characters: start_line 1, start_column 1002]"
+    assert (data["content"][1000:], data["long_lines_cut"]) == (f"  {mark}\nshort\n", 1)
+
+
+def test_a_minified_file_is_read_to_its_end(bench: Bench) -> None:
+    line = json.dumps({f"name{number}": [number] * 9 for number in range(400)}, separators=(",", ":"))
+    bench.put({"a.json": line})
+    shown, column = "", 1
+    while column:
+        data = bench.data(read_file, path="a.json", start_column=column)
+        assert (data["lines_shown"], data["lines_remaining"]) == (1, 0)
+        content, mark, rest = data["content"].partition(" [... ")
+        assert data["has_more"] is bool(mark)
+        shown, column = shown + content, int(rest.rpartition(" ")[2].strip("]")) if mark else 0
+    assert shown == line
+
+
+def test_the_most_lines_of_a_page_are_a_setting(bench: Bench) -> None:
+    bench.put({"a": "1\n2\n3\n4\n"})
+    context = ToolContext(bench.workspace, max_lines=3)
+    shown = [read_file.s(context, path="a", **limit).result.data["lines_shown"] for limit in ({}, {"limit": 9})]
+    assert [*shown, bench.data(read_file, path="a", limit=2)["lines_shown"]] == [3, 3, 2]
 
 
 def test_a_part_of_a_private_key_is_shown_as_marks(bench: Bench) -> None:
@@ -79,6 +101,11 @@ def test_a_part_of_a_private_key_is_shown_as_marks(bench: Bench) -> None:
             ToolErrorCode.INVALID_ARGUMENT,
             "'calc.py' has 2 lines, so there is nothing at start_line 40.",
         ),
+        (
+            {"path": "calc.py", "start_line": 2, "start_column": 3},
+            ToolErrorCode.INVALID_ARGUMENT,
+            "Line 2 of 'calc.py' has 1 characters, so there is nothing at start_column 3.",
+        ),
         ({"path": "calc.yp"}, ToolErrorCode.NOT_FOUND, "Did you mean 'calc.py'?"),
         ({"path": ".env"}, ToolErrorCode.PERMISSION_DENIED, ".env is secret"),
         ({"path": "../a"}, ToolErrorCode.PERMISSION_DENIED, "outside the workspace"),
@@ -102,7 +129,7 @@ def test_a_failing_disk_is_an_error(bench: Bench, monkeypatch: pytest.MonkeyPatc
     assert bench.error(read_file, path="a").code is ToolErrorCode.IO_ERROR
 
 
-@pytest.mark.parametrize("arguments", [{"limit": 501}, {"limit": 0}, {"start_line": 0}])
+@pytest.mark.parametrize("arguments", [{"limit": -1}, {"start_line": 0}, {"start_column": 0}])
 def test_the_bounds_are_in_the_schema(arguments: dict[str, int]) -> None:
     assert isinstance(read_file.validate({"path": "a", **arguments}), list)
 

@@ -2,9 +2,10 @@ import base64
 import hashlib
 import io
 import json
+import re
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from nodes.execute_tools.redact import MARK
 from nodes.execute_tools.secrets.masked_blocks import masked_blocks
@@ -13,9 +14,11 @@ from nodes.execute_tools.tools.text_pages import MAX_PAGE_BYTES, TextPage, read_
 from tests.nodes.execute_tools.secrets.samples import BLOCKS
 
 
-def page(data: bytes, start_line: int = 1, limit: int = 500, piece: int = 1 << 20) -> TextPage | None:
+def page(
+    data: bytes, start_line: int = 1, limit: int = 500, piece: int = 1 << 20, start_column: int = 1
+) -> TextPage | None:
     stream = io.BytesIO(data)
-    return read_page(lambda size: stream.read(min(size, piece)), start_line, limit)
+    return read_page(lambda size: stream.read(min(size, piece)), start_line, limit, start_column)
 
 
 def shown(data: bytes, start_line: int = 1, limit: int = 500, piece: int = 1 << 20) -> tuple[str, int, int, int]:
@@ -67,8 +70,8 @@ def test_all_pages_together_are_the_text(text: str, limit: int, piece: int) -> N
         (2000, b"\n", "x" * 2000 + "\n", 0),
         (2000, b"\r\n", "x" * 2000 + "\n", 0),
         (2000, b"", "x" * 2000, 0),
-        (2001, b"", " [... 2001 more characters]", 1),
-        (3_000_000, b"\n", " [... 3000000 more characters]\n", 1),
+        (2001, b"", "x" * 2000 + " [... 1 more characters: start_line 1, start_column 2001]", 1),
+        (3_000_000, b"\n", "x" * 2000 + " [... 2998000 more characters: start_line 1, start_column 2001]\n", 1),
     ],
 )
 def test_long_lines_are_cut(length: int, end: bytes, line: str, cut: int) -> None:
@@ -81,10 +84,10 @@ def test_long_lines_are_cut(length: int, end: bytes, line: str, cut: int) -> Non
     ("tail", "shown"),
     [
         ("abc", "abc"),
-        (" abcd", "  [... 4 more characters]"),
-        (", a b c", ", a [... 4 more characters]"),
-        (" quokka-4471-lantern-88", "  [... 22 more characters]"),
-        (" sk-abcdefghijkl1234mnop abc", f" {MARK} [... 4 more characters]"),
+        (" abcd", "  [... 4 more characters: start_line 1, start_column 1999]"),
+        (", a b c", ", a [... 4 more characters: start_line 1, start_column 2001]"),
+        (" quokka-4471-lantern-88", "  [... 22 more characters: start_line 1, start_column 1999]"),
+        (" sk-abcdefghijkl1234mnop abc", f" {MARK} [... 4 more characters: start_line 1, start_column 2022]"),
     ],
 )
 @pytest.mark.parametrize("end", ["", "\r\n"])
@@ -98,7 +101,59 @@ def test_a_long_line_is_cut_between_words(tail: str, shown: str, end: str) -> No
 def test_a_long_line_is_cut_behind_a_value_that_its_name_makes_a_secret() -> None:
     found = page(f'{"ab " * 660}password="P@ssw0rd99x", abc'.encode())
     assert found is not None
-    assert found.content == f'{"ab " * 660}password="{MARK} [... 6 more characters]'
+    assert found.content == f'{"ab " * 660}password="{MARK} [... 6 more characters: start_line 1, start_column 2002]'
+
+
+_GOES_ON = re.compile(r" \[\.\.\. (\d+) more characters: start_line 2, start_column (\d+)\]\Z")
+
+
+def pages_of_line(line: str, piece: int = 1 << 20) -> list[str]:
+    """What is read of the second line of a file by whoever goes on where each page says."""
+    pieces, column = [], 1
+    while column:
+        found = page(f"first\r\n{line}\r\nlast".encode(), 2, 1, piece, column)
+        assert found is not None
+        assert (found.lines_shown, found.lines_remaining, found.has_more) == (1, 1, True)
+        assert found.first_line_length == len(line)
+        shown = found.content.removesuffix("\n")
+        cut = _GOES_ON.search(shown)
+        assert found.long_lines_cut == bool(cut)
+        pieces.append(shown[: cut.start()] if cut else shown)
+        assert pieces[-1]
+        following = int(cut[2]) if cut else 0
+        assert cut is None or int(cut[1]) == len(line) - following + 1
+        column = following
+    return pieces
+
+
+WORDS = st.sampled_from(["x" * 700, "é" * 1_999, "{", "},", " ", '"k":', "y" * 4_100, "ab,", "\r"])
+
+
+@settings(max_examples=40)
+@given(st.lists(WORDS, min_size=1, max_size=12).map("".join), st.sampled_from([97, 4_096, 1 << 20]))
+def test_a_long_line_is_read_to_its_end_by_going_on_where_it_says(line: str, piece: int) -> None:
+    pieces = pages_of_line(f"{line}|", piece)
+    assert "".join(pieces) == f"{line}|"
+    assert all(len(each) <= 2_000 for each in pieces)
+
+
+@pytest.mark.parametrize("before", [0, 1_990, 60_000])
+@pytest.mark.parametrize("length", [40, 3_000, 4_080])
+def test_no_page_of_a_long_line_shows_a_part_of_a_secret(before: int, length: int) -> None:
+    secret = "".join(hashlib.sha256(bytes([at % 256, at // 256])).hexdigest()[:9] for at in range(length // 9 + 1))
+    pieces = pages_of_line(f'{"ab," * (before // 3)}"password":"{secret}",{"cd," * 2_000}')
+    shown = "".join(pieces)
+    assert MARK in shown
+    assert not [at for at in range(len(secret) - 9) if secret[at : at + 9] in shown]
+    assert shown.endswith("cd," * 2_000)
+
+
+def test_a_page_that_ends_with_a_cut_line_has_more() -> None:
+    cut, rest = page(b"x" * 2_500), page(b"x" * 2_500, start_column=2_001)
+    assert cut is not None
+    assert rest is not None
+    assert (cut.lines_remaining, cut.has_more, cut.next_start_line) == (0, True, 0)
+    assert (rest.content, rest.has_more) == ("x" * 500, False)
 
 
 def lines_of_key(count: int) -> list[str]:
