@@ -1,7 +1,8 @@
 """Spec 1's API budget: what was used, what may be used, and the check between them.
 
 Pure, except for the closure of `create_rate_limited_llm_caller`, which the spec wants to hold its own counters.
-The machine itself keeps its counters in the checkpointed state (`nodes.call_model.ledger`).
+The machine itself keeps its counters in the checkpointed state, and counts and checks them with these functions
+(`nodes.call_model.ledger`).
 Source: spec 1 section 4.
 """
 
@@ -62,13 +63,15 @@ def check_api_limits(usage: APIUsageStats, limits: APILimits = DEFAULT_API_LIMIT
     return LimitCheckResult(allowed=True, exceeded=None)
 
 
-def update_usage_after_call(usage: APIUsageStats, input_tokens: int, output_tokens: int) -> APIUsageStats:
-    """Return new counters after one call that used these tokens."""
+def update_usage_after_call(
+    usage: APIUsageStats, input_tokens: int, output_tokens: int, calls: int = 1
+) -> APIUsageStats:
+    """Return new counters after a call that used these tokens; `calls` counts its retries too."""
     return APIUsageStats(
-        total_calls=usage.total_calls + 1,
+        total_calls=usage.total_calls + calls,
         total_input_tokens=usage.total_input_tokens + input_tokens,
         total_output_tokens=usage.total_output_tokens + output_tokens,
-        calls_in_current_turn=usage.calls_in_current_turn + 1,
+        calls_in_current_turn=usage.calls_in_current_turn + calls,
     )
 
 

@@ -9,7 +9,13 @@ Source: names and defaults of spec 1 section 4 and spec 3.
 
 from typing import Final
 
-from nodes.call_model.budget import INITIAL_API_USAGE, APIUsageStats, check_api_limits, reset_turn_usage
+from nodes.call_model.budget import (
+    INITIAL_API_USAGE,
+    APIUsageStats,
+    check_api_limits,
+    reset_turn_usage,
+    update_usage_after_call,
+)
 from nodes.call_model.estimates import Gauge, countable
 from nodes.call_model.limits import (
     WRAP_UP_INPUT_TOKENS,
@@ -249,16 +255,10 @@ _SPEC_REASONS = {
 
 
 def _charge(spending: Spending, used: Used) -> Spending:
-    usage = spending.usage
     unpriced = used.cost_usd is None and used.input_tokens + used.output_tokens > 0
     return spending.model_copy(
         update={
-            "usage": APIUsageStats(
-                total_calls=usage.total_calls + used.calls,
-                total_input_tokens=usage.total_input_tokens + used.input_tokens,
-                total_output_tokens=usage.total_output_tokens + used.output_tokens,
-                calls_in_current_turn=usage.calls_in_current_turn + used.calls,
-            ),
+            "usage": update_usage_after_call(spending.usage, used.input_tokens, used.output_tokens, used.calls),
             "seconds": spending.seconds + used.seconds,
             "cached_tokens": spending.cached_tokens + used.cached_tokens,
             "reasoning_tokens": spending.reasoning_tokens + used.reasoning_tokens,

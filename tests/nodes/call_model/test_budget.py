@@ -17,6 +17,7 @@ from nodes.call_model.budget import (
     reset_turn_usage,
     update_usage_after_call,
 )
+from nodes.call_model.ledger import RunLimits, Spending, begin_turn, exhausted_limit, settle
 
 COUNTS = st.integers(0, 200_000)
 USAGES = st.builds(APIUsageStats, COUNTS, COUNTS, COUNTS, COUNTS)
@@ -133,3 +134,29 @@ def test_a_wrapped_caller_never_starts_a_call_at_a_limit(tokens: list[tuple[int,
     for _ in tokens:
         allowed = check_api_limits(caller.get_usage(), limits).allowed
         assert caller(CONVERSATION)["success"] is allowed
+
+
+TURNS = st.lists(st.lists(st.tuples(COUNTS, COUNTS), max_size=8), max_size=5)
+LOW_LIMITS = st.builds(APILimits, st.integers(0, 9), st.integers(0, 5), COUNTS, COUNTS)
+
+
+@given(TURNS, LIMITS | LOW_LIMITS)
+def test_the_ledger_and_a_wrapped_caller_end_at_the_same_call_with_the_same_words(
+    turns: list[list[tuple[int, int]]], limits: APILimits
+) -> None:
+    """What the machine counts with and what spec 1 section 4.4 gives to a Python caller are one."""
+    asked: list[tuple[int, int]] = []
+    caller = create_rate_limited_llm_caller(lambda _: response("x", *asked[-1]), limits)
+    spending, run = Spending(), RunLimits(api=limits)
+    for turn in turns:
+        caller.reset_turn()
+        spending = begin_turn(spending)
+        for tokens in turn:
+            asked.append(tokens)
+            answer, stopped = caller(CONVERSATION), exhausted_limit(spending, run)
+            exceeded = check_api_limits(spending.usage, limits).exceeded
+            assert (answer["success"], answer.get("details")) == (not stopped, exceeded and exceeded._asdict())
+            assert (stopped and stopped.message) == (exceeded and exceeded.message)
+            if stopped is None:
+                spending = settle(spending, *tokens, 0.0)
+            assert caller.get_usage() == spending.usage
