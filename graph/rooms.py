@@ -304,7 +304,8 @@ class Rooms:
         told = state.get("verdicts") or []
         results = {place: told_of_edit(items[place], told[place], run.as_record()) for place, run in made.items()}
         files_read = {path: sha256 for run in made.values() for path, sha256 in run.output.files_read.items()}
-        return close_step(messages if clean is None else clean, state, results), files_read
+        history = messages if clean is None else clean
+        return close_step(history, state, results, self._specs, context.workspace), files_read
 
     def _refused_media(
         self, messages: Sequence[AnyMessage], context: AgentContext

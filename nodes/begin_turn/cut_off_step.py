@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from langchain_core.messages import AnyMessage
 from typing_extensions import TypedDict
 
-from nodes.language.history import settle_exchange
+from nodes.language.history import NO_SPECS, settle_exchange
 from nodes.records import (
     CallError,
     CallResult,
@@ -16,6 +16,7 @@ from nodes.records import (
     ToolCall,
     ToolErrorCode,
     ToolResult,
+    ToolSpec,
     Verdict,
 )
 
@@ -40,10 +41,17 @@ def cut_off_items(state: CutOffState) -> list[ToolCall | CallError]:
     return state.get("items", []) if waiting else []
 
 
-def close_step(messages: Sequence[AnyMessage], state: CutOffState, known: Mapping[int, CallResult]) -> list[AnyMessage]:
+def close_step(
+    messages: Sequence[AnyMessage],
+    state: CutOffState,
+    known: Mapping[int, CallResult],
+    specs: Mapping[str, ToolSpec] = NO_SPECS,
+    root: str = "",
+) -> list[AnyMessage]:
     """The history with the cut-off step before the new request, which is the last message.
 
     `known` are the results of calls that were made, by their places; the others get a typed `cancelled` result.
+    `specs` and `root` are those of `settle_exchange`.
     """
     items, settled = cut_off_items(state), state.get("results", [])
     results = [
@@ -51,7 +59,7 @@ def close_step(messages: Sequence[AnyMessage], state: CutOffState, known: Mappin
         for place, item in enumerate(items)
     ]
     reply, profile = state.get("reply") or ModelReply(), state.get("profile") or Profile()
-    exchange = settle_exchange(reply, items, results, profile.protocol) if items else []
+    exchange = settle_exchange(reply, items, results, profile.protocol, specs, root) if items else []
     return [*messages[:-1], *exchange, *messages[-1:]]
 
 

@@ -3,18 +3,35 @@
 In the text protocol the results come back as one user message with a `tool_result({...})` line for each call, and
 calls that an endpoint sent natively all the same are kept as `tool:` lines. In the native protocol they come back as
 one tool message for each call id, right after the reply, in call order. A call that was malformed is kept with empty
-arguments, because endpoints refuse a history with broken JSON in it.
+arguments, because endpoints refuse a history with broken JSON in it. A path of the workspace is kept relative to it,
+however the model spelled it. Source: spec 3, "Path normalization".
 """
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolCall as NativeToolCall, ToolMessage
 
 from nodes.language.json_arguments import decode_arguments
+from nodes.language.named_things import names_elsewhere
 from nodes.language.provider_state import with_state
 from nodes.language.tool_results import render_native_result, render_text_results
-from nodes.records import CallError, CallResult, JsonMap, ModelReply, Protocol, ToolCall, ToolErrorCode, ToolResult
+from nodes.records import (
+    CallError,
+    CallResult,
+    JsonMap,
+    ModelReply,
+    Protocol,
+    ToolCall,
+    ToolErrorCode,
+    ToolResult,
+    ToolSpec,
+)
+
+NO_SPECS: Final[Mapping[str, ToolSpec]] = MappingProxyType({})
 
 RESULT_MESSAGE_NAME = "tool_result"
 """Marks the user messages that hold results, so that they are not taken for a person's."""
@@ -24,7 +41,12 @@ READ_AHEAD = "Before I begin, I look at what the request names."
 
 
 def settle_exchange(
-    reply: ModelReply, items: Sequence[ToolCall | CallError], results: Sequence[CallResult], protocol: Protocol
+    reply: ModelReply,
+    items: Sequence[ToolCall | CallError],
+    results: Sequence[CallResult],
+    protocol: Protocol,
+    specs: Mapping[str, ToolSpec] = NO_SPECS,
+    root: str = "",
 ) -> list[AnyMessage]:
     """Return the messages for a reply whose calls all have results, one result for each item, in order.
 
@@ -32,6 +54,7 @@ def settle_exchange(
     calls that carry no signature or reasoning of theirs.
     An implied call is left out: the reply does not hold it, so nothing waits for its result. One that failed is told,
     for the model has to mend what it found. Where nothing is to be told, the reply is the answer, which `stop` keeps.
+    `specs` tell which arguments are paths; what lies below `root`, the workspace's real name, is kept relative to it.
     """
     said = [(item, result) for item, result in zip(items, results, strict=True) if _is_told(item, result)]
     if items and not said:
@@ -41,9 +64,14 @@ def settle_exchange(
         return [AIMessage(READ_AHEAD), HumanMessage(render_text_results(results), name=RESULT_MESSAGE_NAME)]
     if protocol is Protocol.TEXT:
         items = [item for item in items if not _is_implied(item)]
-        native = [f"tool: {item.tool}({item.raw_arguments})" for item in items[len(items) - len(reply.calls) :]]
-        text = "\n".join(part for part in (reply.text, *native) if part)
+        plain = [_with_relative_paths(item, specs, root) for item in items]
+        text = reply.text
+        for before, item in zip(items, plain, strict=True):
+            text = text if item is before else _rewritten(text, before, item)
+        native = [f"tool: {item.tool}({item.raw_arguments})" for item in plain[len(plain) - len(reply.calls) :]]
+        text = "\n".join(part for part in (text, *native) if part)
         return [AIMessage(text), HumanMessage(render_text_results(results), name=RESULT_MESSAGE_NAME)]
+    written, items = items, [_with_relative_paths(item, specs, root) for item in items]
     calls = [
         NativeToolCall(
             name=_sendable(item.tool),
@@ -62,8 +90,48 @@ def settle_exchange(
         )
         for result in results
     ]
-    malformed = {item.call_id for item in items if isinstance(item, CallError)}
-    return [with_state(reply.text, calls, reply.provider, malformed), *answers]
+    changed = {
+        item.call_id: _as_sent(item)
+        for item, before in zip(items, written, strict=True)
+        if isinstance(item, CallError) or item is not before
+    }
+    return [with_state(reply.text, calls, reply.provider, changed), *answers]
+
+
+def _with_relative_paths(item: ToolCall | CallError, specs: Mapping[str, ToolSpec], root: str) -> ToolCall | CallError:
+    """The same object, or the call with its paths below `root` relative to it, if it names one by its full name."""
+    fields = specs[item.tool].path_fields if root and item.tool in specs else ()
+    named = {} if isinstance(item, CallError) else {name: item.arguments.get(name) for name in fields}
+    if isinstance(item, CallError) or all(_relative(value, root) == value for value in named.values()):
+        return item
+    sent = _as_sent(item)
+    other_names = sent.keys() - item.arguments.keys()
+    plain = {
+        key: _relative(value, root) if key in named or key in other_names else value for key, value in sent.items()
+    }
+    arguments = {**item.arguments, **{name: _relative(value, root) for name, value in named.items() if value}}
+    return item.model_copy(update={"arguments": arguments, "raw_arguments": json.dumps(plain, ensure_ascii=False)})
+
+
+def _rewritten(text: str, before: ToolCall | CallError, item: ToolCall | CallError) -> str:
+    """The reply with this call's arguments; of one in a dialect that is no JSON, the paths alone are other ones."""
+    if before.raw_arguments in text or isinstance(before, CallError) or isinstance(item, CallError):
+        return text.replace(before.raw_arguments, item.raw_arguments, 1)
+    for name, value in item.arguments.items():
+        old = before.arguments[name]
+        text = text if value == old or not isinstance(old, str) else text.replace(old, str(value), 1)
+    return text
+
+
+def _relative(value: object, root: str) -> object:
+    if isinstance(value, list):
+        return [_relative(each, root) for each in value]
+    if value == root:
+        return "."
+    if not isinstance(value, str) or not value.startswith(f"{root.rstrip('/')}/"):
+        return value
+    name = value[len(root.rstrip("/")) :].lstrip("/") or "."
+    return f"./{name}" if names_elsewhere(name) else name
 
 
 def _sendable(tool: str) -> str:

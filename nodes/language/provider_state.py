@@ -5,7 +5,8 @@ it. Source: Anthropic, "Extended thinking: preserving thinking blocks"; Google, 
 "Thinking mode: tool calls"; OpenRouter, "Preserving reasoning blocks"; OpenAI, "Reasoning items".
 """
 
-from collections.abc import Callable, Collection, Iterable
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
 import orjson
@@ -91,8 +92,8 @@ def thoughts_of(message: AIMessage) -> str:
     return "".join([*said, field if isinstance(field, str) else ""])
 
 
-def with_state(text: str, calls: list[NativeToolCall], state: JsonMap, malformed: Collection[str]) -> AIMessage:
-    """The message of a reply for the history. Calls that were `malformed`, by id, go back without arguments.
+def with_state(text: str, calls: list[NativeToolCall], state: JsonMap, changed: Mapping[str, JsonMap]) -> AIMessage:
+    """The message of a reply for the history. `changed` are the arguments, by id, that go back in place of the written.
 
     Where the text is not what the endpoint sent, because thoughts or invented results were cut off, it is the one text
     block of the message, behind the thoughts that came before its calls.
@@ -101,14 +102,16 @@ def with_state(text: str, calls: list[NativeToolCall], state: JsonMap, malformed
         return AIMessage(text, tool_calls=calls)
     blocks: list[Any] | None = state.get("content")
     return AIMessage(
-        text if blocks is None else _content(blocks, text, {call["id"] for call in calls}, malformed),
+        text if blocks is None else _content(blocks, text, {call["id"] for call in calls}, changed),
         tool_calls=calls,
         additional_kwargs=state.get("additional_kwargs", {}),
         response_metadata=state.get("response_metadata", {}),
     )
 
 
-def _content(blocks: list[JsonMap], text: str, ids: Collection[str | None], malformed: Collection[str]) -> list[Any]:
+def _content(
+    blocks: list[JsonMap], text: str, ids: Collection[str | None], changed: Mapping[str, JsonMap]
+) -> list[Any]:
     said = "".join(str(block.get("text", "")) for block in blocks if block.get("type") == "text")
     kept: list[Any] = []
     for block in blocks:
@@ -117,8 +120,8 @@ def _content(blocks: list[JsonMap], text: str, ids: Collection[str | None], malf
         call_id = _call_id(block)
         if call_id is None:
             kept.append(block)
-        elif call_id in malformed:
-            kept.append(_emptied(block))
+        elif call_id in changed:
+            kept.append(_with_arguments(block, changed[call_id]))
         elif call_id in ids:
             kept.append(block)
     if text and said != text:
@@ -135,12 +138,13 @@ def _call_id(block: JsonMap) -> str | None:
     return str(block.get("call_id")) if kind == "function_call" else None
 
 
-def _emptied(block: JsonMap) -> JsonMap:
-    """A call's block without its arguments, which are no JSON."""
-    rest = {name: value for name, value in block.items() if name != "partial_json"}
+def _with_arguments(block: JsonMap, arguments: JsonMap) -> JsonMap:
+    """A call's block with these arguments, as text where they were text."""
+    text = json.dumps(arguments, ensure_ascii=False)
     return {
-        **rest,
-        **{name: empty for name, empty in (("input", {}), ("args", {}), ("arguments", "{}")) if name in rest},
+        name: value if name not in _ARGUMENTS else text if isinstance(value, str) else arguments
+        for name, value in block.items()
+        if name != "partial_json"
     }
 
 

@@ -53,7 +53,8 @@ def check(
     if broken:
         loop = loop.model_copy(update={"verdict": LoopVerdict.BROKEN})
     told = with_notices(items, results, signatures, loop)
-    update: dict[str, Any] = {"loop": loop, "messages": settle_exchange(reply, items, told, profile.protocol)}
+    exchange = settle_exchange(reply, items, told, profile.protocol, specs, root)
+    update: dict[str, Any] = {"loop": loop, "messages": exchange}
     if lower := stepped_down(profile, loop):
         update["profile"] = lower
     if answer := accepted_answer(items, results, loop, specs):

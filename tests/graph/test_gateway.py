@@ -294,7 +294,7 @@ def test_each_call_is_a_line_of_the_log_denied_ones_too(root: Path, tmp_path: Pa
     denied = {**common, "verdict": "deny", "ok": False, "error_type": "permission_denied"}
     malformed = {**denied, "rule": "malformed", "path": ""}
     secret = {**denied, "tool": "read_file", "rule": "env_file", "path": ".env"}
-    secret["arguments_sha256"] = fingerprint("read_file", '{"limit":500,"path":".env","start_line":1}')
+    secret["arguments_sha256"] = fingerprint("read_file", '{"limit":0,"path":".env","start_column":1,"start_line":1}')
     assert [{**line, "arguments_sha256": ""} for line in found] == [
         {**line, "arguments_sha256": ""}
         for line in (

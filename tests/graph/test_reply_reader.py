@@ -75,7 +75,7 @@ def test_a_reader_knows_the_tools_and_which_of_them_change_files() -> None:
     specs = {tool.name: tool.spec for tool in default_tools()}
     assert (how.profile, how.known_tools) == (BLOCKS, frozenset(specs))
     assert how.writing_tools == {name for name, spec in specs.items() if spec.effect in CHANGING}
-    assert how.validate("read_file", {"filename": "a"}) == {"path": "a", "start_line": 1, "limit": 500}
+    assert how.validate("read_file", {"filename": "a"}) == {"path": "a", "start_line": 1, "limit": 0, "start_column": 1}
     assert (how.check_answer(Answer(text="", value=3)), how.check_answer(Answer(text="3")) == []) == ([], False)
 
 
@@ -141,14 +141,14 @@ def reader(**fields: Any) -> Reader:
 
 def test_a_call_in_another_form_is_checked_like_any_other() -> None:
     good = '{"name": "read_file", "arguments": {"filename": "a.py"}}'
-    arguments = {"path": "a.py", "start_line": 1, "limit": 500}
+    arguments = {"path": "a.py", "start_line": 1, "limit": 0, "start_column": 1}
     [call] = rescue(reader(), good, 4)
     assert call == ToolCall(
         call_id="call_4_0", tool="read_file", arguments=arguments, raw_arguments='{"filename": "a.py"}'
     )
-    [wrong] = rescue(reader(), '{"name": "read_file", "arguments": {"path": "ä.py", "limit": 0}}', 4)
+    [wrong] = rescue(reader(), '{"name": "read_file", "arguments": {"path": "ä.py", "limit": -1}}', 4)
     assert isinstance(wrong, CallError)
-    assert (wrong.error.error_type, wrong.raw_arguments) == (Kind.INVALID_ARGUMENTS, '{"path": "ä.py", "limit": 0}')
+    assert (wrong.error.error_type, wrong.raw_arguments) == (Kind.INVALID_ARGUMENTS, '{"path": "ä.py", "limit": -1}')
 
 
 def test_what_is_no_call_is_not_rescued() -> None:

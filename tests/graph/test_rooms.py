@@ -233,7 +233,7 @@ def test_the_files_that_were_shown_are_those_that_a_block_may_mean(tmp_path: Pat
 
 
 def test_the_arguments_of_a_rescued_call_are_checked_like_any_others(tmp_path: Path) -> None:
-    printed = Say('{"name": "read_file", "arguments": {"path": "a.py", "limit": 0}}')
+    printed = Say('{"name": "read_file", "arguments": {"path": "a.py", "limit": -1}}')
     fixed = Say('{"name": "read_file", "arguments": {"filename": "a.py"}}')
     values = ended(tmp_path, printed, fixed, DONE)
     found = [error.error_type.name for attempt in values["healing_attempts"] for error in attempt.errors]

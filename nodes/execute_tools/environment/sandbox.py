@@ -91,7 +91,8 @@ class PathSandbox:
 
     def locate(self, path: str, access: PathAccess) -> Place | ToolError:
         """Where the path leads inside the root, whether or not something is there, or why it may not go there."""
-        no_path = malformed(path)
+        said = self._said(path)
+        no_path = malformed(said)
         if no_path is not None:
             return self._refused(no_path, path, "")
         if names_elsewhere(path) and not os.path.lexists(self._candidate(path)):
@@ -103,11 +104,11 @@ class PathSandbox:
         try:
             real, missing = _real_name(candidate)
         except OSError as error:
-            return self._refused(os_failure(error, "resolve", path), path, requested or candidate)
+            return self._refused(os_failure(error, "resolve", said), path, requested or candidate)
         relative = self._relative(real)
         if relative is None:
             return self._refused(self.outside(path, access), path, os.path.relpath(real, self.root))
-        no_file = names_no_file(path, requested or relative) if access is not PathAccess.LIST_DIR else None
+        no_file = names_no_file(said, requested or relative) if access is not PathAccess.LIST_DIR else None
         if no_file is not None:
             return self._refused(no_file, path, relative)
         no_path = malformed(relative)  # a link may lead to a name that no path can spell
@@ -177,6 +178,11 @@ class PathSandbox:
 
     def _has_parent(self, place: Place) -> bool:
         return os.path.isdir(os.path.join(self.root, *place.parts[:-1]))
+
+    def _said(self, path: str) -> str:
+        """The path as a message says it: without the name of the workspace, if it begins with it."""
+        inside = isinstance(path, str) and path.startswith(f"{self.root}/")
+        return (path[len(self.root) :].lstrip("/") or ".") if inside else path
 
     def _candidate(self, path: str) -> str:
         """The absolute, lexically cleaned name; a second slash in front, which POSIX leaves open, means nothing."""

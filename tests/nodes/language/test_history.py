@@ -1,3 +1,4 @@
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,14 +11,17 @@ from nodes.language.tool_results import parse_text_results
 from nodes.records import (
     CallError,
     CallResult,
+    Effect,
     ExtractionError,
     ExtractionErrorType,
+    JsonMap,
     ModelReply,
     Protocol,
     RawCall,
     ToolCall,
     ToolErrorCode,
     ToolResult,
+    ToolSpec,
 )
 
 OK = ToolResult.success(n=1)
@@ -288,3 +292,49 @@ def test_a_made_up_name_enters_the_native_history_as_endpoints_take_it(made_up: 
     assert isinstance(reply, AIMessage)
     assert isinstance(answer, ToolMessage)
     assert (reply.tool_calls[0]["name"], answer.name) == (sent, sent)
+
+
+READ_SPEC = ToolSpec(name="read_file", description="", parameters={}, effect=Effect.READ, path_fields=("path",))
+SPECS = {"read_file": READ_SPEC}
+
+
+@pytest.mark.parametrize(
+    ("raw", "told"),
+    [
+        ('{"path":"/w s/é.py"}', {"path": "é.py"}),
+        ('{"filename": "\\/w s\\/a.py", "note": "/w s/a.py"}', {"filename": "a.py", "note": "/w s/a.py"}),
+        ('{"path": "/w s"}', {"path": "."}),
+        ('{"path": "/w s//etc/../x"}', {"path": "etc/../x"}),
+        ('{"path": "/w s/~/a"}', {"path": "./~/a"}),
+        ('{"path": "/w sx/a.py"}', None),
+        ('{"path":  "a.py", "note": "/w s/a.py"}', None),
+        ('{"path": "/etc/hosts"}', None),
+    ],
+)
+@pytest.mark.parametrize("protocol", Protocol)
+def test_a_path_of_the_workspace_enters_the_history_relative_to_it(
+    raw: str, told: JsonMap | None, protocol: Protocol
+) -> None:
+    """Nothing else of a call is touched, and nothing of a call without such a path. Source: spec 3."""
+    sent = json.loads(raw)
+    arguments = {"path": sent.get("path", sent.get("filename")), "note": sent.get("note", "")}
+    call = ToolCall(call_id="x", tool="read_file", arguments=arguments, raw_arguments=raw)
+    result = CallResult(call_id="x", tool="read_file", result=OK)
+    block = {"type": "tool_use", "id": "x", "name": "read_file", "input": sent}
+    text = f"I look at /w s/a.py.\ntool: read_file({raw})" if protocol is Protocol.TEXT else ""
+    reply = ModelReply(text=text, provider={} if text else {"content": [block]})
+    message = settle_exchange(reply, [call], [result], protocol, SPECS, "/w s")[0]
+    assert isinstance(message, AIMessage)
+    if protocol is Protocol.TEXT:
+        shown = raw if told is None else json.dumps(told, ensure_ascii=False)
+        assert message.text == f"I look at /w s/a.py.\ntool: read_file({shown})"
+    else:
+        assert message.tool_calls[0]["args"] == (told or sent)
+        assert message.content == [{**block, "input": told or sent}]
+
+
+def test_a_path_in_a_dialect_that_is_no_json_is_told_relative_too() -> None:
+    call = ToolCall(call_id="x", tool="read_file", arguments={"path": "/w/a.py"}, raw_arguments='{"path": "/w/a.py"}')
+    result = CallResult(call_id="x", tool="read_file", result=OK)
+    reply = ModelReply(text='read_file(path="/w/a.py")')
+    assert settle_exchange(reply, [call], [result], Protocol.TEXT, SPECS, "/w")[0].text == 'read_file(path="a.py")'

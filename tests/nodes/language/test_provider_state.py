@@ -70,39 +70,45 @@ STATE: JsonMap = {
 
 
 def test_a_reply_goes_back_byte_for_byte() -> None:
-    message = with_state("Look:", CALLS, STATE, ())
+    message = with_state("Look:", CALLS, STATE, {})
     assert (message.content, message.tool_calls) == ([THOUGHT, TEXT, USE, ITEM], CALLS)
     assert (message.additional_kwargs, message.response_metadata) == ({"k": 1}, {"model_provider": "anthropic"})
     assert message.text == "Look:"
 
 
 @pytest.mark.parametrize(
-    ("text", "calls", "malformed", "content"),
+    ("text", "calls", "changed", "content"),
     [
-        ("Other", CALLS, [], [THOUGHT, {"type": "text", "text": "Other"}, USE, ITEM]),
-        ("", CALLS, [], [THOUGHT, USE, ITEM]),
-        ("Other", [], [], [THOUGHT, {"type": "text", "text": "Other"}]),
-        ("Look:", CALLS[:1], [], [THOUGHT, TEXT, USE]),
+        ("Other", CALLS, {}, [THOUGHT, {"type": "text", "text": "Other"}, USE, ITEM]),
+        ("", CALLS, {}, [THOUGHT, USE, ITEM]),
+        ("Other", [], {}, [THOUGHT, {"type": "text", "text": "Other"}]),
+        ("Look:", CALLS[:1], {}, [THOUGHT, TEXT, USE]),
         (
             "Look:",
             CALLS,
-            ["x", "y"],
+            {"x": {"path": "é"}, "y": {"path": "é"}},
+            [THOUGHT, TEXT, {**USE, "input": {"path": "é"}}, {**ITEM, "arguments": '{"path": "é"}'}],
+        ),
+        (
+            "Look:",
+            CALLS,
+            {"x": {}, "y": {}},
             [THOUGHT, TEXT, {**USE, "input": {}}, {**ITEM, "arguments": "{}"}],
         ),
     ],
-    ids=["another text", "no text", "no calls", "one call", "malformed calls"],
+    ids=["another text", "no text", "no calls", "one call", "other arguments", "malformed calls"],
 )
 def test_what_is_shown_of_a_reply_is_what_goes_back_of_its_text_and_calls(
-    text: str, calls: list[ToolCall], malformed: list[str], content: list[JsonMap]
+    text: str, calls: list[ToolCall], changed: dict[str, JsonMap], content: list[JsonMap]
 ) -> None:
     """Thoughts go before the calls that they led to, and arguments that are no JSON would be refused for ever."""
-    message = with_state(text, calls, STATE, malformed)
+    message = with_state(text, calls, STATE, changed)
     assert (message.content, message.text) == (content, text)
 
 
 def test_a_reply_without_a_state_is_its_text_and_calls() -> None:
-    assert with_state("Hello", CALLS, {}, ()) == AIMessage("Hello", tool_calls=CALLS)
-    kept = with_state("Hello", [], {"additional_kwargs": {"k": 1}}, ())
+    assert with_state("Hello", CALLS, {}, {}) == AIMessage("Hello", tool_calls=CALLS)
+    kept = with_state("Hello", [], {"additional_kwargs": {"k": 1}}, {})
     assert (kept.content, kept.additional_kwargs) == ("Hello", {"k": 1})
 
 
