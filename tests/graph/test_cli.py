@@ -87,6 +87,17 @@ def test_debug_tells_calls_and_results(run: Run) -> None:
     assert events == ["tool.call", "tool.response"]
 
 
+@pytest.mark.parametrize("path", ["./../outside//x", "~/x"])
+def test_debug_tells_why_a_path_was_refused(run: Run, folder: Path, path: str) -> None:
+    """Spec 2: the root, the cleaned path and its place, also where guard refused the call before it ran."""
+    script = (f'tool: read_file({{"path": "{path}"}})', "Sorry.")
+    found = [json.loads(line) for line in run("--debug", "Read it", script=script)[2].splitlines() if line[0] == "{"]
+    told = [each for each in found if each["event"] == "sandbox.refused"]
+    clean = os.path.normpath(path)
+    place = {"root": str(folder), "path": path, "clean": clean, "relative": clean}
+    assert told == [{"event": "sandbox.refused", **place, "code": "permission_denied"}]
+
+
 @pytest.mark.parametrize(
     ("words", "code"), [(["--max-calls", "1"], 3), (["--max-steps", "1"], 3), (["--mode", "read-only"], 0)]
 )

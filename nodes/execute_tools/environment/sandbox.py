@@ -96,7 +96,7 @@ class PathSandbox:
         if no_path is not None:
             return self._refused(no_path, path, "")
         if names_elsewhere(path) and not os.path.lexists(self._candidate(path)):
-            return self._refused(self.outside(path, access), path, "")
+            return self._refused(self.outside(path, access), path, os.path.normpath(path))
         candidate = self._candidate(path)
         requested = self._relative(candidate)
         if requested is None and (not os.path.isabs(path) or candidate.startswith(MAGIC_DIRECTORIES)):

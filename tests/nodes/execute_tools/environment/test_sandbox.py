@@ -196,6 +196,9 @@ def test_a_new_file_below_new_directories_has_a_place_but_no_resolution(root: Pa
     ("path", "suggestion"),
     [
         ("/etc/hosts", "."),
+        ("/etc/", "."),
+        ("dir_out/", "."),
+        ("/etc/README.md/.", "README.md"),
         ("../..", "."),
         ("/README.md", "README.md"),
         ("/workspace/src/calc.py", "src/calc.py"),
@@ -339,6 +342,14 @@ def test_each_refusal_is_observed_with_root_cleaned_path_and_relation(root: Path
         },
         place | {"path": "src/nope", "clean": "src/nope", "relative": "src/nope", "code": "not_found"},
     ]
+
+
+@pytest.mark.parametrize("path", ["README.md/", "none/", "README.md/x", "x" * 300])
+def test_the_name_of_the_workspace_is_in_no_message(root: Path, path: str) -> None:
+    jail = PathSandbox(str(root))
+    full, short = jail.resolve(f"{root}/{path}", READ), jail.resolve(path, READ)
+    assert isinstance(full, ToolError)
+    assert full == short
 
 
 @pytest.mark.parametrize("value", [0, True, None, b"README.md"])
