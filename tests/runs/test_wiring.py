@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from graph.context import AgentContext
 from graph.run import run_task
 from nodes.records import OutcomeKind, Protocol, StopReason
@@ -63,3 +65,23 @@ def test_checks_that_fail_are_told_a_bounded_number_of_times(tmp_path: Path) -> 
     context = AgentContext(workspace=str(tmp_path), checks=("false",), max_failed_tries=3, max_calls_per_turn=20)
     outcome = run_task("Fix calc.py", context, model=ScriptedModel(said)).outcome
     assert (outcome.reason, outcome.checks, outcome.usage["total_calls"]) == (StopReason.CHECKS_FAILED, "failed", 6)
+
+
+def test_the_lines_of_a_page_and_the_retries_of_a_loop_are_settings(tmp_path: Path) -> None:
+    write_files(tmp_path, {"a.txt": "1\n2\n3\n4\n"})
+    model = ScriptedModel([message_of(use(("read_file", {"path": "a.txt"})), Protocol.NATIVE)] * 9)
+    context = AgentContext(workspace=str(tmp_path), read_max_lines=3, loop_override_retries=2)
+    result = run_task("Read it.", context, model=model)
+    assert '"lines_shown":3,"lines_remaining":1,"has_more":true' in result.messages[2].text
+    assert (result.outcome.reason, len(model.calls)) == (StopReason.LOOP_PERSISTED, 5)
+
+
+@pytest.mark.parametrize("protocol", Protocol)
+def test_the_models_own_calls_come_back_with_relative_paths(tmp_path: Path, protocol: Protocol) -> None:
+    """Spec 3, path normalization: nothing in the next request says where the workspace is."""
+    write_files(tmp_path, FILES)
+    paths = ("calc.py", "calc.py/", "none.py", ".env.json", "")
+    calls = use(*(("read_file", {"path": f"{tmp_path}/{path}"}) for path in paths))
+    model = ScriptedModel([message_of(calls, protocol), Say("Done.")])
+    run_task("Read it.", AgentContext(workspace=str(tmp_path), protocol=protocol.value), model=model)
+    assert str(tmp_path) not in str(model.calls[-1].prompt.messages)
