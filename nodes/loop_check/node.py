@@ -30,10 +30,7 @@ def check(
     specs: Mapping[str, ToolSpec],
     root: str = "",
 ) -> dict[str, Any]:
-    """Was this step progress? Malformed calls and calls of unknown tools have no signature: they are `heal`'s.
-
-    `root` is the workspace, below which paths are told relative to it.
-    """
+    """Was this step progress? Malformed calls and calls of unknown tools have no signature: they are `heal`'s."""
     items, results = state.get("items", []), state.get("results", [])
     calls = {at: item for at, item in enumerate(items) if isinstance(item, ToolCall) and item.tool in specs}
     signatures = {at: signature_of(call, specs[call.tool]) for at, call in calls.items() if not call.implied}
@@ -49,8 +46,7 @@ def check(
     reply, profile = state.get("reply") or ModelReply(), state["profile"]
     if not reply.preloaded:
         loop = count_tries(loop, items, results, specs, profile, config.max_failed_tries)
-    broken = fatal_failure(results)
-    if broken:
+    if broken := fatal_failure(results):
         loop = loop.model_copy(update={"verdict": LoopVerdict.BROKEN})
     told = with_notices(items, results, signatures, loop)
     exchange = settle_exchange(reply, items, told, profile.protocol, specs, root)
