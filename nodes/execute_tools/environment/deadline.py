@@ -76,7 +76,11 @@ def calls_in_loop() -> Iterator[Callable[[Coroutine[Any, Any, Result]], Result]]
     loop, begun, over = asyncio.get_running_loop(), list[Future[Any]](), threading.Event()
 
     def run(coroutine: Coroutine[Any, Any, Result]) -> Result:
-        future = asyncio.run_coroutine_threadsafe(coroutine, loop)
+        try:
+            future = asyncio.run_coroutine_threadsafe(coroutine, loop)
+        except RuntimeError:  # the loop is closed: who waited for this thread was cancelled
+            coroutine.close()
+            raise
         begun.append(future)
         if over.is_set():
             future.cancel()
