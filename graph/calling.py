@@ -28,7 +28,6 @@ from nodes.call_model.guarded_model import GuardedModel, Scrubber
 from nodes.call_model.ledger import RunLimits, Spending, charge_lost, unknown_price
 from nodes.call_model.local_model import CONTEXT_TOKENS
 from nodes.call_model.model import Model
-from nodes.call_model.offered_tools import offered_tools
 from nodes.call_model.paid_call import Purse
 from nodes.call_model.prices import FREE, Price, PriceList, find_price
 from nodes.call_model.profiles import find_profile
@@ -172,7 +171,9 @@ class Calling:
     def prepare(self, state: CallModelSlice) -> Prepared:
         """How the calls of this turn are made and paid, and the tools that the model is told of."""
         context, profile, run_id = state["context"], state["profile"], state.get("run_id", "")
-        made = Prepared(context, profile, self._settings(context, profile, run_id), self._tools(context, profile))
+        made = Prepared(
+            context, profile, self._settings(context, profile, run_id), self._gateway.offered(context, profile)
+        )
         if len(self._prepared) >= MOST_TURNS:
             self._prepared.clear()
         self._prepared[run_id] = made
@@ -198,18 +199,6 @@ class Calling:
             cache=self._cache,
             stand_ins=self._stand_ins,
         )
-
-    def _tools(self, context: AgentContext, profile: Profile) -> tuple[ToolSpec, ...]:
-        offered = offered_tools(
-            self._gateway.specs.values(),
-            profile.edit_form,
-            read_only=context.mode == "read-only",
-            answer_schema=context.answer_schema,
-            usable=self._gateway.usable(context),
-            few=context.offer == "few",
-            notes=self._gateway.notes(context),
-        )
-        return tuple(offered)
 
     def hands(self, limits: RunLimits, tell: Callable[[str, JsonMap], None]) -> Hands:
         """What performs this turn's calls; text and waits go to whoever streams the run with mode "custom"."""

@@ -25,6 +25,7 @@ from graph.slices import ExecuteToolsSlice
 from graph.tool_step import Execution, ToolStep, calls_made, changes_something
 from graph.workspace_records import WorkspaceRecords
 from graph.written_words import WrittenWords
+from nodes.call_model.offered_tools import offered_tools
 from nodes.execute_tools.cache import ToolCache
 from nodes.execute_tools.engine import Engine, EngineConfig
 from nodes.execute_tools.environment.audit_log import AuditLog
@@ -64,9 +65,11 @@ from nodes.records import (
     EditForm,
     JsonMap,
     Plan,
+    Profile,
     ToolCall,
     ToolError,
     ToolResult,
+    ToolSpec,
 )
 
 Update = dict[str, Any]
@@ -127,7 +130,20 @@ class Gateway:
             names -= {_COMMAND_TOOL}
         return names if context.allowed_hosts else names - {_NETWORK_TOOL}
 
-    def notes(self, context: AgentContext) -> Mapping[str, str]:
+    def offered(self, context: AgentContext, profile: Profile) -> tuple[ToolSpec, ...]:
+        """The tools that the model of a run is told of, by the mode, the role and the permissions of the run."""
+        offered = offered_tools(
+            self.specs.values(),
+            profile.edit_form,
+            read_only=context.mode == "read-only",
+            answer_schema=context.answer_schema,
+            usable=self.usable(context),
+            few=context.offer == "few",
+            notes=self._notes(context),
+        )
+        return tuple(offered)
+
+    def _notes(self, context: AgentContext) -> Mapping[str, str]:
         """What the model has to know of this run's permissions, by tool."""
         return {
             _COMMAND_TOOL: f"Allowed: {', '.join(context.allowed_programs)}.",

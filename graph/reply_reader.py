@@ -3,21 +3,35 @@
 import json
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import chain, takewhile
 
-from langchain_core.messages import AnyMessage
+from langchain_core.messages import AIMessage, AnyMessage
 from typing_extensions import TypedDict
 
 from graph.context import AgentContext
 from graph.gateway import Gateway
 from graph.way_on import takes_up
+from nodes.call_model.ledger import Spending
 from nodes.call_model.turn_view import TurnView, view_turn
 from nodes.heal.corrective_prompt import HealingAttempt
-from nodes.heal.healing import is_unfounded
+from nodes.heal.healing import is_incomplete, is_unfounded
 from nodes.language.history import is_request
+from nodes.loop_check.signature import signature_of
 from nodes.parse.answer_schema import answer_problems
 from nodes.parse.claims import TurnFacts
 from nodes.parse.reading import CHECKS_TOOL, Reader, check_call, completed, foreign_calls
-from nodes.records import CHANGING, CallError, Correction, EditForm, FileChange, Profile, ToolCall
+from nodes.records import (
+    CHANGING,
+    CallError,
+    Correction,
+    EditForm,
+    FileChange,
+    LoopRecord,
+    ModelReply,
+    Profile,
+    RawCall,
+    ToolCall,
+)
 
 
 class ReadingSlice(TypedDict, total=False):
@@ -29,11 +43,14 @@ class ReadingSlice(TypedDict, total=False):
     corrections: list[Correction]
     healing_attempts: list[HealingAttempt]
     changes: list[FileChange]
+    loop: LoopRecord
+    spending: Spending
 
 
 def reply_reader(gateway: Gateway, state: ReadingSlice, *, told: bool = True) -> Reader:
     """How replies of this turn are read; without what it was `told`, for a reply that is read a second time."""
     context, profile, messages = state["context"], state["profile"], state["messages"]
+    loop = state.get("loop") or LoopRecord()
     blocks = profile.edit_form is EditForm.BLOCKS
     view = view_turn(messages) if blocks else TurnView()
     sentences = (*view.failures, *view.evidence, *_sentences(state.get("corrections") or [])) if told else ()
@@ -47,6 +64,10 @@ def reply_reader(gateway: Gateway, state: ReadingSlice, *, told: bool = True) ->
         told=sentences if blocks else (),
         turn=_facts(gateway, state)._replace(faulty=bool(view.evidence)),
         only_required=_only_required(gateway),
+        offered=frozenset(spec.name for spec in gateway.offered(context, profile)),
+        bodies=profile.small or blocks,
+        earlier=partial(_earlier, state),
+        was_made=lambda call: _signature(gateway, context, call) in chain.from_iterable(loop.recent),
     )
 
 
@@ -58,6 +79,24 @@ def rescue(reader: Reader, text: str, step: int) -> list[ToolCall | CallError]:
         for index, call in enumerate(found.calls if found else ())
     ]
     return completed(checked, "", step, reader)
+
+
+def _signature(gateway: Gateway, context: AgentContext, call: ToolCall) -> str:
+    return signature_of(call, gateway.specs[call.tool], context.workspace)
+
+
+def _earlier(state: ReadingSlice) -> list[ModelReply]:
+    """What the model itself has replied in this turn: first what could not be used, then the steps."""
+    attempts = state.get("healing_attempts") or []
+    unused = [ModelReply(text=each.original_response) for each in attempts if not is_incomplete(each.errors)]
+    turn = takewhile(lambda message: not is_request(message), reversed(state["messages"]))
+    steps = [_reply(message) for message in turn if isinstance(message, AIMessage)]
+    return [*unused, *steps[: state["spending"].steps]]  # a step before those is the machine's own
+
+
+def _reply(message: AIMessage) -> ModelReply:
+    calls = (RawCall(call_id="", tool=call["name"], arguments=json.dumps(call["args"])) for call in message.tool_calls)
+    return ModelReply(text=message.text, calls=tuple(calls))
 
 
 def _only_required(gateway: Gateway) -> dict[str, str]:

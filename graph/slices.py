@@ -20,7 +20,7 @@ from nodes.heal.node import HealState
 from nodes.language.project_notes import ProjectNotes
 from nodes.loop_check.node import LoopState
 from nodes.parse.node import ParseState
-from nodes.records import FileChange, ModelReply, Profile
+from nodes.records import FileChange, LoopRecord, ModelReply, Profile
 from nodes.stop.node import StopState
 
 
@@ -56,6 +56,7 @@ class ParseSlice(ParseState, Watched, total=False):
     healing_attempts: list[HealingAttempt]
     changes: list[FileChange]
     spending: ledger.Spending
+    loop: LoopRecord
 
 
 class HealSlice(HealState, total=False):
@@ -65,6 +66,7 @@ class HealSlice(HealState, total=False):
     messages: list[AnyMessage]
     changes: list[FileChange]
     spending: ledger.Spending
+    loop: LoopRecord
     run_id: str
 
 

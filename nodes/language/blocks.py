@@ -57,20 +57,25 @@ _QUOTED_SUFFIXES = (".sh", ".bash", ".txt")
 
 
 class Fence(NamedTuple):
-    """One fenced block: its line, the text in its info string, its body, and the text line right before it."""
+    """One fenced block: its first and last line, its info string, its body, and the text line right before it."""
 
     line_number: int
     info: str
     body: str
     heading: str
     closed: bool
+    end_line: int
 
 
 class BlockReading(NamedTuple):
-    """What a reply in block form holds: edits and errors in order, and the prose around the blocks."""
+    """What a reply in block form holds: edits and errors in order, and the prose around the blocks.
+
+    `lines` are the numbers of the first and the last line of the block of each outcome, fences included.
+    """
 
     outcomes: list[ToolInvocation | ExtractionError]
     prose: str
+    lines: list[tuple[int, int]]
 
 
 def read_blocks(text: str, shown_files: Sequence[str], request: str | None = None) -> BlockReading:
@@ -81,11 +86,13 @@ def read_blocks(text: str, shown_files: Sequence[str], request: str | None = Non
     explanation) are prose. An unclosed block is an error: what is missing of it must not be written.
     """
     outcomes: list[ToolInvocation | ExtractionError] = []
+    lines: list[tuple[int, int]] = []
     fences, prose = _split(text, shown_files)
     for fence in fences:
         path, body = _target(fence, shown_files)
         if path is None:
             continue
+        lines.append((fence.line_number, fence.end_line))
         foreign = path in EXAMPLE_FILES and path not in shown_files and request is not None and path not in request
         wrong = ""
         if foreign or body in EXAMPLE_EDITS.values():
@@ -102,7 +109,7 @@ def read_blocks(text: str, shown_files: Sequence[str], request: str | None = Non
             details = f"The block for {path} has no closing fence. Send it again, complete."
             error = ExtractionErrorType.TRUNCATED_REPLY
             outcomes.append(ExtractionError(error, fence.line_number, fence.heading or fence.info, details))
-    return BlockReading(outcomes, prose)
+    return BlockReading(outcomes, prose, lines)
 
 
 def render_file(path: str, content: str) -> str:
@@ -129,7 +136,7 @@ def _split(text: str, shown_files: Sequence[str]) -> tuple[list[Fence], str]:
             continue
         end = _closing(lines, index + 1, opening.group(1))
         body = "".join(f"{line}\n" for line in lines[index + 1 : end])
-        fences.append(Fence(index + 1, opening.group(2).strip(), body, heading, end < len(lines)))
+        fences.append(Fence(index + 1, opening.group(2).strip(), body, heading, end < len(lines), end + 1))
         if heading and _path_in(heading, shown_files):
             del prose[max(at for at, line in enumerate(prose) if line.strip()) :]
         heading = ""

@@ -3,10 +3,10 @@
 A small model prints its call as a JSON block in nine of ten replies; a harness that takes that for the final answer
 reports success where nothing was done. Source: 163 of 551 logged replies of a 1.5B model.
 
-Two questions, answered with different caution. `recognised` gives calls to run, so it wants a reply that is calls and
-nothing else, to known tools, with nothing left to guess; before a single call at the end of the reply there may be a
-sentence that announces it. `looks_like_call` only makes the machine ask again, so it also sees broken calls and calls
-after any prose. A call that is quoted, explained, offered beside another or headed by a file's name is an example.
+Questions that are answered with different caution. `recognised` gives calls to run, so it wants a reply that is calls
+and nothing else, to known tools, with nothing left to guess; before a single call at the end of the reply there may be
+a sentence that announces it. `looks_like_call` only makes the machine ask again, so it also sees broken calls, calls
+after any prose and those in any code fence. `fenced_calls` gives these one by one, to be told or held against others.
 """
 
 import re
@@ -58,7 +58,8 @@ class Dialect(NamedTuple):
     `read` gives the calls of a body that is nothing but calls in this form, else None. `mark` finds the beginning of
     such a call at the start of a line; its group `tool`, if it has one, must be a known tool. `fences` are the info
     words under which the form may stand in a fenced block; None is any. `read_as_python` stands in for `read` where the
-    form is Python's: an example in a text may look like that, so the arguments have to fit.
+    form is Python's: an example in a text may look like that, so the arguments have to fit. Without `anywhere` only a
+    fence that begins or ends the reply counts.
     """
 
     name: str
@@ -66,12 +67,26 @@ class Dialect(NamedTuple):
     read: _Reader | None = None
     read_as_python: _PythonReader | None = None
     fences: frozenset[str] | None = _DATA_FENCES
+    anywhere: bool = True
 
 
 class Rescue(NamedTuple):
     """The form in which a reply was written, for the trace, and its calls in order, with line number 0."""
 
     dialect: str
+    calls: list[ToolInvocation]
+
+
+class FencedCall(NamedTuple):
+    """A code fence that holds calls in a foreign form, from its first line on: its text, and the calls if it is whole.
+
+    `tool` is the first tool that it names, "" where it names none at the beginning of a line.
+    """
+
+    line_number: int
+    dialect: str
+    tool: str
+    source: str
     calls: list[ToolInvocation]
 
 
@@ -121,19 +136,38 @@ def read_dialect(
 def looks_like_call(text: str, known_tools: frozenset[str]) -> str | None:
     """The name of the dialect that a reply is meant in, also where `read_dialect` cannot read it; None for answers.
 
-    Apart from prose, only a fenced block that begins or ends the reply counts. A reply that is one JSON call as a whole
-    is meant as such whatever tool it names.
+    Code that calls a function of a tool's name counts at the beginning or the end of the reply only. A reply that is
+    one JSON call as a whole is meant as such whatever tool it names.
     """
     if found := recognised(text, known_tools):
         return found.dialect
     parts = passages(text)
-    ends = (0, len(parts) - 1)
-    places = [part for index, part in enumerate(parts) if part.opening is None or index in ends]
     for dialect in DIALECTS:
-        if any(_is_marked(dialect, part, known_tools) for part in places):
+        places = parts if dialect.anywhere else [part for part in parts if part.opening is None or part in _ends(parts)]
+        if any(_marked(dialect, part, known_tools) is not None for part in places):
             return dialect.name
     alone = len(parts) == 1 and (parts[0].info is None or parts[0].info in _DATA_FENCES)
     return "json" if alone and is_call_of_anything(parts[0].body) else None
+
+
+def fenced_calls(text: str, known_tools: frozenset[str]) -> list[FencedCall]:
+    """The code fences of a reply that hold calls in a foreign form, in order; `tool:` lines are none."""
+    found: list[FencedCall] = []
+    parts = passages(text)
+    words = _Vocabulary(known_tools, None, {})
+    for part in parts:
+        if part.opening is None:
+            continue
+        for dialect in DIALECTS:
+            tool = _marked(dialect, part, known_tools) if dialect.anywhere or part in _ends(parts) else None
+            if tool is not None and dialect.name != "tool_line":
+                rescue = _read(part, words)
+                calls = rescue.calls if rescue else []
+                found.append(
+                    FencedCall(part.line, dialect.name, calls[0].tool_name if calls else tool, part.body, calls)
+                )
+                break
+    return found
 
 
 def describe_dialect(name: str) -> str:
@@ -189,11 +223,16 @@ def _led(text: str) -> Iterator[tuple[str, str]]:
         yield text[: tag.start()], text[tag.start() :]
 
 
-def _is_marked(dialect: Dialect, passage: Passage, known_tools: frozenset[str]) -> bool:
+def _ends(parts: list[Passage]) -> tuple[Passage, ...]:
+    return (parts[0], parts[-1])
+
+
+def _marked(dialect: Dialect, passage: Passage, known_tools: frozenset[str]) -> str | None:
+    """The tool that a call in this dialect names, "" where it names none; None where there is no such call."""
     if not _may_stand_in(dialect, passage):
-        return False
+        return None
     names = (match.groupdict().get("tool") for match in dialect.mark.finditer(passage.body))
-    return any(name is None or name in known_tools for name in names)
+    return next((name or "" for name in names if name is None or name in known_tools), None)
 
 
 def _may_stand_in(dialect: Dialect, passage: Passage) -> bool:
@@ -225,6 +264,7 @@ DIALECTS: tuple[Dialect, ...] = (
         re.compile(rf"\A{_NAME}\(\s*+(?:[A-Za-z_]\w*+\s*+=\s*+)?[\"'\[{{\d].*\)\Z", re.DOTALL),
         read_as_python=read_python_calls,
         fences=_CODE_FENCES,
+        anywhere=False,
     ),
 )
 """Tried in this order: tags before the JSON that they hold."""

@@ -51,11 +51,12 @@ def cut_invented(text: str, known_tools: frozenset[str] = frozenset()) -> Cut:
         known_tools: The tools that there are: without them it is not known which calls take the block after them.
     """
     calls = extract_in_order(text, known_tools)
-    ends = {call.line_number: call.end_line for call in calls}
+    begun = {call.line_number: call for call in calls}
     at, inside, fence, called = 0, 0, "", False
     for number, line in enumerate(text.splitlines(keepends=True), start=1):
-        inside = max(inside, ends.get(number, 0))
-        called = called or number in ends or _FOREIGN_CALL.match(line) is not None
+        if call := begun.get(number):
+            inside, fence = call.end_line, call.fences[1]
+        called = called or number in begun or _FOREIGN_CALL.match(line) is not None
         if number > inside:
             before, fence = fence, fence_after(line, fence)
             if not (before or fence) and (line.startswith(RESULT_MARK) or (called and _ROLE_LINE.match(line))):

@@ -13,10 +13,14 @@ _COMMENT = re.compile(r"(?:#+|//+)[ \t]*+([^\n]*+)")
 
 
 class Passage(NamedTuple):
-    """A passage of a reply: the inside of a code fence with the line that opens it, or prose (`opening` is None)."""
+    """A passage of a reply: the inside of a code fence with the line that opens it, or prose (`opening` is None).
+
+    `line` is the number of its first line, the fence's own included.
+    """
 
     opening: str | None
     body: str
+    line: int = 1
 
     @property
     def info(self) -> str | None:
@@ -50,15 +54,16 @@ def passages(text: str) -> list[Passage]:
     """The passages of a reply in order, without its leading word and without blank prose."""
     found: list[Passage] = []
     opening: str | None = None
-    fence, lines = "", list[str]()
-    for line in text[_lead_end(text) :].splitlines(keepends=True):
+    fence, lines, first = "", list[str](), 1
+    lead = _lead_end(text)
+    for number, line in enumerate(text[lead:].splitlines(keepends=True), start=1 + text.count("\n", 0, lead)):
         before, fence = fence, fence_after(line, fence)
         if before == fence:
             lines.append(line)
             continue
-        found.append(Passage(opening, "".join(lines).strip()))
-        opening, lines = (line if fence else None), []
-    found.append(Passage(opening, "".join(lines).strip()))
+        found.append(Passage(opening, "".join(lines).strip(), first))
+        opening, lines, first = (line if fence else None), [], number
+    found.append(Passage(opening, "".join(lines).strip(), first))
     return [passage for passage in found if passage.opening is not None or passage.body]
 
 

@@ -1,19 +1,18 @@
 """Spec 1's text protocol: a call is a line `tool: NAME({json})`.
 
-Beyond the spec's one-line form, the JSON may hold any character, line breaks included, so a call can span lines; what
-stands inside it, and inside fenced code blocks, is never taken for another call. A call may leave its one long text to
-the fenced block after it (`body_blocks`). Reading is linear in the reply.
+A line that begins with `tool:` is a call wherever it stands, in a code fence too. Beyond the spec's one-line form, the
+JSON may hold any character, line breaks included, so a call can span lines; what stands inside it is never taken for
+another call. A call may leave its one long text to the fenced block after it (`body_blocks`). The document's functions
+read one line for each call. Reading is linear in the reply.
 """
 
 import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from itertools import accumulate
 from typing import NamedTuple
 
 from nodes.language.body_blocks import BODY_ARGUMENTS, missing_argument, read_body, with_body
-from nodes.language.closest import closest_names
 from nodes.language.json_arguments import ArgumentProblem, excerpt
 from nodes.language.repeated_edits import decode_call
 from nodes.records import ExtractionError, ExtractionErrorType, ToolInvocation
@@ -23,6 +22,7 @@ TOOL_PREFIX = "tool:"
 ExtractionResult = ToolInvocation | ExtractionError
 
 _FENCE = re.compile(r"[ \t]*+(`{3,}+|~{3,}+)([^\r\n]*)")
+_FENCE_NEXT = re.compile(r"(?:[ \t]*+\r?\n)*(?P<line>[ \t]*+(?:`{3}|~{3})[^\r\n]*+)(?:\r?\n|\Z)")
 _JSON_START = re.compile(r"\(\s*+(?=[{\[])")
 _JSON_TOKEN = re.compile(
     r"""(?P<open>[{\[]++) | (?P<close>[}\]]++)
@@ -32,12 +32,21 @@ _JSON_TOKEN = re.compile(
 )
 _AFTER_STRING = re.compile(r"\s*+[,:\]}]")
 _CLOSING_PAREN = re.compile(r"\s*+\)")
+_UNNAMED = frozenset(
+    {
+        ExtractionErrorType.UNKNOWN_TOOL_NAME,
+        ExtractionErrorType.MISSING_OPENING_PAREN,
+        ExtractionErrorType.EMPTY_TOOL_NAME,
+    }
+)
+_NOT_RUN = "The block after it was taken for its text: the calls in it did not run."
 
 
 class TextCall(NamedTuple):
     """One call at its place in the reply, from `line_number` to `end_line`, its block included.
 
     `raw_arguments` is the exact text between the parentheses, `body` that of the block which gives what they lack.
+    `fences` are the marks of the code fence that is open before the call and after it, "" for none.
     """
 
     line_number: int
@@ -46,6 +55,7 @@ class TextCall(NamedTuple):
     outcome: ExtractionResult
     end_line: int
     body: str | None = None
+    fences: tuple[str, str] = ("", "")
 
 
 def parse_tool_line(line: str, line_number: int, known_tools: frozenset[str]) -> ExtractionResult:
@@ -54,14 +64,17 @@ def parse_tool_line(line: str, line_number: int, known_tools: frozenset[str]) ->
     The order of the checks (prefix, opening parenthesis, name, known tool, closing parenthesis, JSON) and the texts
     are the spec's; quoted parts of the line are cut to 200 characters. Source: spec 1 section 1.2.
     """
-    return _read_call(line, line_number, known_tools).outcome
+    return _read_call(line, line_number, known_tools, line).outcome
 
 
 def extract_tool_invocations_with_errors(
     text: str, known_tools: frozenset[str]
 ) -> tuple[list[ToolInvocation], list[ExtractionError]]:
-    """All calls of a reply and all errors, each in the order of the reply. Source: spec 1 section 1.2."""
-    outcomes = [call.outcome for call in extract_in_order(text, known_tools)]
+    """All calls of a reply and all errors, each in the order of the reply; one line for each call.
+
+    A call whose JSON goes on in the next line is an error, and what follows of it no call. Source: spec 1 section 1.2.
+    """
+    outcomes = [call.outcome for call in extract_in_order(text, known_tools, {}, one_line=True)]
     return (
         [outcome for outcome in outcomes if isinstance(outcome, ToolInvocation)],
         [outcome for outcome in outcomes if isinstance(outcome, ExtractionError)],
@@ -69,26 +82,43 @@ def extract_tool_invocations_with_errors(
 
 
 def extract_in_order(
-    text: str, known_tools: frozenset[str], bodies: Mapping[str, str] = BODY_ARGUMENTS
+    text: str,
+    known_tools: frozenset[str],
+    bodies: Mapping[str, str] = BODY_ARGUMENTS,
+    *,
+    content: Sequence[tuple[int, int]] = (),
+    fenced: bool = True,
+    one_line: bool = False,
 ) -> list[TextCall]:
-    """All calls of a reply, well-formed or not, in order; [] for a reply without `tool:` lines outside fences.
+    """All calls of a reply, well-formed or not, in order; [] for a reply without `tool:` lines.
 
-    `bodies` names for a tool the argument that it takes from the fenced block after its line.
+    Args:
+        text: The whole reply.
+        known_tools: The tools that there are.
+        bodies: For a tool the argument that it takes from the fenced block after its line.
+        content: Where text begins and ends, in order, that belongs to something else, such as a file's new text.
+        fenced: Whether lines in code fences count.
+        one_line: Whether a call is what its first line says, as in the document.
     """
     lines = text.splitlines(keepends=True)
     bounds = list(accumulate(map(len, lines), initial=0))
+    skipped = {bisect_left(bounds, start): bisect_left(bounds, end) for start, end in content}
     calls: list[TextCall] = []
     index, fence = 0, ""
     while index < len(lines):
-        before, fence = fence, fence_after(lines[index], fence)
-        if before or fence or not lines[index].lstrip().startswith(TOOL_PREFIX):
-            index += 1
+        if index in skipped:
+            index = max(index + 1, skipped[index])
+            continue
+        line = lines[index]
+        if not line.lstrip().startswith(TOOL_PREFIX) or (fence and not fenced):
+            fence, index = fence_after(line, fence), index + 1
             continue
         end = _call_end(text, bounds[index], bounds[index + 1])
         after = bisect_left(bounds, end)
-        call = _read_call(text[bounds[index] : bounds[after]], index + 1, known_tools)
-        call, end = _completed(call, text, bounds[after], bodies)
-        index = bisect_left(bounds, end)
+        source = line if one_line else text[bounds[index] : bounds[after]]
+        call = _read_call(source, index + 1, known_tools, _first_line(source))
+        call, end = _completed(call._replace(fences=(fence, fence)), text, bounds[after], bodies)
+        fence, index = call.fences[1], bisect_left(bounds, end)
         calls.append(call._replace(end_line=index))
     return calls
 
@@ -115,15 +145,8 @@ def format_extraction_errors(errors: Sequence[ExtractionError]) -> str:
 
 
 def unknown_tool_details(name: str, known_tools: frozenset[str]) -> str:
-    """The spec's sentence about an unknown tool, with the closest known names where there are any."""
-    return _unknown_tool_details(excerpt(name), known_tools)
-
-
-@lru_cache(maxsize=64)  # a reply that misnames a tool does so on every line
-def _unknown_tool_details(name: str, known_tools: frozenset[str]) -> str:
-    details = f"Unknown tool '{name}'. Available: {sorted(known_tools)}"
-    close = closest_names(name, known_tools)
-    return f"{details} Did you mean: {', '.join(close)}?" if close else details
+    """The spec's sentence about an unknown tool."""
+    return f"Unknown tool '{excerpt(name)}'. Available: {sorted(known_tools)}"
 
 
 def fence_after(line: str, fence: str) -> str:
@@ -139,9 +162,9 @@ def fence_after(line: str, fence: str) -> str:
     return "" if closes else fence
 
 
-def _read_call(source: str, line_number: int, known_tools: frozenset[str]) -> TextCall:
+def _read_call(source: str, line_number: int, known_tools: frozenset[str], line: str) -> TextCall:
     def broken(kind: ExtractionErrorType, details: str, tool: str = "", raw: str = "") -> TextCall:
-        error = ExtractionError(kind, line_number, _first_line(source), details)
+        error = ExtractionError(kind, line_number, line, details)
         return TextCall(line_number, tool, raw, error, line_number)
 
     stripped = source.strip()
@@ -173,12 +196,23 @@ def _first_line(source: str) -> str:
 
 
 def _completed(call: TextCall, text: str, after: int, bodies: Mapping[str, str]) -> tuple[TextCall, int]:
-    """The call with what the block at `after` gives it, if it lacks that, and where what belongs to it ends."""
-    outcome = call.outcome
-    name = missing_argument(call.tool, outcome.args, bodies) if isinstance(outcome, ToolInvocation) else None
-    body = read_body(text, after) if name else None
-    if name is None or body is None or isinstance(outcome, ExtractionError):
+    """The call with what the block at `after` gives it, if it lacks that, and where what belongs to it ends.
+
+    Where the call ends a code fence, its block is the next one.
+    """
+    outcome, fence = call.outcome, call.fences[0]
+    closing = _FENCE_NEXT.match(text, after) if fence else None
+    leaves = closing is not None and not fence_after(closing["line"], fence)
+    if isinstance(outcome, ExtractionError):
+        return (call, after) if leaves else _with_content(call, outcome, text, after, bodies)
+    name = missing_argument(call.tool, outcome.args, bodies)
+    if name is None:
         return call, after
+    body = read_body(text, closing.end() if closing is not None and leaves else after)
+    if body is None:
+        return call, after
+    if leaves:
+        call = call._replace(fences=(fence, ""))
     if isinstance(body.text, ArgumentProblem):
         line = _first_line(f"{TOOL_PREFIX} {call.tool}({call.raw_arguments})")
         return call._replace(
@@ -186,6 +220,23 @@ def _completed(call: TextCall, text: str, after: int, bodies: Mapping[str, str])
         ), body.end
     completed = outcome._replace(args=with_body(outcome.args, name, body.text))
     return call._replace(outcome=completed, body=body.text), body.end
+
+
+def _with_content(
+    call: TextCall, error: ExtractionError, text: str, after: int, bodies: Mapping[str, str]
+) -> tuple[TextCall, int]:
+    """A broken call, and where the block after it ends if that is, or may be, the text that the call leaves out.
+
+    Nothing in such a block is a call; where something looks like one, the model is told.
+    """
+    unnamed = bool(bodies) and error.error_type in _UNNAMED
+    takes = unnamed or (call.tool in bodies and f'"{bodies[call.tool]}"' not in call.raw_arguments)
+    body = read_body(text, after) if takes else None
+    if body is None:
+        return call, after
+    if any(line.lstrip().startswith(TOOL_PREFIX) for line in text[after : body.end].splitlines()):
+        call = call._replace(outcome=error._replace(details=f"{error.details} {_NOT_RUN}"))
+    return call, body.end
 
 
 def _call_end(text: str, line_start: int, line_end: int) -> int:

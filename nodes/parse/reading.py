@@ -2,22 +2,25 @@
 
 The finish reason is judged before anything else: a reply that was cut, refused or filtered never runs a call, however
 complete its calls look. Then each call is read, in order, and its arguments are checked against its tool's schema;
-a malformed call keeps its place among the others. A reply with nothing to call is the answer.
+a malformed call keeps its place among the others, and so does one that is written in a form that does not run. A reply
+with nothing to call is the answer, and so is one that only explains calls which were made or told before.
 """
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from itertools import count
+from itertools import accumulate, count
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from nodes.language.blocks import read_blocks
-from nodes.language.dialects import Rescue, describe_dialect, looks_like_call, recognised
+from nodes.language.body_blocks import BODY_ARGUMENTS
+from nodes.language.dialects import Rescue, describe_dialect, fenced_calls, looks_like_call, recognised
 from nodes.language.named_things import named_paths
 from nodes.language.native_calls import read_native_calls
+from nodes.language.passages import passages
 from nodes.language.placeholders import echoes, is_placeholder_content
 from nodes.language.requests import is_question
-from nodes.language.text_protocol import TextCall, extract_in_order, without_bodies
+from nodes.language.text_protocol import TextCall, extract_in_order, unknown_tool_details, without_bodies
 from nodes.parse.claims import TurnFacts, paths_to_check, unfounded
 from nodes.records import (
     Answer,
@@ -43,6 +46,11 @@ thousands is a model that repeats itself: what it sees of the first ones has to 
 
 _TOO_MANY: Final = f"Not run: a reply may hold {MOST_CALLS} calls at most. Send it again."
 
+_STRAY: Final = {
+    Protocol.NATIVE: "This call stands in the text, where it does not run. Send it as a function call.",
+    Protocol.TEXT: "This call has a form that does not run. Write it as one line that begins with 'tool:'.",
+}
+
 Validate = Callable[[str, dict[str, Any]], dict[str, Any] | list[str]]
 """Checks arguments against a tool's schema: the canonical arguments, or what is wrong with them."""
 
@@ -51,6 +59,14 @@ CheckAnswer = Callable[[Answer], list[str]]
 
 
 NO_SINGLE: Mapping[str, str] = MappingProxyType({})
+
+
+def _never(_: ToolCall) -> bool:
+    return False
+
+
+def _nothing() -> Sequence[ModelReply]:
+    return ()
 
 
 class ReplyReading(NamedTuple):
@@ -67,7 +83,11 @@ class Reader(NamedTuple):
 
     `shown_files` are those that the model was shown in this turn, `told` what it was told of its failures: both are
     for the block form, where a small model answers by their names and repeats such sentences. `turn` is what its answer
-    is held against. `only_required` is the argument of each tool that needs exactly one.
+    is held against. `only_required` is the argument of each tool that needs exactly one. `offered` are the tools that
+    the model is told of, None means all, and `bodies` says that a block may give what a call leaves out.
+
+    `earlier` are the model's other replies of this turn, and `was_made` says whether a call was made since a file was
+    changed last: by both, an explanation of a call is told from a call.
     """
 
     profile: Profile
@@ -79,6 +99,26 @@ class Reader(NamedTuple):
     told: tuple[str, ...] = ()
     turn: TurnFacts = TurnFacts()
     only_required: Mapping[str, str] = NO_SINGLE
+    offered: frozenset[str] | None = None
+    bodies: bool = True
+    earlier: Callable[[], Sequence[ModelReply]] = _nothing
+    was_made: Callable[[ToolCall], bool] = _never
+
+
+class _Written(NamedTuple):
+    """A call that stands in the text of a reply: in a code fence or not, `foreign` where its form does not run."""
+
+    line_number: int
+    tool: str
+    source: str
+    calls: list[ToolInvocation]
+    fenced: bool
+    foreign: bool
+
+    @property
+    def keys(self) -> set[str]:
+        """What it has in common with every other writing of the same calls."""
+        return {_key(call.tool_name, call.args) for call in self.calls} or {self.source}
 
 
 class _ReadCall(NamedTuple):
@@ -93,6 +133,8 @@ def read_reply(reply: ModelReply, step: int, reader: Reader) -> ReplyReading:
     broken = _broken_reply(reply)
     if broken is not None:
         return _malformed([broken])
+    if _is_explanation(reply, reader):
+        return _judged_answer(reply, step, reader)
     calls, prose = _read_calls(reply, step, reader)
     items = completed([_checked(call, reader) for call in calls], prose, step, reader)
     if not items:
@@ -156,7 +198,10 @@ def _placeholders(tool: str, arguments: dict[str, Any], reader: Reader) -> list[
 
 def _checked(call: _ReadCall, reader: Reader) -> ToolCall | CallError:
     if isinstance(call.outcome, ExtractionError):
-        return CallError(call_id=call.call_id, tool=call.tool, raw_arguments=call.raw_arguments, error=call.outcome)
+        error = call.outcome
+        if error.error_type is ExtractionErrorType.UNKNOWN_TOOL_NAME and reader.offered is not None:
+            error = error._replace(details=unknown_tool_details(call.tool, reader.offered))
+        return CallError(call_id=call.call_id, tool=call.tool, raw_arguments=call.raw_arguments, error=error)
     return check_call(call.outcome, call.call_id, call.raw_arguments, reader)
 
 
@@ -185,24 +230,153 @@ def _broken_reply(reply: ModelReply) -> ExtractionError | None:
 def _read_calls(reply: ModelReply, step: int, reader: Reader) -> tuple[list[_ReadCall], str]:
     """The calls of a reply, in order, and in the block form the prose around its blocks.
 
-    Blocks in the answer to a question are quotations: who asks wants nothing changed.
+    Native calls come first or last, as the history needs them; beside calls that run, those that stand in the text in
+    another form are errors. Blocks in the answer to a question are quotations: who asks wants nothing changed.
     """
     prefix = f"call_{step}"
     blocks = reader.profile.edit_form is EditForm.BLOCKS
+    edits, prose, content = _edits(reply.text, reader) if blocks else ([], "", [])
     if reader.profile.protocol is Protocol.NATIVE and (reply.calls or not blocks):
-        return _read_native(reply, prefix, reader), ""
-    said = extract_in_order(reply.text, reader.known_tools)
-    lines = [_ReadCall("", call.tool, _as_decoded(call), call.outcome) for call in said]
+        native = _read_native(reply, prefix, reader)
+        return [*native, *_numbered(_strays(reply, native, content, reader), prefix, native)], ""
+    said = extract_in_order(reply.text, reader.known_tools, content=content)
+    if ANSWER_TOOL in {*(call.tool for call in said), *(call.tool for call in reply.calls)}:
+        explained = [call.line_number for call in _written(reply.text, reader, content) if _is_explained(call, reader)]
+        said = [call for call in said if call.line_number not in explained]
+    lines = [_ReadCall("", call.tool, _as_decoded(call), _outcome(call, reader)) for call in said]
     native = _read_native(reply, f"{prefix}_native" if lines else prefix, reader)
-    if not blocks or native:
-        return [*_numbered(lines, prefix, native), *native], ""
-    if (not said and foreign_calls(reply.text, reader)) or is_question(reader.turn.request):
-        return _numbered(lines, prefix, ()), ""
-    found = read_blocks(without_bodies(reply.text, said), reader.shown_files, reader.turn.request or None)
-    lines = [line for line in lines if not _is_heading(line, found.outcomes, reader)]
+    if native:
+        edits = []
+    lines = [line for line in lines if not _is_heading(line, [edit.outcome for edit in edits], reader)]
+    made = [*lines, *edits, *native]
+    both = sorted([*lines, *edits, *_strays(reply, made, content, reader)], key=lambda call: call.outcome.line_number)
+    return [*_numbered(both, prefix, native), *native], "" if lines else prose
+
+
+def _edits(text: str, reader: Reader) -> tuple[list[_ReadCall], str, list[tuple[int, int]]]:
+    """The edits of a reply in block form, the prose around them, and where in the text their blocks stand."""
+    said = extract_in_order(text, reader.known_tools, fenced=False)
+    if not said and foreign_calls(text, reader):
+        return [], "", []
+    found = read_blocks(without_bodies(text, said), reader.shown_files, reader.turn.request or None)
+    starts = list(accumulate((len(line) + 1 for line in text.split("\n")), initial=0))
+    content = [(starts[first - 1], starts[min(last, len(starts) - 1)]) for first, last in found.lines]
+    if is_question(reader.turn.request):
+        return [], "", content
     edits = [_ReadCall("", _tool_of(edit), _raw_arguments(edit), edit) for edit in found.outcomes]
-    both = sorted([*lines, *edits], key=lambda call: call.outcome.line_number)
-    return _numbered(both, prefix, ()), "" if lines else found.prose
+    return edits, found.prose, content
+
+
+def _strays(
+    reply: ModelReply, made: Sequence[_ReadCall], content: Sequence[tuple[int, int]], reader: Reader
+) -> list[_ReadCall]:
+    """The calls of a text that do not run for their form: each as an error, unless it is made beside, or alone.
+
+    One that the model was told of before, and repeats, is meant as it stands: it is run if it changes nothing. One that
+    stands alone is left to `heal`, which may read it as it is, and one that a final answer explains is passed over.
+    """
+    known = {
+        _key(call.outcome.tool_name, call.outcome.args) for call in made if isinstance(call.outcome, ToolInvocation)
+    }
+    found = [call for call in _written(reply.text, reader, content) if call.foreign and not call.keys <= known]
+    if any(call.tool == ANSWER_TOOL for call in made):
+        found = [call for call in found if not _is_explained(call, reader)]
+    if not found or (not made and foreign_calls(reply.text, reader)):
+        return []
+    heard = _heard(reader)
+    strays: list[_ReadCall] = []
+    for call in found:
+        harmless = not any(each.tool_name in reader.writing_tools for each in call.calls)
+        if call.calls and harmless and call.keys <= heard:
+            strays += [_as_written(each._replace(line_number=call.line_number)) for each in call.calls]
+        else:
+            kind, details = ExtractionErrorType.MISSING_TOOL_PREFIX, _STRAY[reader.profile.protocol]
+            error = ExtractionError(kind, call.line_number, call.source[:200], details)
+            strays.append(_ReadCall("", call.tool, call.source, error))
+    return strays if made or any(isinstance(call.outcome, ToolInvocation) for call in strays) else []
+
+
+def _as_written(call: ToolInvocation) -> _ReadCall:
+    return _ReadCall("", call.tool_name, json.dumps(call.args, ensure_ascii=False), call)
+
+
+def _written(text: str, reader: Reader, content: Sequence[tuple[int, int]] = ()) -> list[_Written]:
+    """The calls that stand in a text, but for what belongs to something else.
+
+    In the native protocol a line `tool: x` may be any text: there those count that name a tool, and none of them runs.
+    """
+    native = reader.profile.protocol is Protocol.NATIVE and reader.profile.edit_form is not EditForm.BLOCKS
+    said = text.splitlines()
+    lines = extract_in_order(text, reader.known_tools, content=content)
+    found = [
+        _Written(
+            call.line_number,
+            call.tool,
+            said[call.line_number - 1].strip(),
+            [call.outcome] if isinstance(call.outcome, ToolInvocation) else [],
+            bool(call.fences[0]),
+            native,
+        )
+        for call in lines
+        if not native or call.tool in reader.known_tools
+    ]
+    taken = [(call.line_number, call.end_line) for call in lines]
+    taken += [(text.count("\n", 0, start) + 1, text.count("\n", 0, end)) for start, end in content]
+    return found + [
+        _Written(fence.line_number, fence.tool, fence.source, fence.calls, fenced=True, foreign=True)
+        for fence in fenced_calls(without_bodies(text, lines), reader.known_tools)
+        if not any(first <= fence.line_number <= last for first, last in taken)
+    ]
+
+
+def _is_explanation(reply: ModelReply, reader: Reader) -> bool:
+    """Whether a reply is words about calls in code fences, each of which was made or told before, after the work.
+
+    A call that has run counts until a file is changed. An answer that what happened speaks against is none.
+    """
+    written = [] if reply.calls else _written(reply.text, reader)
+    if not written:
+        return False
+    if all(part.opening is not None for part in passages(reply.text)) or _unfounded(reply.text, reader):
+        return False
+    if not reader.turn.changed and foreign_calls(reply.text, reader):
+        return False
+    return all(_is_explained(call, reader) for call in written)
+
+
+def _is_explained(written: _Written, reader: Reader) -> bool:
+    """Whether nothing new would come of a call in a fence, which the model has written or made before."""
+    if not written.fenced or written.tool == ANSWER_TOOL or not written.keys <= _heard(reader):
+        return False
+    for call in written.calls:
+        checked = check_call(call, "", written.source, reader)
+        told = written.foreign and call.tool_name in reader.writing_tools
+        if isinstance(checked, ToolCall) and not told and not reader.was_made(checked):
+            return False
+    return True
+
+
+def _heard(reader: Reader) -> set[str]:
+    """The keys of all calls in the earlier replies of the turn."""
+    keys: set[str] = set()
+    for reply in reader.earlier():
+        keys |= {key for call in _written(reply.text, reader) for key in call.keys}
+        native = (call.outcome for call in _read_native(reply, "", reader))
+        keys |= {_key(call.tool_name, call.args) for call in native if isinstance(call, ToolInvocation)}
+    return keys
+
+
+def _key(tool: str, arguments: dict[str, Any]) -> str:
+    return f"{tool}({json.dumps(arguments, sort_keys=True)})"
+
+
+def _outcome(call: TextCall, reader: Reader) -> ToolInvocation | ExtractionError:
+    """What a line came to; a block that was not offered gives it nothing, and is no text of the reply either."""
+    if call.body is None or reader.bodies or not isinstance(call.outcome, ToolInvocation):
+        return call.outcome
+    name = BODY_ARGUMENTS[call.tool]
+    details = f"{call.tool}: the block after the call is not read. Put {name} into the JSON."
+    return ExtractionError(ExtractionErrorType.INVALID_ARGUMENTS, call.line_number, call.raw_arguments[:200], details)
 
 
 def foreign_calls(text: str, reader: Reader) -> Rescue | None:
@@ -310,22 +484,16 @@ def _unfounded(answer: str, reader: Reader) -> ExtractionError | None:
     return ExtractionError(ExtractionErrorType.UNFOUNDED_CLAIM, 0, answer[:200], problem) if problem else None
 
 
-def _judged_answer(answer: Answer, step: int, reader: Reader) -> ReplyReading:
-    """An answer that nothing speaks against, or with the checks that it has to wait for."""
-    if error := _unfounded(answer.text, reader):
-        return _malformed([error])
-    paths = paths_to_check(reader.turn)
-    if paths is None:
-        return ReplyReading(Reading.ANSWER, [], [], answer)
-    given = _implied(ANSWER_TOOL, {"answer": answer.text, "value": answer.value}, f"call_{step}_answer")
-    return ReplyReading(Reading.CALLS, [_implied_checks(paths, step), given], [])
-
-
 def _read_answer(reply: ModelReply, step: int, reader: Reader) -> ReplyReading:
     dialect = looks_like_call(reply.text, reader.known_tools)
     if dialect is not None:
         kind = ExtractionErrorType.MISSING_TOOL_PREFIX
         return _malformed([ExtractionError(kind, 0, reply.text[:200], describe_dialect(dialect))])
+    return _judged_answer(reply, step, reader)
+
+
+def _judged_answer(reply: ModelReply, step: int, reader: Reader) -> ReplyReading:
+    """An answer that nothing speaks against, or with the checks that it has to wait for."""
     answer = Answer(text=reply.text.strip())
     problems = reader.check_answer(answer)
     if echoes(answer.text, reader.told):
@@ -335,7 +503,13 @@ def _read_answer(reply: ModelReply, step: int, reader: Reader) -> ReplyReading:
     if problems:
         kind = ExtractionErrorType.INVALID_ANSWER
         return _malformed([ExtractionError(kind, 0, reply.text[:200], "; ".join(problems))])
-    return _judged_answer(answer, step, reader)
+    if error := _unfounded(answer.text, reader):
+        return _malformed([error])
+    paths = paths_to_check(reader.turn)
+    if paths is None:
+        return ReplyReading(Reading.ANSWER, [], [], answer)
+    given = _implied(ANSWER_TOOL, {"answer": answer.text, "value": answer.value}, f"call_{step}_answer")
+    return ReplyReading(Reading.CALLS, [_implied_checks(paths, step), given], [])
 
 
 def _only_quotes(answer: str, reader: Reader) -> bool:

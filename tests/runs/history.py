@@ -50,15 +50,23 @@ def _calls(reply: AIMessage, following: Sequence[AnyMessage], protocol: Protocol
 
     What the machine has read ahead is told as text in a native history too, by the tools of its results.
     A reply in block form has no `tool:` lines: it counts by the results that follow, of which there is at least one.
+    So do calls in another form, and an answer without results may explain a call in a code fence.
     """
     if reply.text == READ_AHEAD and following and _is_result(following[0]):
         return [str(result["tool"]) for result in parse_text_results(following[0].text)]
     if reply.tool_calls or protocol is Protocol.NATIVE:
         return [str(call["id"]) for call in reply.tool_calls]
-    lines = [call.tool for call in extract_in_order(reply.text, known_tools=frozenset())]
-    if lines or BLOCKS not in reply.text or not (following and _is_result(following[0])):
+    told = bool(following) and _is_result(following[0])
+    lines = [call.tool for call in extract_in_order(reply.text, known_tools=frozenset(), fenced=told)]
+    if not told or (not lines and BLOCKS not in reply.text):
         return lines
-    return [str(result["tool"]) for result in parse_text_results(following[0].text)] or ["edit_blocks"]
+    results = [str(result["tool"]) for result in parse_text_results(following[0].text)]
+    if not lines:
+        return results or ["edit_blocks"]
+    for place, tool in enumerate(results):
+        if tool not in lines[place : place + 1] and f'"name": "{tool}"' in reply.text:
+            lines.insert(place, tool)
+    return lines
 
 
 def _answered(message: AnyMessage, waiting: list[str]) -> list[str]:

@@ -59,7 +59,7 @@ def attempt(number: int, response: str, config: SelfHealingConfig = DEFAULT_SELF
         (GOOD, [ToolInvocation("read_file", {"path": "a"}, 1)]),
         (f"{BAD}\n{GOOD}", [ToolInvocation("read_file", {"path": "a"}, 2)]),
         ("The file is fine.", []),
-        (f"Example:\n```\n{BAD}\n```", []),
+        ('Example:\n```\ntool: read_file({"path": "a"})\n```', [ToolInvocation("read_file", {"path": "a"}, 3)]),
     ],
 )
 def test_calls_and_plain_answers_succeed_at_once(reply: str, invocations: list[ToolInvocation]) -> None:
@@ -68,14 +68,15 @@ def test_calls_and_plain_answers_succeed_at_once(reply: str, invocations: list[T
     assert seen == [START]
 
 
-def test_a_malformed_call_is_asked_for_again() -> None:
-    ask, seen = scripted(BAD, GOOD)
+@pytest.mark.parametrize("bad", [BAD, f"Example:\n```\n{BAD}\n```"])
+def test_a_malformed_call_is_asked_for_again(bad: str) -> None:
+    ask, seen = scripted(bad, GOOD)
     result = attempt_extraction_with_healing(ask, START, KNOWN)
-    first = attempt(0, BAD)
+    first = attempt(0, bad)
     assert result == HealingResult(True, [ToolInvocation("read_file", {"path": "a"}, 1)], GOOD, (first,))
     assert seen[1] == [
         *START,
-        {"role": "assistant", "content": [{"type": "text", "text": BAD}]},
+        {"role": "assistant", "content": [{"type": "text", "text": bad}]},
         {"role": "user", "content": [{"type": "text", "text": first.corrective_prompt}]},
     ]
     assert seen[0] == START == [{"role": "user", "content": [{"type": "text", "text": "Read a."}]}]

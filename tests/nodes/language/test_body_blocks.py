@@ -15,7 +15,6 @@ from nodes.language.json_arguments import ArgumentProblem
 from nodes.language.text_protocol import (
     TextCall,
     extract_in_order,
-    extract_tool_invocations_with_errors,
     without_bodies,
 )
 from nodes.records import ExtractionError, ExtractionErrorType, JsonMap, ToolInvocation
@@ -136,10 +135,6 @@ def test_a_block_after_a_call_gives_what_it_lacks() -> None:
         TextCall(2, "write_file", raw, ToolInvocation("write_file", arguments, 2), 7, "tool: read_file({})\n"),
         TextCall(8, "read_file", '{"path": "b"}', ToolInvocation("read_file", {"path": "b"}, 8), 8),
     ]
-    assert extract_tool_invocations_with_errors(BODY, WRITE) == (
-        [ToolInvocation("write_file", arguments, 2), ToolInvocation("read_file", {"path": "b"}, 8)],
-        [],
-    )
 
 
 @pytest.mark.parametrize(
@@ -170,11 +165,39 @@ def test_a_block_without_its_end_is_an_error_of_its_call() -> None:
     assert extract_in_order(text, WRITE) == [TextCall(1, "write_file", '{"path": "a"}', error, 4)]
 
 
-def test_a_broken_call_takes_no_block() -> None:
-    text = "tool: write_file({path})\n```\ntool: read_file({})\n```"
-    [call] = extract_in_order(text, WRITE)
-    assert isinstance(call.outcome, ExtractionError)
-    assert (call.outcome.error_type, call.end_line) == (ExtractionErrorType.INVALID_JSON_SYNTAX, 1)
+@pytest.mark.parametrize(
+    ("call", "fenced"),
+    [
+        ("tool: write_file({path})", False),
+        ("tool: write_file", False),
+        ('tool: create_file({"path": "a"})', False),
+        ('tool: write_file({"path": a, "content": "x"})', True),
+        ("tool: read_file({path})", True),
+        ("```\ntool: write_file({path})\n```", True),
+    ],
+)
+def test_the_block_after_a_broken_call_is_content_where_the_call_may_lack_it(call: str, fenced: bool) -> None:
+    text = f'{call}\n```\ntool: read_file({{"path": "a"}})\n```\ntool: read_file({{"path": "b"}})'
+    broken, *others = extract_in_order(text, WRITE)
+    assert isinstance(broken.outcome, ExtractionError)
+    assert broken.outcome.details.endswith("the calls in it did not run.") is not fenced
+    paths = [each.outcome.args["path"] for each in others if isinstance(each.outcome, ToolInvocation)]
+    assert paths == (["a", "b"] if fenced else ["b"])
+
+
+@pytest.mark.parametrize(
+    ("text", "body", "lines"),
+    [
+        ('```\ntool: write_file({"path": "a"})\n```\n\n```py\ntool: x\n```\ntool: read_file({})', "tool: x\n", [2, 8]),
+        ('````\ntool: write_file({"path": "a"})\n```py\ntool: x\n```\n````\ntool: read_file({})', "tool: x\n", [2, 7]),
+        ('```\ntool: write_file({"path": "a"})\n```\nSo:\n```\ntool: read_file({})\n```', None, [2, 6]),
+        ('```\ntool: write_file({"path": "a"})', None, [2]),
+    ],
+)
+def test_a_call_in_a_fence_takes_the_next_block(text: str, body: str | None, lines: list[int]) -> None:
+    calls = extract_in_order(text, WRITE)
+    assert [call.line_number for call in calls] == lines
+    assert (calls[0].body, calls[0].fences[0][:3]) == (body, "```")
 
 
 def test_without_bodies_all_lines_keep_their_numbers() -> None:

@@ -3,7 +3,15 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.language.dialects import DIALECTS, Rescue, describe_dialect, looks_like_call, read_dialect, recognised
+from nodes.language.dialects import (
+    DIALECTS,
+    Rescue,
+    describe_dialect,
+    fenced_calls,
+    looks_like_call,
+    read_dialect,
+    recognised,
+)
 from nodes.records import JsonMap, ToolInvocation
 
 KNOWN = frozenset({"read_file", "edit_file", "multi_edit", "write_file", "list_files"})
@@ -101,6 +109,8 @@ ONLY_LOOKS = [
     ("react", "Action: read_file\nAction Input: a.py"),
     ("tool_tag", "<tool: nope({})>"),
     ("tool_tag", "<tool: read_file({path})>"),
+    ("json", f"The file holds\n{FENCED}\nwhich is a call."),
+    ("tool_call_tags", f"The file holds\n```\n{TAGGED}\n```\nand no more."),
     ("tool_line", "```\ntool: read_file({})\nand so on\n```"),
     ("tool_line", "Use such a line:\n```\ntool: read_file({})\n```"),
     ("bare_call", 'read_file({"path": "a.py"})\nThis reads the file.'),
@@ -121,8 +131,7 @@ ANSWERS = [
     '{"name": "nope", "arguments": {}}',
     '{"name": "read_file", "version": "1.0"}',
     '{"name": "mendgraph", "dependencies": {}}',
-    f"The file holds\n{FENCED}\nwhich is a call.",
-    f"The file holds\n```\n{TAGGED}\n```\nand no more.",
+    f"It is run by\n```python\n{PYTHON_CALL}\n```\nand no more.",
     f"```python\n{JSON_CALL}\n```",
     f"The test data is\n```python\n{JSON_CALL}\n```",
     f"> {JSON_CALL}",
@@ -263,3 +272,14 @@ def test_a_reply_that_is_one_call_of_an_invented_tool_is_meant_as_a_call(
 ) -> None:
     reply = f'{fence}{{"name": "delete", "arguments": {arguments}}}' + ("\n```" if fence else "")
     assert (looks_like_call(reply, KNOWN), recognised(reply, KNOWN)) == (dialect, None)
+
+
+def test_all_calls_in_fences_are_found() -> None:
+    others = "```\ntool: read_file({})\n```\n```json\n{}\n```"
+    text = f"One:\n{FENCED}\nTwo:\n```\n{TAGGED}\n```\n{others}\n```\n{JSON_CALL} x\n```"
+    one, two, broken = fenced_calls(text, KNOWN)
+    assert [(each.line_number, each.dialect, each.tool, len(each.calls)) for each in (one, two, broken)] == [
+        (2, "json", "read_file", 1),
+        (6, "tool_call_tags", "read_file", 1),
+        (17, "json", "read_file", 0),
+    ]

@@ -34,7 +34,7 @@ def raw(call_id: str, tool: str = "list_files", arguments: str = "{}") -> RawCal
                 ExtractionErrorType.UNKNOWN_TOOL_NAME,
                 0,
                 "reed_file({})",
-                "Unknown tool 'reed_file'. Available: ['list_files', 'read_file'] Did you mean: read_file?",
+                "Unknown tool 'reed_file'. Available: ['list_files', 'read_file']",
             ),
         ),
         (

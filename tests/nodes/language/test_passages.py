@@ -24,10 +24,10 @@ def test_a_reply_without_what_stands_around_it(text: str, expected: Passage) -> 
 def test_a_reply_falls_into_prose_and_fences() -> None:
     text = "Action:\n\n```json\n{}\n```\nand\n\n~~~\n```\n~~~\n```x"
     assert passages(text) == [
-        Passage("```json\n", "{}"),
-        Passage(None, "and"),
-        Passage("~~~\n", "```"),
-        Passage("```x", ""),
+        Passage("```json\n", "{}", 3),
+        Passage(None, "and", 5),
+        Passage("~~~\n", "```", 8),
+        Passage("```x", "", 11),
     ]
     assert passages(" \n") == []
 

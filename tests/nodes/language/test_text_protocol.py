@@ -49,7 +49,7 @@ E = ExtractionErrorType
                 E.UNKNOWN_TOOL_NAME,
                 7,
                 "tool: write_file({})",
-                f"Unknown tool 'write_file'. {AVAILABLE} Did you mean: edit_file, read_file, list_files?",
+                f"Unknown tool 'write_file'. {AVAILABLE}",
             ),
         ),
         (
@@ -138,21 +138,23 @@ MULTI_LINE = 'tool: edit_file({\n  "path": "a.md",\n  "new_str": "```\ntool: lis
         ),
         pytest.param(
             MULTI_LINE + "\ntool: list_files({})",
-            [("edit_file", {"path": "a.md", "new_str": "```\ntool: list_files({})\n)\n"}, 1), ("list_files", {}, 8)],
+            [("list_files", {}, 8)],
+            [(E.MISSING_CLOSING_PAREN, 1)],
+            id="beyond its line, with content that is no call",
+        ),
+        pytest.param(
+            'tool: read_file(\n{"path": "a"}\n)', [], [(E.MISSING_CLOSING_PAREN, 1)], id="parentheses on own lines"
+        ),
+        pytest.param(
+            'tool: edit_file({"path": "a", "old_str": "x"})\n```\ny\n```\n',
+            [("edit_file", {"path": "a", "old_str": "x"}, 1)],
             [],
-            id="raw line breaks in a string",
+            id="no text after a call",
         ),
         pytest.param(
-            'tool: read_file(\n{"path": "a"}\n)', [("read_file", {"path": "a"}, 1)], [], id="parentheses on own lines"
+            "Example:\n```text\ntool: list_files({})\n```\nDone.", [("list_files", {}, 3)], [], id="in a fence"
         ),
-        pytest.param(
-            'tool: read_file({"path": "a\u2028b"})', [("read_file", {"path": "a\u2028b"}, 1)], [], id="line separator"
-        ),
-        pytest.param("Example:\n```text\ntool: list_files({})\n```\nDone.", [], [], id="fenced example"),
-        pytest.param("~~~\n```\ntool: list_files({})\n~~~ x\ntool: list_files({})", [], [], id="unclosed fence"),
-        pytest.param(
-            "````\n```\ntool: nope({})\n````\ntool: list_files({})", [("list_files", {}, 5)], [], id="longer fence"
-        ),
+        pytest.param("~~~\n```\ntool: list_files({})\n", [("list_files", {}, 3)], [], id="in an unclosed fence"),
         pytest.param("```tool: x```\ntool: list_files({})", [("list_files", {}, 2)], [], id="inline code is no fence"),
         pytest.param(
             'tool: read_file({"path": "a\ntool: read_file({"path": "b"})',
@@ -169,7 +171,7 @@ MULTI_LINE = 'tool: edit_file({\n  "path": "a.md",\n  "new_str": "```\ntool: lis
         pytest.param(
             'tool: edit_file({"path": "a", "new_str": "# How\ntool: list_files({})\n',
             [],
-            [(E.INVALID_JSON_SYNTAX, 1)],
+            [(E.MISSING_CLOSING_PAREN, 1)],
             id="what stands in an unclosed string never runs",
         ),
         pytest.param(
@@ -181,7 +183,7 @@ MULTI_LINE = 'tool: edit_file({\n  "path": "a.md",\n  "new_str": "```\ntool: lis
         pytest.param(
             'tool: edit_file({"a": "x\ny", "a": ""})\ntool: list_files({})',
             [("list_files", {}, 3)],
-            [(E.INVALID_JSON_SYNTAX, 1)],
+            [(E.MISSING_CLOSING_PAREN, 1)],
             id="duplicate keys over two lines",
         ),
         pytest.param('tool: nope({"a": "\ntool: list_files({})"})', [], [(E.UNKNOWN_TOOL_NAME, 1)], id="unknown, long"),
@@ -265,9 +267,61 @@ def test_calls_between_prose_are_read_back_whatever_they_hold(
     for name, arguments, indent in calls:
         encoded = with_raw_line_breaks(json.dumps(arguments, indent=indent, ensure_ascii=False))
         text += f"tool: {name}({encoded})\n\nSo far.\n"
+    found = [call.outcome for call in extract_in_order(text, KNOWN)]
+    assert [outcome[:2] for outcome in found] == [(name, args) for name, args, _ in calls]
+
+
+ONE_LINE = st.one_of(
+    st.builds(
+        lambda name, arguments, end: f"tool: {name}({json.dumps(arguments)}{end}",
+        st.sampled_from([*sorted(KNOWN), "nope", ""]),
+        st.dictionaries(st.text(), st.text() | st.integers(), max_size=3) | st.lists(st.text(), max_size=2),
+        st.sampled_from([")", "", " ", ") and so on", "))"]),
+    ),
+    st.sampled_from(
+        ["tool:", "tool: read_file", "tool: read_file()", "tool: read_file(path)", "  tool: list_files({})"]
+    ),
+    st.sampled_from(["Prose.", "", "```", "```python", "~~~"]),
+)
+
+
+@given(st.lists(ONE_LINE, max_size=8).map("\n".join))
+def test_where_each_call_is_one_line_the_machine_reads_what_the_document_does(text: str) -> None:
+    calls = [call.outcome for call in extract_in_order(text, KNOWN, {})]
     invocations, errors = extract_tool_invocations_with_errors(text, KNOWN)
-    assert errors == []
-    assert [(call.tool_name, call.args) for call in invocations] == [(name, args) for name, args, _ in calls]
+    assert invocations == [outcome for outcome in calls if isinstance(outcome, ToolInvocation)]
+    assert errors == [outcome for outcome in calls if isinstance(outcome, ExtractionError)]
+    lines = [(line, number) for number, line in enumerate(text.splitlines(), 1) if line.strip().startswith("tool:")]
+    assert calls == [parse_tool_line(line, number, KNOWN) for line, number in lines]
+
+
+@pytest.mark.parametrize(
+    ("text", "outcome"),
+    [
+        (MULTI_LINE, ToolInvocation("edit_file", {"path": "a.md", "new_str": "```\ntool: list_files({})\n)\n"}, 1)),
+        ('tool: read_file(\n{"path": "a"}\n)', ToolInvocation("read_file", {"path": "a"}, 1)),
+        ('tool: read_file({"path": "a\u2028b"})', ToolInvocation("read_file", {"path": "a\u2028b"}, 1)),
+    ],
+)
+def test_the_machine_reads_on_beyond_the_line(text: str, outcome: ToolInvocation) -> None:
+    assert [call.outcome for call in extract_in_order(text, KNOWN)] == [outcome]
+
+
+def test_content_in_a_fence_and_fences_themselves_can_be_left_out() -> None:
+    text = "a.md\n```\ntool: list_files({})\n```\n```\ntool: list_files({})\n```\ntool: list_files({})"
+    block = (text.index("```"), text.index("```\n```") + 4)
+    assert [call.line_number for call in extract_in_order(text, KNOWN, content=[block])] == [6, 8]
+    assert [call.line_number for call in extract_in_order(text, KNOWN, fenced=False)] == [8]
+    assert [call.fences for call in extract_in_order(text, KNOWN)] == [("```", "```"), ("```", "```"), ("", "")]
+
+
+def test_an_error_shows_the_line_as_it_stands() -> None:
+    outcome = parse_tool_line("  tool: read_file \n", 1, KNOWN)
+    assert isinstance(outcome, ExtractionError)
+    assert (outcome.line_content, outcome.details) == (
+        "  tool: read_file \n",
+        "Missing '(' in tool invocation: 'read_file'",
+    )
 
 
 class CountingPattern:

@@ -385,12 +385,52 @@ def test_any_reply_can_be_read(reply: ModelReply, how: Reader, turn: TurnFacts) 
         "final_answer" in [item.tool for item in good]
     )
     if reply.calls and found.items:
-        native = [item for item in found.items if not (isinstance(item, ToolCall) and item.implied)][
-            -len(reply.calls) :
-        ]
-        assert [item.raw_arguments for item in native] == [call.arguments for call in reply.calls]
+        made = [item.raw_arguments for item in found.items if not (isinstance(item, ToolCall) and item.implied)]
+        native = made[: len(reply.calls)] if how.profile.protocol is Protocol.NATIVE else made[-len(reply.calls) :]
+        assert native == [call.arguments for call in reply.calls]
     if reply.finish_reason in (FinishReason.LENGTH, FinishReason.REFUSAL, FinishReason.CONTENT_FILTER):
         assert (found.reading, found.items) == (Reading.MALFORMED, [])
+
+
+DOCS = 'A call:\n\ntool: delete_file({"path": "a.py"})\n'
+
+
+@pytest.mark.parametrize("request_text", ["Document the calls in notes.md.", "What does notes.md say?"])
+def test_a_file_s_new_text_may_hold_what_looks_like_a_call(request_text: str) -> None:
+    how = reader(edit_form=EditForm.BLOCKS, shown=("calc.py",), turn=TurnFacts(request=request_text))
+    found = read(how, f"notes.md\n```markdown\n{DOCS}```\n{GOOD}\nAnd\n```\n{GOOD}\n```")
+    calls = [(item.tool, item.line_number) for item in found.items if isinstance(item, ToolCall)]
+    edits = [("edit_blocks", 2)] if "Document" in request_text else []
+    assert calls == [*edits, ("read_file", 7), ("read_file", 10)]
+    assert [item.raw_arguments for item in found.items if item.tool == "edit_blocks"] == [DOCS] * len(edits)
+
+
+def test_a_block_that_was_not_offered_is_told_and_nothing_in_it_runs() -> None:
+    text = f'tool: write_file({{"path": "a.py"}})\n```\n{GOOD}\n```'
+    found = read(TEXT._replace(bodies=False), text)
+    assert [error.details for error in found.errors] == [
+        "write_file: the block after the call is not read. Put content into the JSON."
+    ]
+    assert [item.tool for item in read(TEXT, text).items] == ["write_file"]
+
+
+def test_a_call_that_stands_in_the_text_beside_others_is_told_once_and_run_where_it_is_meant() -> None:
+    text = 'It needs\n```json\n{"name": "read_file", "arguments": {"path": "a.py"}}\n```\nas well.'
+    other = raw("read_file", '{"path": "b.py"}', "x")
+    told = read(NATIVE, text, other)
+    assert [(item.call_id, item.tool, type(item)) for item in told.items] == [
+        ("x", "read_file", ToolCall),
+        ("call_3_0", "read_file", CallError),
+    ]
+    heard = NATIVE._replace(earlier=lambda: [ModelReply(text=text)])
+    assert [type(item) for item in read(heard, text, other).items] == [ToolCall, ToolCall]
+    assert [item.call_id for item in read(NATIVE, text, raw("read_file", '{"path": "a.py"}', "x")).items] == ["x"]
+
+
+def test_an_unknown_tool_is_told_of_the_tools_that_are_offered() -> None:
+    how = TEXT._replace(offered=frozenset({"read_file", "final_answer"}))
+    [error] = read(how, "tool: reed_file({})").errors
+    assert error.details == "Unknown tool 'reed_file'. Available: ['final_answer', 'read_file']"
 
 
 def test_a_call_in_another_form_under_the_name_of_a_file_is_no_text_of_it() -> None:

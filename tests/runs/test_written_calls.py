@@ -1,0 +1,177 @@
+"""A call that a model writes into its text is run or told to it, wherever it stands: no answer, and never dropped.
+
+The same holds in both protocols, for a `tool:` line and for a JSON call. Where a model only explains calls, after its
+work is done, the run ends within two more calls all the same.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.messages import HumanMessage
+from langgraph.checkpoint.memory import InMemorySaver
+
+from graph.build import build_machine
+from graph.context import AgentContext
+from graph.state import serializer
+from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
+from nodes.records import JsonMap, Outcome, OutcomeKind, Protocol
+from tests.doubles.replies import Message, Say
+from tests.doubles.scripted_model import ScriptedModel
+from tests.runs.history import history_problems
+from tests.runs.playing import changed_files, write_files
+
+FILES = {"a.py": "x = 1\n", "b.py": "y = 1\n", "notes.md": "n\n"}
+FENCED: JsonMap = {"path": "a.py"}
+PLAIN: JsonMap = {"path": "b.py"}
+LINE, JSON = "tool line", "JSON"
+BOTH = pytest.mark.parametrize("protocol", list(Protocol))
+FORMS = pytest.mark.parametrize("form", [LINE, JSON])
+
+POSITIONS = {
+    "alone": "```\n{call}\n```",
+    "before prose": "```\n{call}\n```\nThis shows the file.",
+    "after prose": "This shows the file.\n```\n{call}\n```",
+    "between prose": "The file is shown by\n```\n{call}\n```\nand that is all of it.",
+    "two fences": "The first:\n```\n{call}\n```\nThe second:\n```\n{other}\n```\nThat is all.",
+    "beside a plain call": "This shows the file.\n```\n{call}\n```\nAnd that the other.\n{plain}",
+    "an unclosed fence": "This shows the file.\n```\n{call}",
+    "in the middle of a fence": "It is so:\n```\nfirst\n{call}\nlast\n```\nAnd so on.",
+}
+
+
+@dataclass
+class Run:
+    """What happened: the path of the nodes, the calls with what became of each, and what the model was told."""
+
+    path: list[str] = field(default_factory=list)
+    calls: list[tuple[str, JsonMap, str]] = field(default_factory=list)
+    prompts: list[str] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def outcome(self) -> Outcome:
+        [outcome] = self.outcomes
+        return outcome
+
+
+def play(
+    folder: Path, protocol: Protocol, replies: Sequence[Message], request: str = "What is in a.py?", **settings: Any
+) -> Run:
+    """One turn; after the last reply the model answers "Done."."""
+    write_files(folder, FILES)
+    model = ScriptedModel([*replies])
+    machine, rooms = build_machine(
+        InMemorySaver(serde=serializer()), model=model, tools=None, rules=DEFAULT_GUARDRAIL_RULES
+    )
+    off = dict.fromkeys(("evidence", "read_ahead", "wrap_up"), False)
+    context = AgentContext(workspace=str(folder), protocol=protocol.value, **{**off, **settings})
+    config: Any = {"configurable": {"thread_id": "t"}}
+    run = Run()
+    for part in machine.stream({"messages": [HumanMessage(request)]}, config, context=context, stream_mode="updates"):
+        for node, update in part.items():
+            note(run, machine, config, node, update or {})
+    rooms.close()
+    for snapshot in machine.get_state_history(config):
+        if "profile" in snapshot.values:
+            run.problems += history_problems(snapshot.values["messages"], protocol)
+    return run
+
+
+def note(run: Run, machine: Any, config: Any, node: str, update: JsonMap) -> None:
+    run.path.append(node)
+    if node == "heal":
+        run.prompts += [each.prompt for each in update.get("corrections", [])[-1:]]
+    if node in {"guard", "execute_tools"} and update.get("results"):
+        items = machine.get_state(config).values["items"]
+        for item, result in zip(items, update["results"], strict=True):
+            error = result.result.error
+            run.calls.append((item.tool, getattr(item, "arguments", {}), error.message if error else "ok"))
+    if update.get("outcome") is not None:
+        run.outcomes.append(update["outcome"])
+
+
+def written(form: str, tool: str, arguments: JsonMap) -> str:
+    return (
+        json.dumps({"name": tool, "arguments": arguments}) if form == JSON else f"tool: {tool}({json.dumps(arguments)})"
+    )
+
+
+def reply_at(position: str, form: str, protocol: Protocol) -> Message:
+    native = protocol is Protocol.NATIVE
+    plain = "" if native else written(LINE, "read_file", PLAIN)
+    other = written(form, "read_file", {"path": "notes.md"})
+    text = POSITIONS[position].format(call=written(form, "read_file", FENCED), other=other, plain=plain)
+    if native and position == "beside a plain call":
+        return Message(text=text, calls=(("read_file", json.dumps(PLAIN)),), finish_reason="tool_calls")
+    return Say(text)
+
+
+@BOTH
+@FORMS
+@pytest.mark.parametrize("position", POSITIONS)
+def test_a_call_in_a_fence_is_run_or_told(tmp_path: Path, position: str, form: str, protocol: Protocol) -> None:
+    run = play(tmp_path, protocol, [reply_at(position, form, protocol)])
+    ran = [arguments["path"] for tool, arguments, said in run.calls if tool == "read_file" and said == "ok"]
+    told = [said for _, _, said in run.calls if said != "ok"] + run.prompts
+    assert "a.py" in ran or told
+    if position == "two fences":
+        assert "notes.md" in ran or told
+    if position == "beside a plain call":
+        assert "b.py" in ran
+    assert (run.outcome.kind, run.outcome.answer) == (OutcomeKind.FINISHED, "Done.")
+    assert run.problems == []
+
+
+EXPLAINED = {
+    "a call": 'tool: read_file({"path": "a.py"})',
+    "another call": 'tool: read_file({"path": "b.py"})',
+    "a JSON call": '{"name": "read_file", "arguments": {"path": "b.py"}}',
+    "a JSON call that changes a file": '{"name": "write_file", "arguments": {"path": "b.py", "content": "z = 1\\n"}}',
+    "a form": 'tool: TOOL_NAME({"param": "value"})',
+    "a broken call": "tool: read_file(path)",
+}
+EDIT = ("edit_file", json.dumps({"path": "a.py", "old_str": "x = 1", "new_str": "x = 2"}))
+CHANGED = {"a.py": "x = 2\n"}
+
+
+def edit(protocol: Protocol) -> Message:
+    if protocol is Protocol.NATIVE:
+        return Message(calls=(EDIT,), finish_reason="tool_calls")
+    return Say(f"tool: edit_file({EDIT[1]})")
+
+
+@BOTH
+@pytest.mark.parametrize("name", EXPLAINED)
+@pytest.mark.parametrize("end", ["", "answer tool"])
+def test_an_explained_call_keeps_no_run_from_its_end(tmp_path: Path, name: str, protocol: Protocol, end: str) -> None:
+    call = EXPLAINED[name]
+    text = f"I changed x. A call looks like this:\n```\n{call}\n```\nThat is how it is done."
+    explained: Message = Say(text)
+    if end and protocol is Protocol.NATIVE:
+        explained = Message(text=text, calls=(("final_answer", '{"answer": "Changed."}'),), finish_reason="tool_calls")
+    elif end:
+        explained = Say(f'{text}\ntool: final_answer({{"answer": "Changed."}})')
+    read = Say('tool: read_file({"path": "a.py"})') if protocol is Protocol.TEXT else READ
+    run = play(tmp_path, protocol, [read, edit(protocol), *[explained] * 6], "Change x to 2 in a.py, and say how.")
+    assert (run.outcome.kind, run.outcome.answer) == (OutcomeKind.FINISHED, "Changed." if end else text)
+    assert run.path.count("call_model") - 2 <= 3
+    assert changed_files(tmp_path, FILES) == CHANGED
+    assert run.problems == []
+
+
+READ = Message(calls=(("read_file", '{"path": "a.py"}'),), finish_reason="tool_calls")
+
+
+@BOTH
+def test_words_beside_the_same_call_are_no_answer_while_the_work_is_not_done(
+    tmp_path: Path, protocol: Protocol
+) -> None:
+    call = 'The file has to be looked at.\n```\ntool: read_file({"path": "a.py"})\n```'
+    run = play(tmp_path, protocol, [Say(call)] * 12, "Change x to 2 in a.py.")
+    assert run.outcome.kind is OutcomeKind.SYSTEM_ERROR
+    assert changed_files(tmp_path, FILES) == {}
