@@ -36,6 +36,7 @@ from graph.terminal.plain_text import one_line, plain
 from graph.terminal.usage_words import Account, compaction_words
 from graph.terminal.visible_text import VisibleText
 from nodes.execute_tools.redact import redact
+from nodes.language.text_protocol import format_extraction_errors
 from nodes.records import CallError, CallResult, FileChange, JsonMap, ToolCall, ToolError, ToolErrorCode
 
 _LONGEST_WARNING = 500
@@ -172,8 +173,9 @@ class RunView:
         return all(line.strip() in said for line in text.splitlines() if line.strip())
 
     def answer(self, text: str) -> None:
-        """Show the final answer, unless its words were seen as they came."""
-        if text.strip() and not self.has_shown(text):
+        """Show the final answer, unless its words were seen as they came: calls that it quotes were not."""
+        visible = self._visible.feed(text) + self._visible.end()
+        if text.strip() and not (visible.strip() and self.has_shown(visible)):
             self._say(text)
             self.end_reply()
 
@@ -218,6 +220,7 @@ class RunView:
                 self._note(
                     f"… that reply cannot be used ({error_words(errors)}): asking again, attempt {attempt}", "dim"
                 )
+                self._debug("reply.unusable", {"attempt": attempt, "errors": format_extraction_errors(errors)})
             case Alerted(message=message):
                 self._note(f"! {one_line(message, _LONGEST_WARNING)}", "yellow")
             case LoopOverridden((*_, override)):

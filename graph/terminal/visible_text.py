@@ -6,13 +6,13 @@ How the same text is cut into pieces makes no difference to what is seen of it.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from graph.terminal.partial_call import LINE_ENDS, Unended, call_end, first_line, is_complete
 from nodes.language.blocks import read_blocks
 from nodes.language.dialects import looks_like_call
-from nodes.language.text_protocol import TOOL_PREFIX, fence_after
+from nodes.language.text_protocol import TOOL_PREFIX, TextCall, extract_in_order, fence_after
 
 _FOREIGN_STARTS = ("<tool", '{"name"', '{"tool"', '[{"name"', '[{"tool"')
 _MAYBE_PATH = re.compile(r"\s*+[*#]*+\s*+(?:[Ff]ile:?\s*+)?[*`]*+[\w@.+/-]*+[`*:]*+\s*+")
@@ -85,7 +85,7 @@ class VisibleText:
         if self._in_line:
             return _Passage(len(line), line)
         if self._fence:
-            return self._in_fence(line, start, complete=complete)
+            return self._in_fence(line, start, complete=complete, final=final)
         if not start:
             return _Passage(len(line), line) if complete else None
         if _may_begin(TOOL_PREFIX, start, complete=complete):
@@ -138,13 +138,35 @@ class VisibleText:
 
     # --- Code blocks -------------------------------------------------------------------------------------------
 
-    def _in_fence(self, line: str, start: str, *, complete: bool) -> _Passage | None:
-        """A line of a code block that is shown; a line that may close it has to be seen whole."""
+    def _in_fence(self, line: str, start: str, *, complete: bool, final: bool) -> _Passage | None:
+        """A line of a code block that is shown; a line that may close it or begin a call has to be seen whole."""
         if not complete and (not start or start[0] == self._fence[0]):
             return None
+        if not (complete and not fence_after(line, self._fence)):
+            if _may_begin(TOOL_PREFIX, start, complete=complete):
+                return self._call(line, complete=complete, final=final) if start.startswith(TOOL_PREFIX) else None
+            if self._broken:
+                return self._broken_line(line, complete=complete)
+            foreign = _is_foreign(self._held, _FOREIGN_STARTS, final=final) if start else False
+            if foreign is not False:
+                return self._foreign_in_fence(line, final=final) if foreign else None
         if complete:
-            self._fence = fence_after(line, self._fence)
+            self._fence, self._broken = fence_after(line, self._fence), False
         return _Passage(len(line), line)
+
+    def _foreign_in_fence(self, line: str, *, final: bool) -> _Passage | None:
+        """What begins like a call in another form: the end of the block shows whether it is one."""
+        opening = f"{self._fence}\n"
+        end = _block_end(opening + self._held, 0, final=final)
+        if end is None:
+            return None
+        rest = self._held[: end - len(opening)]
+        if not looks_like_call(opening + rest, self._known_tools):
+            return _Passage(len(line), line)
+        last = rest.splitlines(keepends=True)[-1]
+        closes = not fence_after(last, self._fence)
+        self._fence = ""
+        return _Passage(len(rest), last if closes else "")
 
     def _under_path(self, length: int, *, final: bool) -> _Passage | None:
         """A line that may name a file: it does so if a code block comes next."""
@@ -176,13 +198,23 @@ class VisibleText:
 
     def _seen_of_block(self, text: str, at: int) -> str:
         before, block = text[:at], text[at:]
-        if looks_like_call(block, self._known_tools):
+        calls = extract_in_order(block, self._known_tools, {})
+        if not calls and looks_like_call(block, self._known_tools):
             return before
         heading = "" if before else f"{self._heading.strip()}\n"
         reading = read_blocks(heading + text, (_UNNAMED_FILE,))
         if not self._blocks or not reading.outcomes:
-            return text
+            return before + _without_calls(block, calls)
         return before if before.strip() in reading.prose.splitlines() else ""
+
+
+def _without_calls(block: str, calls: Sequence[TextCall]) -> str:
+    """A code block without the calls in it, "" where it holds nothing else."""
+    hidden = {number for call in calls for number in range(call.line_number, call.end_line + 1)}
+    lines = [line for number, line in enumerate(block.splitlines(keepends=True), 1) if number not in hidden]
+    marks = fence_after(lines[0], "") if lines else ""
+    is_empty = all(not line.strip() or not fence_after(line, marks) for line in lines[1:])
+    return "" if calls and is_empty else "".join(lines)
 
 
 def _may_begin(mark: str, start: str, *, complete: bool) -> bool:

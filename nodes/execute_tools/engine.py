@@ -39,6 +39,7 @@ from nodes.execute_tools.tool_run import (
     unknown_tool,
 )
 from nodes.execute_tools.trace import TraceSink
+from nodes.language.closest import closest_names
 from nodes.language.json_arguments import ArgumentProblem, decode_arguments
 from nodes.records import CHANGING, JsonMap, RawCall, ToolCall
 
@@ -180,8 +181,8 @@ class Engine:
         self._sink.emit("tool.resolve.fail" if tool is None else "tool.resolve.ok", {"tool_name": name})
         if tool is not None:
             return tool, None
-        failure = unknown_tool(name, self._registry.closest(name), tuple(sorted(self._registry.names())))
-        return None, ToolRun.ended(name, failure)
+        offered = self._policy.offered(self._registry.specs())
+        return None, ToolRun.ended(name, unknown_tool(name, closest_names(name, offered), tuple(sorted(offered))))
 
     def _parse_and_coerce(self, tool: Tool, raw: JsonMap | str) -> Phase[JsonMap]:
         """Types, aliases and defaults. Values that guard has judged are taken as they are, a raw text is read here."""

@@ -24,7 +24,6 @@ from nodes.execute_tools.environment.network import Network
 from nodes.execute_tools.environment.workspace import Workspace
 from nodes.execute_tools.schema_arguments import SchemaArguments
 from nodes.execute_tools.signature_arguments import read_signature
-from nodes.language.closest import closest_names
 from nodes.records import Effect, FileChange, JsonMap, Plan, ToolError, ToolResult, ToolSpec
 
 
@@ -267,10 +266,6 @@ class ActionRegistry:
     def specs(self) -> tuple[ToolSpec, ...]:
         """What the other rooms know of the tools, in the order of registration."""
         return tuple(each.spec for each in self._tools.values())
-
-    def closest(self, name: str) -> tuple[str, ...]:
-        """Up to three names that may have been meant, best first."""
-        return closest_names(name, self._tools)
 
     def validate(self, name: str, arguments: JsonMap) -> JsonMap | list[str]:
         """The arguments in canonical form, or one short sentence for each thing that is wrong with them."""

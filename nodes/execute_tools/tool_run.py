@@ -84,7 +84,7 @@ class ToolRun:
 
 def unknown_tool(name: str, meant: tuple[str, ...], known: tuple[str, ...]) -> Failure:
     """No tool has this name; `meant` are the closest ones."""
-    remedy = f"Did you mean {' or '.join(meant)}?" if meant else f"There are: {', '.join(known)}."
+    remedy = f"Did you mean {' or '.join(meant)}?" if meant else f"There are: {', '.join(known) or 'none'}."
     told = ToolError(
         code=ToolErrorCode.UNKNOWN_TOOL, message=f"There is no tool {name!r}. {remedy}", suggestions=meant or known
     )

@@ -1,13 +1,15 @@
 """When to ask again and when to give up, and spec 1's self-healing extraction built on the same parts."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 from nodes.heal.corrective_prompt import (
     DEFAULT_SELF_HEALING_CONFIG,
     HealingAttempt,
     HealingResult,
+    Manner,
     SelfHealingConfig,
     generate_corrective_prompt,
 )
@@ -33,6 +35,7 @@ __all__ = [
     "SelfHealingConfig",
     "attempt_extraction_with_healing",
     "canonical_text",
+    "correction_of",
     "decide_healing",
     "decide_next",
     "generate_corrective_prompt",
@@ -40,12 +43,30 @@ __all__ = [
     "is_incomplete",
     "is_schema_failure",
     "is_unfounded",
+    "next_attempt",
 ]
 
 _NEVER_RETRIED = frozenset({ExtractionErrorType.REFUSED_REPLY, ExtractionErrorType.FILTERED_REPLY})
 _INCOMPLETE = _NEVER_RETRIED | {ExtractionErrorType.TRUNCATED_REPLY}
 _OTHER_FORMS = frozenset({ExtractionErrorType.MISSING_TOOL_PREFIX, ExtractionErrorType.INVALID_JSON_SYNTAX})
 """No prefix, or a prefix before arguments that are no JSON, as in `tool: read_file(path="a.py")`."""
+
+_EMPTY = frozenset({ExtractionErrorType.EMPTY_REPLY, ExtractionErrorType.THOUGHT_ONLY_REPLY})
+_REFUSED = "The model refused to reply."
+_FILTERED = "The endpoint's content filter stopped the model's reply."
+_SAID: Final[Mapping[ExtractionErrorType, str]] = MappingProxyType(
+    {
+        ExtractionErrorType.EMPTY_REPLY: "The model's reply was {still}empty",
+        ExtractionErrorType.THOUGHT_ONLY_REPLY: "The model {still}only thought, without an answer or a tool call",
+        ExtractionErrorType.TRUNCATED_REPLY: "The model's reply was {still}cut at the token limit",
+        ExtractionErrorType.OVERSIZED_ARGUMENTS: "The arguments of the model's tool call were {still}too large",
+        ExtractionErrorType.UNKNOWN_TOOL_NAME: "The model {still}called a tool that there is not",
+        ExtractionErrorType.MISSING_TOOL_PREFIX: "The model {still}wrote its tool call in a form that does not run",
+        ExtractionErrorType.INVALID_ARGUMENTS: "The arguments of the model's tool call {still}did not fit the tool",
+        ExtractionErrorType.INVALID_ANSWER: "The model's answer was {still}not the one that was asked for",
+    }
+)
+_UNREAD: Final = "The model's reply {still}could not be read as a tool call"
 
 _MAX_DIAGNOSTICS = 5
 _MAX_DIAGNOSTIC_CHARS = 500
@@ -80,7 +101,8 @@ def decide_healing(
     is never asked again.
     """
     if any(error.error_type in _NEVER_RETRIED for error in errors):
-        return _give_up(StopReason.REFUSED, "The model refused to reply, or its reply was filtered.", errors)
+        filtered = all(error.error_type is not ExtractionErrorType.REFUSED_REPLY for error in errors)
+        return _give_up(StopReason.REFUSED, _FILTERED if filtered else _REFUSED, errors)
     if is_unfounded(errors):
         if claims_met < config.max_claims:
             return HealingDecision(HealingAction.TRY_AGAIN)
@@ -88,20 +110,12 @@ def decide_healing(
     if is_schema_failure(errors):
         if schema_failures < config.max_schema_repairs:
             return HealingDecision(HealingAction.TRY_AGAIN)
-        message = f"The model's arguments or answer still did not fit their schema after {schema_failures} repairs."
-        return _give_up(StopReason.SCHEMA_REPAIR_EXHAUSTED, message, errors)
+        return _give_up(StopReason.SCHEMA_REPAIR_EXHAUSTED, _what_happened(errors, schema_failures, "repairs"), errors)
     if extraction_failures < config.max_retries:
         return HealingDecision(HealingAction.TRY_AGAIN)
-    if errors and errors[-1].error_type is ExtractionErrorType.EMPTY_REPLY:
-        message = f"The model's reply was still empty after {extraction_failures} retries."
-        return _give_up(StopReason.EMPTY_REPLY, message, errors)
-    if errors and errors[-1].error_type is ExtractionErrorType.THOUGHT_ONLY_REPLY:
-        message = (
-            f"The model still only thought, without an answer or a tool call, after {extraction_failures} retries."
-        )
-        return _give_up(StopReason.EMPTY_REPLY, message, errors)
-    message = f"The model's reply still could not be read as a tool call after {extraction_failures} retries."
-    return _give_up(StopReason.HEALING_EXHAUSTED, message, errors)
+    empty = bool(errors) and errors[0].error_type in _EMPTY
+    reason = StopReason.EMPTY_REPLY if empty else StopReason.HEALING_EXHAUSTED
+    return _give_up(reason, _what_happened(errors, extraction_failures, "retries"), errors)
 
 
 def decide_next(
@@ -115,6 +129,29 @@ def decide_next(
     schema_failures = sum(correction.schema_repair for correction in corrections)
     malformed = len(corrections) - schema_failures - sum(correction.claim for correction in corrections)
     return decide_healing(errors, malformed, schema_failures, config, met)
+
+
+def next_attempt(
+    errors: list[ExtractionError],
+    response: str,
+    corrections: Sequence[Correction],
+    attempts: Sequence[HealingAttempt],
+    config: SelfHealingConfig,
+    protocol: Manner = "text",
+) -> HealingAttempt | StopCause:
+    """How the model is asked again after a reply with these errors, or why it is not."""
+    decision = decide_next(errors, corrections, attempts, config)
+    if decision.cause is not None:
+        return decision.cause
+    prompt = generate_corrective_prompt(errors, response, config, protocol=protocol)
+    return HealingAttempt(len(attempts), response, errors, prompt)
+
+
+def correction_of(attempt: HealingAttempt, reply: str) -> Correction:
+    """What is shown of an attempt until the turn has healed; `reply` is all that the model said."""
+    errors = attempt.errors
+    schema, claim = is_schema_failure(errors), is_unfounded(errors)
+    return Correction(reply=reply, prompt=attempt.corrective_prompt, schema_repair=schema, claim=claim)
 
 
 def is_schema_failure(errors: Sequence[ExtractionError]) -> bool:
@@ -157,19 +194,28 @@ def attempt_extraction_with_healing(
     """
     messages = list(conversation)
     attempts: list[HealingAttempt] = []
+    corrections: list[Correction] = []
     while True:
         response = get_llm_response(list(messages))
         invocations, errors = extract_tool_invocations_with_errors(response, known_tools)
-        healed = bool(invocations) or not errors
-        if healed or len(attempts) >= config.max_retries:
-            return HealingResult(healed, invocations, response, tuple(attempts))
-        prompt = generate_corrective_prompt(errors, response, config)
-        attempts.append(HealingAttempt(len(attempts), response, errors, prompt))
-        messages += [_message("assistant", response), _message("user", prompt)]
+        if invocations or not errors:
+            return HealingResult(True, invocations, response, tuple(attempts))
+        attempt = next_attempt(errors, response, corrections, attempts, config)
+        if isinstance(attempt, StopCause):
+            return HealingResult(False, [], response, tuple(attempts))
+        attempts.append(attempt)
+        corrections.append(correction_of(attempt, response))
+        messages += [_message("assistant", response), _message("user", attempt.corrective_prompt)]
 
 
 def _message(role: str, text: str) -> dict[str, Any]:
     return {"role": role, "content": [{"type": "text", "text": text}]}
+
+
+def _what_happened(errors: Sequence[ExtractionError], failures: int, tries: str) -> str:
+    """The sentence at the end of a run whose replies could not be used, by the first error of the last reply."""
+    said = _SAID.get(errors[0].error_type, _UNREAD) if errors else _UNREAD
+    return said.format(still="still " if failures else "") + (f" after {failures} {tries}." if failures else ".")
 
 
 def _give_up(reason: StopReason, message: str, errors: Sequence[ExtractionError]) -> HealingDecision:

@@ -5,16 +5,9 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
-from nodes.heal.corrective_prompt import HealingAttempt, SelfHealingConfig, generate_corrective_prompt, manner_of
-from nodes.heal.healing import (
-    HealingAction,
-    canonical_text,
-    decide_next,
-    is_call_in_another_form,
-    is_schema_failure,
-    is_unfounded,
-)
-from nodes.records import CallError, Correction, ExtractionError, ModelReply, Profile, Reading, ToolCall
+from nodes.heal.corrective_prompt import HealingAttempt, SelfHealingConfig, manner_of
+from nodes.heal.healing import canonical_text, correction_of, is_call_in_another_form, next_attempt
+from nodes.records import CallError, Correction, ExtractionError, ModelReply, Profile, Reading, StopCause, ToolCall
 
 Rescue = Callable[[str, int], list[ToolCall | CallError]]
 """Reads a reply in another dialect as it is: its calls, or nothing."""
@@ -41,13 +34,9 @@ def heal(state: HealState, config: SelfHealingConfig, rescue: Rescue) -> dict[st
         return {"reading": Reading.CALLS, "items": items, "reply": rescued, **forgotten}
     corrections = state.get("corrections") or []
     attempts = state.get("healing_attempts") or []
-    decision = decide_next(errors, corrections, attempts, config)
-    if decision.action is HealingAction.EXHAUSTED:
-        return {"stop": decision.cause}
-    prompt = generate_corrective_prompt(errors, reply.text, config, protocol=manner_of(state["profile"], errors))
-    attempt = HealingAttempt(len(attempts), reply.text, errors, prompt)
+    protocol = manner_of(state["profile"], errors)
+    attempt = next_attempt(errors, reply.text, corrections, attempts, config, protocol)
+    if isinstance(attempt, StopCause):
+        return {"stop": attempt}
     said = "\n".join(filter(None, [reply.text, *(f"{call.tool}({call.arguments})" for call in reply.calls)]))
-    correction = Correction(
-        reply=said, prompt=prompt, schema_repair=is_schema_failure(errors), claim=is_unfounded(errors)
-    )
-    return {"corrections": [*corrections, correction], "healing_attempts": [*attempts, attempt]}
+    return {"corrections": [*corrections, correction_of(attempt, said)], "healing_attempts": [*attempts, attempt]}

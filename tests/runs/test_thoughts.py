@@ -57,4 +57,4 @@ def test_thoughts_alone_are_asked_on_and_given_up_in_the_end(tmp_path: Path, tho
     assert "You only thought. Now answer, or make the tool call." in told
     outcome, _ = asked(tmp_path, ScriptedModel([], then=thought), protocol="native")
     assert (outcome.kind, outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.EMPTY_REPLY)
-    assert outcome.message.startswith("The model still only thought, without an answer or a tool call, after ")
+    assert outcome.message.startswith("The model still only thought, without an answer or a tool call after ")

@@ -16,10 +16,12 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from graph.build import build_machine
 from graph.context import AgentContext
+from graph.gateway import Gateway
 from graph.state import serializer
 from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
-from nodes.records import JsonMap, Outcome, OutcomeKind, Protocol
-from tests.doubles.replies import Message, Say
+from nodes.heal.healing import SelfHealingConfig, attempt_extraction_with_healing
+from nodes.records import JsonMap, Outcome, OutcomeKind, Profile, Protocol
+from tests.doubles.replies import Cut, Message, Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.runs.history import history_problems
 from tests.runs.playing import changed_files, write_files
@@ -175,3 +177,77 @@ def test_words_beside_the_same_call_are_no_answer_while_the_work_is_not_done(
     run = play(tmp_path, protocol, [Say(call)] * 12, "Change x to 2 in a.py.")
     assert run.outcome.kind is OutcomeKind.SYSTEM_ERROR
     assert changed_files(tmp_path, FILES) == {}
+
+
+# --- The document's loop and the graph
+
+
+MALFORMED = [
+    "tool: read_file({path})",
+    "tool: read_files({})",
+    "tool: read_file",
+    'tool: ({"path": "a.py"})',
+    'tool: read_file({"path": "a.py"}',
+    "So:\n```\ntool: read_file({path})\ntool: nope()\n```",
+]
+GOOD = 'tool: read_file({"path": "a.py"})'
+
+
+@pytest.mark.parametrize(
+    "replies",
+    [
+        *([each, GOOD] for each in MALFORMED),
+        [*MALFORMED[:3], GOOD],
+        MALFORMED[:4],
+        [MALFORMED[0]] * 4,
+        [f"{MALFORMED[0]}\n{GOOD}"],
+        [MALFORMED[1], "Done."],
+    ],
+)
+@pytest.mark.parametrize("retries", [3, 1, 0])
+def test_the_loop_of_the_document_and_the_graph_ask_again_alike(
+    tmp_path: Path, replies: list[str], retries: int
+) -> None:
+    gateway = Gateway(None, DEFAULT_GUARDRAIL_RULES, {}, ())
+    offered = gateway.offered(AgentContext(workspace=str(tmp_path)), Profile())
+    said = iter(replies)
+    asked: list[list[JsonMap]] = []
+
+    def ask(conversation: list[JsonMap]) -> str:
+        asked.append(conversation)
+        return next(said)
+
+    known, config = frozenset(spec.name for spec in offered), SelfHealingConfig(max_retries=retries)
+    result = attempt_extraction_with_healing(ask, [{"role": "user", "content": "Look."}], known, config)
+    run = play(tmp_path, Protocol.TEXT, [Say(each) for each in replies], "Look.", max_healing_attempts=retries)
+    assert run.prompts == [attempt.corrective_prompt for attempt in result.attempts]
+    assert (run.outcome.kind is OutcomeKind.FINISHED) is result.success
+    after = bool(result.invocations)  # the graph goes on to the answer
+    assert run.path.count("call_model") == len(asked) + after
+    assert [name for name, _, said in run.calls if said == "ok"] == [call.tool_name for call in result.invocations]
+
+
+# --- What a run is told
+
+
+@BOTH
+def test_a_reader_is_told_of_no_tool_that_it_may_not_use(tmp_path: Path, protocol: Protocol) -> None:
+    def made(tool: str) -> Message:
+        arguments = '{"path": "a.py", "old_str": "x", "new_str": "y"}'
+        if protocol is Protocol.TEXT:
+            return Say(f"tool: {tool}({arguments})")
+        return Message(calls=((tool, arguments),), finish_reason="tool_calls")
+
+    run = play(tmp_path, protocol, [made("edit_files"), made("edit_file")], role="reader")
+    [prompt] = run.prompts
+    [(_, _, denied)] = run.calls
+    assert "Available: ['final_answer', 'glob_files', 'list_files', 'read_file', 'search_files'" in prompt
+    assert denied == "The role of this run does not include edit_file. Use another tool, or answer without it."
+    assert "edit_file'" not in prompt
+    assert "run_command" not in prompt
+
+
+@BOTH
+def test_an_answer_that_is_cut_again_and_again_is_called_so(tmp_path: Path, protocol: Protocol) -> None:
+    run = play(tmp_path, protocol, [Cut("All is")] * 4)
+    assert run.outcome.message == "The model's reply was still cut at the token limit after 3 retries."

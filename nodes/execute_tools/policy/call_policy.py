@@ -5,7 +5,7 @@ after the guardrails `take` (is there quota, rate and a closed circuit left?), t
 and, for everything that was taken, `settle`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import ceil
 
@@ -17,7 +17,7 @@ from nodes.execute_tools.policy.retries import RetryPolicy, wait_before_retry
 from nodes.execute_tools.redact import MARK, has_mark
 from nodes.execute_tools.registry import Tool
 from nodes.execute_tools.tool_run import Failure, ToolRun, reason_of, refused
-from nodes.records import CHANGING, Effect, JsonMap, ToolErrorCode
+from nodes.records import CHANGING, Effect, JsonMap, ToolErrorCode, ToolSpec
 
 Validator = Callable[[JsonMap], JsonMap]
 """Takes the arguments of one tool and gives them back, checked and normalised; raises to refuse them."""
@@ -68,6 +68,16 @@ class CallPolicy:
     def limits(self, tool: Tool) -> bool:
         """Whether each call of this tool counts, so that none may be answered without one."""
         return tool.name in self._rules.quotas or tool.name in self._rules.rate_limits
+
+    def offered(self, specs: Iterable[ToolSpec]) -> frozenset[str]:
+        """The names of the tools that may be used at all: what a call of an unknown tool is told of."""
+        rules = self._rules
+        return frozenset(
+            spec.name
+            for spec in specs
+            if (rules.allowed is None or spec.name in rules.allowed)
+            and not (rules.read_only and spec.effect in CHANGING)
+        )
 
     def permit(self, tool: Tool, arguments: JsonMap) -> Failure | None:
         """Why this tool may not be used in this run, or not with what stands for a secret; None if it may."""

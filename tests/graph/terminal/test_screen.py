@@ -31,6 +31,7 @@ from graph.events import (
 from graph.terminal.ending import Line
 from graph.terminal.screen import Display, RunView, Screen
 from graph.terminal.visible_text import VisibleText
+from nodes.language.text_protocol import format_extraction_errors
 from nodes.records import (
     CallError,
     CallResult,
@@ -242,12 +243,19 @@ def test_changes_are_those_of_the_turn() -> None:
         ("Fixed it.", "Fixed it.\nAnd more.", "mendgraph: Fixed it.\nFixed it.\nAnd more.\n"),
         ("", "Fixed it.", "mendgraph: Fixed it.\n"),
         ("Fixed it.", "", "mendgraph: Fixed it.\n"),
+        ("So:\n```\ntool: x({})\n```\nso.", "So:\n```\ntool: x({})\n```\nso.", "mendgraph: So:\nso.\n"),
     ],
 )
 def test_an_answer_is_shown_unless_it_was_seen_as_it_came(said: str, answer: str, out: str) -> None:
     shown = Shown().show(Text(said), ENDED)
     shown.view.answer(answer)
     assert shown.out == out
+
+
+def test_debug_shows_what_was_wrong_with_a_reply() -> None:
+    shown = Shown(debug=True).show(HealingBegan(2, (PAREN,)))
+    [line] = [json.loads(line) for line in shown.err.splitlines() if line.startswith("{")]
+    assert line == {"event": "reply.unusable", "attempt": 2, "errors": format_extraction_errors([PAREN])}
 
 
 def test_colours_are_for_terminals() -> None:

@@ -52,10 +52,13 @@ def seen(*pieces: str, blocks: bool = False) -> str:
         ('tool: edit_file({"new_str": "\n"""HIDDEN"""\nHIDDEN\n"})\nDone.', "Done."),
         (f'tool: edit_file({{"new_str": "\n"""HIDDEN"""\nHIDDEN\n{READ}\nDone.', "Done."),
         ("```python\ntool_box()\n```\nDone.", "```python\ntool_box()\n```\nDone."),
-        (
-            f"```python\nx = 1\n{READ.replace(HIDDEN_WORD, 'shown')}\n```\n",
-            '```python\nx = 1\ntool: read_file({"path": "shown.py"})\n```\n',
-        ),
+        (f"```python\nx = 1\n{READ}\n```\n", "```python\nx = 1\n```\n"),
+        (f"```\n{READ}\n{EDIT}\n```\nDone.", "Done."),
+        (f"So:\n```\n{READ}\nand so on\n```\nDone.", "So:\n```\nand so on\n```\nDone."),
+        ("So:\n```\ntool: TOOL_NAME(HIDDEN)\n```\nDone.", "So:\nDone."),
+        (f"```\nx = 1\n{EDIT}\ny = 2\n```\nDone.", "```\nx = 1\ny = 2\n```\nDone."),
+        (f"```\nx = 1\n{JSON_CALL}\n```\nDone.", "```\nx = 1\n```\nDone."),
+        ('```\nx = 1\n{"name": "x"}\n```\nDone.', '```\nx = 1\n{"name": "x"}\n```\nDone.'),
         ("~~~\n```\nstill code\n~~~\nDone.", "~~~\n```\nstill code\n~~~\nDone."),
         ("`code` is inline.\n``` `x` ```\n", "`code` is inline.\n``` `x` ```\n"),
         ("```python\nno end", "```python\nno end"),
@@ -110,6 +113,7 @@ def test_calls_in_other_forms_are_hidden_too(reply: str, expected: str) -> None:
         ("calc.py", "calc.py"),
         (f"{READ}\n{BLOCK}", ""),
         (f"```json\n{JSON_CALL}\n```", ""),
+        (f"So:\n```\n{READ}\n```\nDone.", "So:\nDone."),
     ],
 )
 def test_edits_in_blocks_are_hidden_with_the_name_of_their_file(reply: str, expected: str) -> None:

@@ -88,7 +88,6 @@ def test_the_registry_finds_by_name(registry: ActionRegistry) -> None:
     assert registry.get("nope") is None
     assert registry.names() == {"show", "open_ended", "later"}
     assert registry.specs() == (show.spec, _open_ended.spec, later.spec)
-    assert registry.closest("shwo") == ("show",)
 
 
 def test_two_tools_of_one_name_are_a_programming_error() -> None:
