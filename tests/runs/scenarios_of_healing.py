@@ -100,7 +100,7 @@ SCENARIOS_OF_HEALING: tuple[Scenario, ...] = (
             path=(*BEGIN, *HEAL, *STEP, *ANSWER),
             verdicts=("allow",),
             results=("ok",),
-            told=("- UNKNOWN_TOOL_NAME: Unknown tool 'read_files'.", "Did you mean: read_file"),
+            told=("- UNKNOWN_TOOL_NAME: Unknown tool 'read_files'. Available: ['delete_file', 'edit_file', ",),
         ),
     ),
     Scenario(

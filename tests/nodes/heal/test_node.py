@@ -198,3 +198,14 @@ def test_the_correction_quotes_all_that_was_said() -> None:
     calls = (RawCall(call_id="x", tool="final_answer", arguments='{"answer": "Done."}'),)
     update, _ = healed(Kind.UNFOUNDED_CLAIM, ModelReply(text="I fixed it.", calls=calls), protocol=Protocol.NATIVE)
     assert update["corrections"][0].reply == 'I fixed it.\nfinal_answer({"answer": "Done."})'
+
+
+def test_the_document_s_flags_say_what_a_prompt_holds() -> None:
+    state = HealState(reply=ModelReply(text="x"), errors=[error(Kind.EMPTY_TOOL_NAME)], profile=Profile())
+    short = SelfHealingConfig(include_error_details=False, include_format_reminder=False)
+    prompt = heal(state, short, lambda _text, _step: [])["corrections"][0].prompt
+    assert prompt.splitlines() == [
+        "I could not parse your tool invocation. Please fix the following issues:",
+        "",
+        "Please retry your response with the correct format.",
+    ]
