@@ -11,8 +11,7 @@ it for both. What is allowed beside the guardrails, for how long and how often, 
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
@@ -90,13 +89,6 @@ class _Invoked:
     failure: Failure | None = None
 
 
-@dataclass
-class _Settled:
-    """How a call that the policy has taken ended; None while it runs."""
-
-    run: ToolRun | None = None
-
-
 class Engine:
     """Runs calls of registered tools. Whatever a tool does, the caller gets a ToolRun; only an interrupt passes."""
 
@@ -124,8 +116,11 @@ class Engine:
         ready = self._before(call, context)
         if ready[1] is not None:
             return self._ended(call, ready[1], started)
-        with self._settling(ready[0].tool) as settled:
-            settled.run = run = self._after(context, ready[0], self._invoke_sync(ready[0], context))
+        run: ToolRun | None = None
+        try:
+            run = self._after(context, ready[0], self._invoke_sync(ready[0], context))
+        finally:
+            self._policy.settle(ready[0].tool, run)
         return self._ended(call, run, started)
 
     async def run_async(self, call: Call, context: ToolContext) -> ToolRun:
@@ -134,9 +129,12 @@ class Engine:
         ready = self._before(call, context)
         if ready[1] is not None:
             return self._ended(call, ready[1], started)
-        with self._settling(ready[0].tool) as settled:
+        run: ToolRun | None = None
+        try:
             invoked = await self._invoke_async(ready[0], context)
-            settled.run = run = await await_call(partial(self._after, context, ready[0], invoked))
+            run = await await_call(partial(self._after, context, ready[0], invoked))
+        finally:
+            self._policy.settle(ready[0].tool, run)
         return self._ended(call, run, started)
 
     def _ended(self, call: Call, run: ToolRun, started: int) -> ToolRun:
@@ -144,15 +142,6 @@ class Engine:
         if not run.error:
             return run
         return replace(run, output=redacted(run.output, self._redactor), error=self._redactor.text(run.error))
-
-    @contextmanager
-    def _settling(self, tool: Tool) -> Iterator["_Settled"]:
-        """Whatever happens in between, the policy learns how the call ended."""
-        settled = _Settled()
-        try:
-            yield settled
-        finally:
-            self._policy.settle(tool, settled.run)
 
     # --- Before the invocation ---------------------------------------------------------------------------------
 
