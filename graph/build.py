@@ -20,7 +20,6 @@ from graph import routes
 from graph.build_arguments import BuildArguments, check_arguments, with_keys
 from graph.context import MAX_CALLS_PER_TURN_LIMIT, AgentContext
 from graph.gateway import Gateway
-from graph.own_saver import own_saver
 from graph.rooms import Rooms
 from graph.slices import (
     BeginTurnSlice,
@@ -97,16 +96,13 @@ def build_graph(
     """
     given = BuildArguments(checkpointer, model, tools, rules, roles, secrets, store, context)
     check_arguments(given)
-    secrets = with_keys(secrets, model)
-    if isinstance(checkpointer, BaseCheckpointSaver):
-        checkpointer = own_saver(checkpointer, secrets)
     return build_machine(
         checkpointer,
         model=model,
         tools=tools,
         rules=tuple(rules),
         roles=roles,
-        secrets=secrets,
+        secrets=with_keys(secrets, model),
         store=store,
         context=context,
     )[0]
@@ -154,4 +150,4 @@ def build_machine(  # noqa: PLR0913 - the same
         builder.add_conditional_edges(source, Route(router))
     compiled = builder.compile(checkpointer=checkpointer, store=store, name="mendgraph")
     limit = routes.recursion_limit(MAX_CALLS_PER_TURN_LIMIT)
-    return traced(compiled.with_config(recursion_limit=limit), rooms.scrub), rooms
+    return traced(compiled.with_config(recursion_limit=limit), rooms.scrub, secrets), rooms

@@ -23,7 +23,6 @@ from graph.combined_diff import combined_diffs
 from graph.context import AgentContext
 from graph.events import Asked, Ended, Event, EventReader
 from graph.left_stream import Parts
-from graph.own_saver import own_saver
 from graph.routes import recursion_limit
 from graph.run_keeper import AT_WORK, RunKeeper, given_up
 from graph.run_records import REQUEST_ID
@@ -72,7 +71,6 @@ class Session:
         if isinstance(model, str):  # which is kept with the run, so that a resume asks it again
             context, model = context.model_copy(update={"model": model}), None
         secrets = with_keys(secrets, model)
-        checkpointer = own_saver(checkpointer, secrets) if checkpointer else None
         self.thread_id = str(thread_id) if thread_id else uuid4().hex
         self._reader, self._durability = EventReader(), durability
         self._keeper = RunKeeper(

@@ -1,20 +1,15 @@
-"""The machine as a server for several users runs it: each run is admitted first, and only runs write its threads.
-
-Servers put their own checkpointer in, by `copy`; it gets our serializer there, as everywhere.
-"""
+"""The machine as a server for several users runs it: each run is admitted first, and only runs write its threads."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, aclosing
-from typing import Any, Final, NamedTuple, NoReturn, Self, cast
+from typing import Any, Final, NamedTuple, NoReturn, cast
 
-from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command
 
 from graph.configuration.narrowing import fields_set
 from graph.given_context import Admission
-from graph.own_saver import own_saver
 from graph.serving.admission import FrontDesk, RunRefusedError
 from graph.serving.tenants import Tenant
 from graph.telemetry.traced_machine import TracedMachine
@@ -44,14 +39,6 @@ class ServedMachine(TracedMachine):
     def __init__(self, *, desk: Callable[[], FrontDesk], **parts: Any) -> None:
         super().__init__(**parts)
         self.desk = desk
-
-    def copy(self, update: dict[str, Any] | None = None) -> Self:
-        """A copy with other parts, as servers make it for each request."""
-        changed = dict(update or {})
-        saver = changed.get("checkpointer")
-        if isinstance(saver, BaseCheckpointSaver):
-            changed["checkpointer"] = own_saver(saver)
-        return super().copy(changed)
 
     async def astream(self, *given: Any, **options: Any) -> AsyncIterator[Any]:
         """Run once admitted; the parts are LangGraph's own."""

@@ -1,17 +1,21 @@
 """The compiled machine, whose every run is a span where the process has a tracer.
 
-`invoke`, `ainvoke`, a server and a parent graph all come through `stream` or `astream`, so this is the one seam.
+`invoke`, `ainvoke`, a server and a parent graph all come through `stream` or `astream`, so this is the one seam. It is
+that for checkpointers as well: whoever keeps the threads, the machine's records come back.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing, closing
 from typing import TYPE_CHECKING, Any, cast
 
 from langchain_core.messages import BaseMessage
+from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import DEFAULT_RECURSION_LIMIT
+from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph.state import CompiledStateGraph
 
 from graph.context import AgentContext
+from graph.own_saver import own_saver
 from graph.state import AgentInput, AgentOutput, AgentState
 from graph.telemetry.active import tracer
 from graph.telemetry.run_span import CANCELLED, RunSpan
@@ -24,11 +28,21 @@ Compiled = CompiledStateGraph[AgentState, AgentContext, AgentInput, AgentOutput]
 
 
 class TracedMachine(Compiled):
-    """Runs as any compiled graph. `scrub` takes out secrets of what is told, and of what callbacks hear first."""
+    """Runs as any compiled graph. `scrub` takes out secrets of what is told, and of what callbacks hear first.
 
-    def __init__(self, *, scrub: Callable[[str], str], **parts: Any) -> None:
+    `secrets` are stored in no plain checkpointer: see `own_saver`.
+    """
+
+    def __init__(self, *, scrub: Callable[[str], str], secrets: Sequence[str], **parts: Any) -> None:
         super().__init__(**parts)
-        self.scrub = scrub
+        self.scrub, self.secrets = scrub, secrets
+        if isinstance(self.checkpointer, BaseCheckpointSaver):  # a server makes a copy with its own
+            self.checkpointer = own_saver(self.checkpointer, secrets)
+
+    def _resolve_checkpointer(self, config: RunnableConfig) -> BaseCheckpointSaver[Any] | None:
+        """The machine's own checkpointer, or the one that the graph around it lends it."""
+        found = super()._resolve_checkpointer(config)
+        return found and own_saver(found, self.secrets)
 
     def stream(self, *given: Any, **options: Any) -> Iterator[Any]:
         """Run; the parts are LangGraph's own."""
@@ -97,10 +111,10 @@ class TracedMachine(Compiled):
 _OVER = object()
 
 
-def traced(compiled: Compiled, scrub: Callable[[str], str]) -> TracedMachine:
+def traced(compiled: Compiled, scrub: Callable[[str], str], secrets: Sequence[str] = ()) -> TracedMachine:
     """The same machine, whose runs are told of."""
     parts = {name: value for name, value in vars(compiled).items() if name != "__orig_class__"}
-    return TracedMachine(scrub=scrub, **parts)
+    return TracedMachine(scrub=scrub, secrets=secrets, **parts)
 
 
 def _own_limit(given: tuple[Any, ...], options: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

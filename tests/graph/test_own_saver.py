@@ -3,22 +3,28 @@
 import asyncio
 import logging
 import sqlite3
+from collections.abc import Iterator
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
 import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
-from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.checkpoint.serde.event_hooks import SerdeEvent, register_serde_event_listener
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer, _msgpack_ext_hook_to_json
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.types import Command
+from pydantic import TypeAdapter
 
 from graph.build import Machine, build_graph
 from graph.own_saver import own_saver
 from graph.session import Session
-from graph.state import serializer
+from graph.state import CHECKPOINT_TYPES, serializer
 from nodes.records import OutcomeKind
+from tests.graph.test_state import EXAMPLES
 from tests.runs.embedding import ASKED, REPAIR, THREAD, context, told
 from tests.runs.playing import changed_files
 from tests.runs.scenarios_of_work import CALC, MENDED, TASK
@@ -98,6 +104,68 @@ def test_no_secret_is_kept_in_a_plain_saver(tmp_path: Path) -> None:
     machine.invoke(asked, THREAD, context=context(tmp_path))
     assert saver.blobs
     assert "hunter2" not in f"{dict(saver.blobs)}{dict(saver.storage)}{dict(saver.writes)}"
+
+
+WORDS = tuple(word for kind in CHECKPOINT_TYPES if issubclass(kind, Enum) for word in kind)
+
+
+@pytest.fixture
+def met(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[SerdeEvent]]:
+    """The types that LangGraph warns of, or does not load."""
+    for name, value in (("DATABASE_URI", ":memory:"), ("REDIS_URI", "fake")):
+        monkeypatch.setenv(name, value)  # as `langgraph dev` does, without which its serializer cannot be imported
+    events: list[SerdeEvent] = []
+    unregister = register_serde_event_listener(events.append)
+    yield events
+    unregister()
+
+
+def made(kind: str) -> Any:
+    """A serializer of LangGraph's, as it is made with what LANGGRAPH_STRICT_MSGPACK says."""
+    from langgraph_api.serde import Serializer  # type: ignore[import-untyped]  # the development server's
+
+    return {
+        "server": Serializer,
+        "plain": JsonPlusSerializer,
+        "encrypted": lambda: EncryptedSerializer(Plain(), JsonPlusSerializer()),
+        "a client's view": lambda: Serializer(_msgpack_ext_hook_to_json),
+    }[kind]()
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("kind", ["server", "plain", "encrypted"])
+def test_each_record_crosses_a_server(
+    kind: str, strict: bool, met: list[SerdeEvent], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a server has stored comes back as it was, and what it shows of it to its clients is the whole of it."""
+    monkeypatch.setattr("langgraph.checkpoint.serde._msgpack.STRICT_MSGPACK_ENABLED", strict)
+    assert {type(value) for value in (*EXAMPLES, *WORDS)} == set(CHECKPOINT_TYPES)
+    serde = own_saver(InMemorySaver(serde=made(kind))).serde
+    for value in (*EXAMPLES, *WORDS):
+        back = serde.loads_typed(made(kind).dumps_typed({"one": value, "many": [value]}))
+        grown = serde.loads_typed(made(kind).dumps_typed(_DeltaSnapshot([value]))).value
+        assert (back, grown) == ({"one": value, "many": [value]}, [value])
+        assert {type(back["one"]), type(back["many"][0]), type(grown[0])} == {type(value)}
+        if kind == "server":
+            shown = made("a client's view").loads_typed(serde.dumps_typed(value))
+            assert TypeAdapter(type(value)).validate_python(shown) == value
+    assert met == []
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_type_that_is_not_ours_is_loaded_as_before(
+    strict: bool, met: list[SerdeEvent], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("langgraph.checkpoint.serde._msgpack.STRICT_MSGPACK_ENABLED", strict)
+    serde = own_saver(own_saver(InMemorySaver(serde=made("server")))).serde
+    assert serde.loads_typed(serde.dumps_typed(Unlisted.A)) == ("a" if strict else Unlisted.A)
+    assert [event["name"] for event in met] == ["Unlisted"]
+
+
+class Unlisted(Enum):
+    """A user's own."""
+
+    A = "a"
 
 
 def test_the_given_saver_stays_as_it_is() -> None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from langgraph_sdk.client import SyncLangGraphClient
 
 START_S = 90.0
-COMPLAINTS = ("BlockingError", "Blocking call", "Traceback", "[error", "Blocked deserialization")
+COMPLAINTS = ("BlockingError", "Blocking call", "Traceback", "[error", "Blocked deserial", "Deserializing unregistered")
 """What the server writes into its log when a node held up its event loop, or raised, or met a foreign type."""
 
 
@@ -148,32 +148,44 @@ class Dev:
 
 @pytest.fixture(scope="session")
 def studio_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
-    """`langgraph dev` in the folder that holds all tests' own, where it may leave its `.langgraph_api`.
+    """`langgraph dev` in the folder that holds all tests' own, where it may leave its `.langgraph_api`."""
+    with operated(tmp_path_factory.getbasetemp(), tmp_path_factory.mktemp("operator") / "config.toml") as server:
+        yield server
 
-    Its operator allows one endpoint, one program and one site. Beside ours it has a graph that a user has built, `own`.
+
+@contextmanager
+def operated(folder: Path, settings: Path, **variables: str) -> Iterator[Dev]:
+    """`langgraph dev` in this folder; its operator's settings allow one endpoint, one program and one site.
+
+    Beside ours it has a graph that a user has built, `own`.
     """
-    folder, port = tmp_path_factory.getbasetemp(), free_port()
+    port = free_port()
     configuration = json.loads((ROOT / "langgraph.json").read_text(encoding="utf-8"))
     configuration["graphs"]["own"] = "./own.py:graph"
     (folder / "langgraph.json").write_text(json.dumps(configuration), encoding="utf-8")
     (folder / "own.py").write_text("from graph import build_graph\n\ngraph = build_graph()\n", encoding="utf-8")
-    settings = tmp_path_factory.mktemp("operator") / "config.toml"
     with switchboard() as endpoint:
         site = f'["127.0.0.1:{port}"]'
         allowed = f'allowed_programs = ["true"]\nallowed_hosts = {site}\nallowed_private_hosts = {site}\n'
         settings.write_text(f'base_url = "{endpoint}"\n{allowed}', encoding="utf-8")
-        with started(folder, MENDGRAPH_CONFIG=str(settings)) as url:
+        with started(folder, MENDGRAPH_CONFIG=str(settings), **variables) as url:
             yield Dev(url, folder / "log.txt", port)
 
 
 @pytest.fixture
 def studio(studio_server: Dev) -> Iterator[Studio]:
     """The server for one test, with a client."""
+    with client_of(studio_server) as client:
+        yield client
+
+
+@contextmanager
+def client_of(server: Dev) -> Iterator[Studio]:
+    """A client that has seen the server's log so far."""
     from langgraph_sdk import get_sync_client
 
-    url, log = studio_server.url, studio_server.log
-    with get_sync_client(url=url) as client:
-        yield Studio(url, client, log, seen=log.stat().st_size, site_port=studio_server.site_port)
+    with get_sync_client(url=server.url) as client:
+        yield Studio(server.url, client, server.log, seen=server.log.stat().st_size, site_port=server.site_port)
 
 
 @contextmanager

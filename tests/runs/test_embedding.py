@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 import pytest
 from langchain_core.runnables import RunnableLambda
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.errors import GraphRecursionError
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.types import Command, Send
@@ -25,6 +27,7 @@ from tests.runs.scenario import use
 from tests.runs.scenarios_of_work import CALC, DONE, MENDED, TASK
 
 FIXED = {"calc.py": MENDED}
+ALLOWED: dict[str, Any] = {"any": {}, "none": {"allowed_msgpack_modules": None}}
 
 
 class Shared(MessagesState, total=False):
@@ -59,10 +62,13 @@ def test_a_node_repairs_and_tells_its_outcome(tmp_path: Path, kept: bool, loop: 
 
 
 @pytest.mark.parametrize("loop", [True, False])
+@pytest.mark.parametrize("allowed", ["ours", "any", "none"])
 def test_a_question_is_asked_and_answered_at_the_parent(
-    tmp_path: Path, loop: bool, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, loop: bool, allowed: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    around = parent(build_graph(model=told(*REPAIR)), saver())
+    """Whichever types the parent's checkpointer loads."""
+    lent = saver() if allowed == "ours" else InMemorySaver(serde=JsonPlusSerializer(**ALLOWED[allowed]))
+    around = parent(build_graph(model=told(*REPAIR)), lent)
     settings: Any = {"config": THREAD, "context": context(tmp_path, mode="ask")}
 
     def go(given: Any) -> Any:
@@ -75,7 +81,7 @@ def test_a_question_is_asked_and_answered_at_the_parent(
         assert changed_files(tmp_path, CALC) == {}
         result = go(Command(resume="approve"))
     assert (result["outcome"].kind, changed_files(tmp_path, CALC)) == (OutcomeKind.FINISHED, FIXED)
-    assert caplog.records == []  # LangGraph warns of types that it does not know
+    assert caplog.records == []  # LangGraph warns of types that it does not know, but of each once in a process
 
 
 def test_a_question_without_a_checkpointer_is_refused_in_words(tmp_path: Path) -> None:
