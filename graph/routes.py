@@ -1,14 +1,14 @@
 """The transition table and the routers that read it: nothing else decides where a run goes.
 
 Each router is a pure function of the state. It never looks into messages or replies: a node has already said, in a
-closed enum or a `StopCause`, what happened, and the router turns that word into the next node's name. Its return type
-lists the targets, which is what LangGraph draws and checks; `TRANSITIONS` lists them once more with their labels, for
-the README's picture and for the test that all three agree.
+closed enum or a `StopCause`, what happened, and the router says that in a word of `TRANSITIONS`, which alone knows
+where the word leads. The compiled graph's edges, the labels that LangGraph draws and README's picture are made of it.
 
-Two rules hold for every cycle. The way back to `call_model` always passes `_call_again`, which asks the ledger first;
-and `execute_tools` is reached from `guard` alone.
+Two rules hold for every cycle. The way back to `call_model` always asks the ledger first, by `_may_call_again`; and
+`execute_tools` is reached from `guard` alone.
 """
 
+from collections.abc import Hashable
 from typing import Literal, NamedTuple
 
 from typing_extensions import TypedDict
@@ -68,6 +68,13 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition("SYSTEM_ERROR", "", "__end__"),
 )
 
+LOOP_ENDS: dict[LoopVerdict, Literal["still repeating", "tries used up", "workspace failed"]] = {
+    LoopVerdict.PERSISTED: "still repeating",
+    LoopVerdict.GAVE_UP: "tries used up",
+    LoopVerdict.BROKEN: "workspace failed",
+}
+"""The verdicts on progress that end a run as a failure, and their words."""
+
 NODES: tuple[str, ...] = tuple(dict.fromkeys(t.source for t in TRANSITIONS if t.source != "__start__"))
 
 SUPERSTEPS_PER_CALL = 6
@@ -98,55 +105,85 @@ BUDGET_REASONS = frozenset(
 )
 
 
-def after_begin_turn(state: Routed) -> Literal["call_model", "SYSTEM_ERROR"]:
+def after_begin_turn(state: Routed) -> Literal["accepted", "invalid request"]:
     """A request that cannot be worked on ends here, before anything is spent."""
-    return "SYSTEM_ERROR" if state.get("stop") else "call_model"
+    return "invalid request" if state.get("stop") else "accepted"
 
 
-def after_call_model(state: Routed) -> Literal["parse", "BUDGET_STOP", "SYSTEM_ERROR"]:
+def after_call_model(state: Routed) -> Literal["replied", "provider failed", "budget exhausted"]:
     """A reply, a budget that the call did not fit into, or an endpoint that failed for good."""
     cause = state.get("stop")
     if cause is None:
-        return "parse"
-    return "BUDGET_STOP" if cause.reason in BUDGET_REASONS else "SYSTEM_ERROR"
+        return "replied"
+    return "budget exhausted" if cause.reason in BUDGET_REASONS else "provider failed"
 
 
-def after_parse(state: Routed) -> Literal["guard", "heal", "FINISHED"]:
+def after_parse(state: Routed) -> Literal["calls", "only malformed", "an answer"]:
     """Calls go to guard even when some of the reply is malformed; heal is for replies with nothing to run."""
     reading = state["reading"]
     if reading is Reading.CALLS:
-        return "guard"
-    return "FINISHED" if reading is Reading.ANSWER else "heal"
+        return "calls"
+    return "an answer" if reading is Reading.ANSWER else "only malformed"
 
 
-def after_heal(state: Routed) -> Literal["call_model", "guard", "BUDGET_STOP", "SYSTEM_ERROR"]:
+def after_heal(state: Routed) -> Literal["try again", "repaired as it is", "budget exhausted", "exhausted"]:
     """Repaired without a call, asked again within the budget, or given up."""
     if state.get("stop"):
-        return "SYSTEM_ERROR"
-    return "guard" if state["reading"] is Reading.CALLS else _call_again(state)
+        return "exhausted"
+    if state["reading"] is Reading.CALLS:
+        return "repaired as it is"
+    return "try again" if _may_call_again(state) else "budget exhausted"
 
 
-def after_guard(state: Routed) -> Literal["execute_tools", "loop_check", "BUDGET_STOP"]:
+def after_guard(state: Routed) -> Literal["some call may run", "all denied", "stopped by a person"]:
     """Something may run, nothing may, or the person who was asked wants the run to end."""
     if state.get("stop"):
-        return "BUDGET_STOP"
+        return "stopped by a person"
     allowed = any(verdict.kind is VerdictKind.ALLOW for verdict in state["verdicts"])
-    return "execute_tools" if allowed else "loop_check"
+    return "some call may run" if allowed else "all denied"
 
 
-def after_loop_check(state: Routed) -> Literal["call_model", "FINISHED", "BUDGET_STOP", "SYSTEM_ERROR"]:
+def after_loop_check(
+    state: Routed,
+) -> Literal[
+    "fresh or override", "answered", "budget exhausted", "still repeating", "tries used up", "workspace failed"
+]:
     """Go on while there is progress and budget; a loop after its override, used-up tries and a full disk end it."""
     verdict = state["loop"].verdict
-    if verdict in {LoopVerdict.PERSISTED, LoopVerdict.BROKEN, LoopVerdict.GAVE_UP}:
-        return "SYSTEM_ERROR"
-    return "FINISHED" if verdict is LoopVerdict.ANSWERED else _call_again(state)
+    if verdict in LOOP_ENDS:
+        return LOOP_ENDS[verdict]
+    if verdict is LoopVerdict.ANSWERED:
+        return "answered"
+    return "fresh or override" if _may_call_again(state) else "budget exhausted"
 
 
-def _call_again(state: Routed) -> Literal["call_model", "BUDGET_STOP"]:
+def _may_call_again(state: Routed) -> bool:
     """Within the limits; of a limit on steps the call that wraps up may still be made, and then the run ends there."""
     spending, limits = state["spending"], state["context"].limits(state.get("profile"))
     cause = exhausted_limit(spending, limits)
-    return "call_model" if cause is None or may_wrap_up(spending, limits, cause) else "BUDGET_STOP"
+    return cause is None or may_wrap_up(spending, limits, cause)
+
+
+class _Word(str):
+    """A word as LangGraph draws it: with all that share its arrow, of which it would draw the first alone."""
+
+    __slots__ = ("shown",)
+
+    shown: str
+
+    def __str__(self) -> str:
+        return self.shown
+
+
+def ways(source: str) -> dict[Hashable, str]:
+    """The words that the router of a node may say, and where each leads: LangGraph's `path_map`."""
+    found: dict[Hashable, str] = {}
+    for each in TRANSITIONS:
+        if each.source == source:
+            word = _Word(each.label)
+            word.shown = ", ".join(_words(source, each.target))
+            found[word] = each.target
+    return found
 
 
 def mermaid() -> str:
@@ -154,7 +191,12 @@ def mermaid() -> str:
     shape = {"__start__": "__start__([START])", "__end__": "__end__([END])"}
     lines = ["flowchart TD"]
     for source, target in dict.fromkeys((each.source, each.target) for each in TRANSITIONS):
-        label = "<br>".join(each.label for each in TRANSITIONS if (each.source, each.target) == (source, target))
+        label = "<br>".join(_words(source, target))
         arrow = f" -->|{label}| " if label else " --> "
         lines.append(f"    {shape.get(source, source)}{arrow}{shape.get(target, target)}")
     return "\n".join(lines)
+
+
+def _words(source: str, target: str) -> list[str]:
+    """All the words on an arrow."""
+    return [each.label for each in TRANSITIONS if (each.source, each.target) == (source, target)]

@@ -91,12 +91,12 @@ class Route(RunnableLambda[Any, str]):
     """
 
     def __init__(self, router: Callable[[Any], str]) -> None:
-        """`router` says which node comes next; the names that it may say are in its signature."""
+        """`router` says in a word where the run goes on."""
         super().__init__(router)
         self._router = router
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> str:  # noqa: A002, ARG002 - Runnable's
-        """Where the run goes on."""
+        """The word."""
         return self._router(input)
 
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> str:  # noqa: A002, ARG002

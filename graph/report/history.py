@@ -27,7 +27,6 @@ from nodes.records import (
     CallResult,
     ExtractionError,
     LoopRecord,
-    LoopVerdict,
     ModelReply,
     Outcome,
     Plan,
@@ -39,13 +38,6 @@ from nodes.records import (
 
 START: Final = routes.TRANSITIONS[0].source
 END: Final = routes.TRANSITIONS[-1].target
-
-_WHY_LOOP_ENDS: Final = {
-    LoopVerdict.PERSISTED: "still repeating",
-    LoopVerdict.GAVE_UP: "tries used up",
-    LoopVerdict.BROKEN: "workspace failed",
-}
-"""The labels of those transitions that have both ends in common."""
 
 
 class _Told(TypedDict, total=False):
@@ -96,7 +88,7 @@ class Visit:
         """The edge by which the run left it; None where it has not, and for one that the table does not know."""
         found = [each for each in routes.TRANSITIONS if (each.source, each.target) == (self.node, self.target)]
         loop = self.after.get("loop") or LoopRecord()
-        why = _WHY_LOOP_ENDS.get(loop.verdict)
+        why = routes.LOOP_ENDS.get(loop.verdict)
         return next((each for each in found if len(found) == 1 or each.label == why), None)
 
 

@@ -30,6 +30,8 @@ return labels.flatMap(([text, a], i) => labels.slice(i + 1)
 """
 
 WORDS = {label for _, label, _ in routes.TRANSITIONS if label}
+DRAWN = {str(word) for node in routes.NODES for word in routes.ways(node) if str(word)}
+"""As LangGraph draws them."""
 
 
 def server_picture() -> str:
@@ -41,7 +43,7 @@ def server_picture() -> str:
     ("name", "source", "words"),
     [
         ("readme", routes.mermaid(), {"START", "END", *routes.NODES, *WORDS}),
-        ("studio", server_picture(), {"__start__", "__end__", *routes.NODES}),
+        ("studio", server_picture(), {"__start__", "__end__", *routes.NODES, *DRAWN}),
     ],
     ids=["readme", "studio"],
 )
@@ -69,4 +71,4 @@ def test_a_source_that_is_none_is_told(page: Page) -> None:
 def labels(page: Page) -> set[str]:
     """The words in the picture: of nodes, and of arrows, one for each line."""
     found = page.driver.find_elements(By.CSS_SELECTOR, "svg .nodeLabel, svg .edgeLabel span.edgeLabel")
-    return {line for each in found for line in each.text.splitlines() if line}
+    return {line.strip() for each in found for line in each.text.splitlines() if line.strip()}

@@ -67,64 +67,70 @@ states: st.SearchStrategy[Any] = st.fixed_dictionaries(
 )
 
 
-def targets(source: str) -> set[str]:
-    return {t.target for t in TRANSITIONS if t.source == source}
+def words(source: str) -> set[str]:
+    return {t.label for t in TRANSITIONS if t.source == source}
+
+
+def after(source: str, state: Any) -> str:
+    """Where the run goes on."""
+    return routes.ways(source)[ROUTERS[source](state)]
 
 
 @pytest.mark.parametrize("source", ROUTERS)
 @given(state=states)
-def test_a_router_names_a_target_of_the_table(source: str, state: Any) -> None:
-    assert ROUTERS[source](state) in targets(source)
+def test_a_router_says_a_word_of_the_table(source: str, state: Any) -> None:
+    assert ROUTERS[source](state) in words(source)
 
 
 @pytest.mark.parametrize("source", ROUTERS)
-def test_a_router_declares_its_targets(source: str) -> None:
-    assert set(get_args(get_type_hints(ROUTERS[source])["return"])) == targets(source)
+def test_a_router_declares_its_words(source: str) -> None:
+    assert set(get_args(get_type_hints(ROUTERS[source])["return"])) == words(source)
 
 
 @given(state=states)
 def test_a_turn_begins_unless_there_is_something_wrong_with_its_request(state: Any) -> None:
-    assert (routes.after_begin_turn(state) == "call_model") is (state["stop"] is None)
+    assert (after("begin_turn", state) == "call_model") is (state["stop"] is None)
 
 
 @given(state=states)
 def test_a_reply_is_read_and_a_failure_is_told_from_a_limit(state: Any) -> None:
     cause = state["stop"]
     expected = "parse" if cause is None else "BUDGET_STOP" if cause.reason in BUDGET_REASONS else "SYSTEM_ERROR"
-    assert routes.after_call_model(state) == expected
+    assert after("call_model", state) == expected
 
 
 @given(state=states)
 def test_what_was_read_decides_after_parse(state: Any) -> None:
     ways = {Reading.CALLS: "guard", Reading.MALFORMED: "heal", Reading.ANSWER: "FINISHED"}
-    assert routes.after_parse(state) == ways[state["reading"]]
+    assert after("parse", state) == ways[state["reading"]]
 
 
 @given(state=states)
 def test_execution_needs_a_verdict_that_allows(state: Any) -> None:
     assume(state["stop"] is None)
     allowed = any(verdict.kind is VerdictKind.ALLOW for verdict in state["verdicts"])
-    assert routes.after_guard(state) == ("execute_tools" if allowed else "loop_check")
+    assert after("guard", state) == ("execute_tools" if allowed else "loop_check")
 
 
 @given(state=states)
 def test_a_person_who_stops_is_obeyed(state: Any) -> None:
     assume(state["stop"] is not None)
-    assert routes.after_guard(state) == "BUDGET_STOP"
+    assert after("guard", state) == "BUDGET_STOP"
 
 
 @given(state=states)
 def test_the_verdict_on_progress_decides_after_loop_check(state: Any) -> None:
     broken = (LoopVerdict.PERSISTED, LoopVerdict.BROKEN, LoopVerdict.GAVE_UP)
     ends = dict.fromkeys(broken, "SYSTEM_ERROR") | {LoopVerdict.ANSWERED: "FINISHED"}
-    way, verdict = routes.after_loop_check(state), state["loop"].verdict
+    way, verdict = after("loop_check", state), state["loop"].verdict
     assert way == ends.get(verdict, way)
+    assert routes.after_loop_check(state) == routes.LOOP_ENDS.get(verdict, routes.after_loop_check(state))
     assert (way in {"call_model", "BUDGET_STOP"}) is (verdict not in ends)
 
 
 @given(state=states)
 def test_healing_is_given_up_repaired_or_tried_again(state: Any) -> None:
-    way = routes.after_heal(state)
+    way = after("heal", state)
     assert (way == "SYSTEM_ERROR") is (state["stop"] is not None)
     assert (way == "guard") is (state["stop"] is None and state["reading"] is Reading.CALLS)
 
@@ -136,7 +142,7 @@ def test_no_way_back_to_the_model_passes_the_budget(source: str, state: Any) -> 
     spent = exhausted_limit(state["spending"], limits)
     if spent and may_wrap_up(state["spending"], limits, spent):
         spent = None  # the call that tells what was done, and no other: the ledger is asked once more
-    way = ROUTERS[source](state)
+    way = after(source, state)
     assert way != ("call_model" if spent else "BUDGET_STOP")
 
 
@@ -162,7 +168,7 @@ def test_a_limit_on_steps_leaves_the_call_that_wraps_up(more: Any, way: str, sma
         "profile": Profile(small=small),
     }
     small_way = "call_model" if more == {"max_steps": 3} else "BUDGET_STOP"
-    assert ROUTERS[source](state) == (small_way if small else way)
+    assert after(source, state) == (small_way if small else way)
 
 
 def test_every_reason_belongs_to_one_terminal() -> None:
@@ -175,6 +181,13 @@ def test_the_table_is_the_compiled_graph() -> None:
     assert {(edge.source, edge.target) for edge in drawn.edges} == {(t.source, t.target) for t in TRANSITIONS}
     assert set(drawn.nodes) == {"__start__", "__end__", *NODES}
     assert {edge.source for edge in drawn.edges if edge.conditional} == set(ROUTERS)
+
+
+def test_studio_is_given_the_words_of_each_edge() -> None:
+    drawn: Any = build_graph().get_graph().to_json()
+    shown = {(edge["source"], edge["target"]): edge.get("data", "").split(", ") for edge in drawn["edges"]}
+    for source, target in EDGES:
+        assert shown[source, target] == [t.label for t in TRANSITIONS if (t.source, t.target) == (source, target)]
 
 
 def test_the_table_is_the_picture_in_the_readme() -> None:

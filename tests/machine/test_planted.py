@@ -20,14 +20,12 @@ from tests.machine.test_static import arrows, problems
 
 PLANTED: dict[str, tuple[str, str]] = {
     "the budget is not asked": (
-        'return "call_model" if cause is None or may_wrap_up(spending, limits, cause) else "BUDGET_STOP"',
-        'return "call_model"',
+        "return cause is None or may_wrap_up(spending, limits, cause)",
+        "return True",
     ),
     "guard is bypassed": (
-        """def after_parse(state: Routed) -> Literal["guard", "heal", "FINISHED"]:""",
-        '''def after_parse(state: Routed) -> Literal["guard", "execute_tools", "heal", "FINISHED"]:
-    if state["reading"] is Reading.CALLS:
-        return "execute_tools"''',
+        'Transition("parse", "calls", "guard")',
+        'Transition("parse", "calls", "execute_tools")',
     ),
     "what is denied runs": (
         'allowed = any(verdict.kind is VerdictKind.ALLOW for verdict in state["verdicts"])',
@@ -38,18 +36,18 @@ PLANTED: dict[str, tuple[str, str]] = {
         "allowed = False",
     ),
     "a loop is no end": (
-        "if verdict in {LoopVerdict.PERSISTED, LoopVerdict.BROKEN, LoopVerdict.GAVE_UP}:",
-        "if verdict in {LoopVerdict.BROKEN, LoopVerdict.GAVE_UP}:",
+        "if verdict in LOOP_ENDS:",
+        "if verdict in LOOP_ENDS and verdict is not LoopVerdict.PERSISTED:",
     ),
     "a malformed reply is an answer": (
-        'return "FINISHED" if reading is Reading.ANSWER else "heal"',
-        'return "FINISHED"',
+        'return "an answer" if reading is Reading.ANSWER else "only malformed"',
+        'return "an answer"',
     ),
     "healing never ends": (
         """    if state.get("stop"):
-        return "SYSTEM_ERROR"
-    return "guard" if state["reading"]""",
-        """    return "guard" if state["reading"]""",
+        return "exhausted"
+""",
+        "",
     ),
 }
 LETTERS: tuple[Letter, ...] = (READ, LOOP, DENIED, INVALID_JSON, FINAL)
@@ -66,7 +64,8 @@ def planted(old: str, new: str) -> ModuleType:
 
 
 def use(monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> None:
-    """Build machines with this module's routers from now on."""
+    """Build machines with this module's table and routers from now on."""
+    monkeypatch.setattr(build, "routes", module)
     for node, router in list(build._ROUTERS.items()):
         found: Callable[..., str] = getattr(module, router.__name__)
         found.__annotations__ = get_type_hints(found, vars(module))  # LangGraph looks for them in its own way

@@ -7,7 +7,7 @@ import pytest
 
 from graph import routes
 from graph.build import Machine, build_graph
-from graph.routes import NODES
+from graph.routes import NODES, TRANSITIONS
 from nodes.records import OutcomeKind
 from tests.architecture.house import walk
 
@@ -89,11 +89,20 @@ def test_an_unsound_machine_is_noticed(name: str) -> None:
 
 
 def test_the_way_back_to_the_model_is_asked_for_in_one_place() -> None:
-    """In the text of the routers: `call_model` is named where a turn begins and where the ledger is asked, only."""
-    named = {}
+    """In the text of the routers: each word that leads there is said where the ledger allows it, but a turn's first.
+
+    And nothing else asks the ledger.
+    """
+    words = {each.label for each in TRANSITIONS if each.target == "call_model"}
+    asked: dict[str, bool] = {}
+    said: dict[str, str] = {}
     for node in walk("graph/routes.py"):
         if isinstance(node, ast.FunctionDef):
             inner = [part for statement in node.body for part in ast.walk(statement)]
-            if any(isinstance(part, ast.Constant) and part.value == "call_model" for part in inner):
-                named[node.name] = any(isinstance(part, ast.Name) and part.id == "exhausted_limit" for part in inner)
-    assert named == {"after_begin_turn": False, routes._call_again.__name__: True}
+            asked[node.name] = any(isinstance(part, ast.Name) and part.id == "exhausted_limit" for part in inner)
+            allowed = {ast.unparse(part.body): ast.unparse(part.test) for part in inner if isinstance(part, ast.IfExp)}
+            spoken = [part for part in inner if isinstance(part, ast.Constant) and part.value in words]
+            said |= {str(part.value): allowed.get(ast.unparse(part), "") for part in spoken}
+    ask = routes._may_call_again.__name__
+    assert [name for name, does in asked.items() if does] == [ask]
+    assert said == {"accepted": "", "try again": f"{ask}(state)", "fresh or override": f"{ask}(state)"}

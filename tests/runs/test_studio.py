@@ -26,6 +26,8 @@ def test_the_graph_is_drawn_whole(studio: Studio) -> None:
     targets = {source: [t.target for t in TRANSITIONS if t.source == source] for source in NODES}
     branching = {edge["source"] for edge in drawn["edges"] if edge.get("conditional")}
     assert branching == {source for source, ways in targets.items() if len(ways) > 1}
+    labels = {label for edge in drawn["edges"] for label in edge.get("data", "").split(", ")}
+    assert labels == {t.label for t in TRANSITIONS}
 
 
 def test_the_form_describes_and_bounds_its_fields(studio: Studio) -> None:
