@@ -22,18 +22,24 @@ def own_saver(saver: BaseCheckpointSaver[Any], secrets: Sequence[str] = ()) -> B
     """The saver as the machine uses it; what it has stored and its connection are shared with the one that was given.
 
     A copy of one with LangGraph's plain serializer has ours: our types and LangChain's messages are loaded, nothing
-    else, and `secrets` and those of the environment are not stored. One with another serializer of LangGraph's, such as
-    a server's or one that encrypts, is told our types itself, as a server reads threads by itself too: it loads them,
-    strict or not, without a warning, and others as before.
+    else, and `secrets` and those of the environment are not stored. Any other keeps its serializer: see `tell_records`.
     """
     if type(saver.serde) is not JsonPlusSerializer:
-        told = _with_records(saver.serde)
-        if told is not saver.serde:
-            saver.serde = told
+        tell_records(saver)
         return saver
     ours = copy(saver)
     ours.serde = serializer(secrets)
     return ours
+
+
+def tell_records(saver: BaseCheckpointSaver[Any]) -> None:
+    """Have a saver with a serializer of LangGraph's load our types, strict or not, without a warning; others as before.
+
+    It is that of a server, or of a graph around ours. They read our records by themselves too, so it is no copy.
+    """
+    told = _with_records(saver.serde)
+    if told is not saver.serde:
+        saver.serde = told
 
 
 def _with_records(serde: SerializerProtocol) -> SerializerProtocol:

@@ -15,7 +15,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph.state import CompiledStateGraph
 
 from graph.context import AgentContext
-from graph.own_saver import own_saver
+from graph.own_saver import own_saver, tell_records
 from graph.state import AgentInput, AgentOutput, AgentState
 from graph.telemetry.active import tracer
 from graph.telemetry.run_span import CANCELLED, RunSpan
@@ -30,7 +30,7 @@ Compiled = CompiledStateGraph[AgentState, AgentContext, AgentInput, AgentOutput]
 class TracedMachine(Compiled):
     """Runs as any compiled graph. `scrub` takes out secrets of what is told, and of what callbacks hear first.
 
-    `secrets` are stored in no plain checkpointer: see `own_saver`.
+    `secrets` are not stored: see `own_saver`.
     """
 
     def __init__(self, *, scrub: Callable[[str], str], secrets: Sequence[str], **parts: Any) -> None:
@@ -42,7 +42,9 @@ class TracedMachine(Compiled):
     def _resolve_checkpointer(self, config: RunnableConfig) -> BaseCheckpointSaver[Any] | None:
         """The machine's own checkpointer, or the one that the graph around it lends it."""
         found = super()._resolve_checkpointer(config)
-        return found and own_saver(found, self.secrets)
+        if found is not None:
+            tell_records(found)
+        return found
 
     def stream(self, *given: Any, **options: Any) -> Iterator[Any]:
         """Run; the parts are LangGraph's own."""
@@ -111,7 +113,7 @@ class TracedMachine(Compiled):
 _OVER = object()
 
 
-def traced(compiled: Compiled, scrub: Callable[[str], str], secrets: Sequence[str] = ()) -> TracedMachine:
+def traced(compiled: Compiled, scrub: Callable[[str], str], secrets: Sequence[str]) -> TracedMachine:
     """The same machine, whose runs are told of."""
     parts = {name: value for name, value in vars(compiled).items() if name != "__orig_class__"}
     return TracedMachine(scrub=scrub, secrets=secrets, **parts)

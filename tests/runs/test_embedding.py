@@ -80,6 +80,7 @@ def test_a_question_is_asked_and_answered_at_the_parent(
         assert [call["tool"] for call in question.value["calls"]] == ["edit_file"]
         assert changed_files(tmp_path, CALC) == {}
         result = go(Command(resume="approve"))
+        assert around.get_state(THREAD).values == result
     assert (result["outcome"].kind, changed_files(tmp_path, CALC)) == (OutcomeKind.FINISHED, FIXED)
     assert caplog.records == []  # LangGraph warns of types that it does not know, but of each once in a process
 
