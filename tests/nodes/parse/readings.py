@@ -63,7 +63,7 @@ def reading_file(call_id: str = "call_3_0", path: str = "a.py", line: int = 1, r
     return ToolCall(
         call_id=call_id,
         tool="read_file",
-        arguments={"path": path, "start_line": 1, "limit": 500},
+        arguments={"path": path, "start_line": 1, "limit": 0, "start_column": 1},
         raw_arguments=raw_text if raw_text is not None else json.dumps({"path": path}),
         line_number=line,
     )

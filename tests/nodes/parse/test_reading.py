@@ -345,7 +345,7 @@ def test_the_checks_come_after_the_edits_and_before_the_answer_of_one_reply() ->
 
 
 def test_check_call_names_the_tool_and_each_problem() -> None:
-    checked = check_call(ToolInvocation("read_file", {"path": 1, "limit": 0}, 4), "x", '{"path": 1}', TEXT)
+    checked = check_call(ToolInvocation("read_file", {"path": 1, "limit": -1}, 4), "x", '{"path": 1}', TEXT)
     assert isinstance(checked, CallError)
     assert checked.error[:3] == (Kind.INVALID_ARGUMENTS, 4, '{"path": 1}')
     assert checked.error.details.startswith("read_file: ")
