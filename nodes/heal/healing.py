@@ -182,7 +182,7 @@ def canonical_text(items: Sequence[ToolCall | CallError], protocol: Protocol) ->
 
 
 def attempt_extraction_with_healing(
-    get_llm_response: Callable[[list[dict[str, Any]]], str],
+    get_llm_response: Callable[[list[dict[str, Any]]], str | None],
     conversation: list[dict[str, Any]],
     known_tools: frozenset[str],
     config: SelfHealingConfig = DEFAULT_SELF_HEALING_CONFIG,
@@ -190,13 +190,16 @@ def attempt_extraction_with_healing(
     """Ask, extract, and ask again with a corrective prompt until calls or a plain answer come, or retries run out.
 
     `conversation` is not changed; each call of `get_llm_response` gets a list of its own, and what it raises passes
-    through. A reply with any well-formed call is a success. Source: spec 1 section 2.3.
+    through. A reply with any well-formed call is a success; None, as the rate-limited caller gives where it made no
+    call, ends without one. Source: spec 1 section 2.3.
     """
     messages = list(conversation)
     attempts: list[HealingAttempt] = []
     corrections: list[Correction] = []
     while True:
         response = get_llm_response(list(messages))
+        if response is None:
+            return HealingResult(False, [], "", tuple(attempts))
         invocations, errors = extract_tool_invocations_with_errors(response, known_tools)
         if invocations or not errors:
             return HealingResult(True, invocations, response, tuple(attempts))

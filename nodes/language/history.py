@@ -22,6 +22,7 @@ from nodes.language.tool_results import render_native_result, render_text_result
 from nodes.records import (
     CallError,
     CallResult,
+    Effect,
     JsonMap,
     ModelReply,
     Protocol,
@@ -54,12 +55,13 @@ def settle_exchange(
     calls that carry no signature or reasoning of theirs.
     An implied call is left out: the reply does not hold it, so nothing waits for its result. One that failed is told,
     for the model has to mend what it found. Where nothing is to be told, the reply is the answer, which `stop` keeps.
-    `specs` tell which arguments are paths; what lies below `root`, the workspace's real name, is kept relative to it.
+    `specs` tell which arguments are paths; what lies below `root`, the workspace's real name, is kept relative to it,
+    also where a program has printed it.
     """
     said = [(item, result) for item, result in zip(items, results, strict=True) if _is_told(item, result)]
     if items and not said:
         return []
-    items, results = [item for item, _ in said], [result for _, result in said]
+    items, results = [item for item, _ in said], [_with_relative_output(result, specs, root) for _, result in said]
     if reply.preloaded and protocol is Protocol.NATIVE:
         return [AIMessage(READ_AHEAD), HumanMessage(render_text_results(results), name=RESULT_MESSAGE_NAME)]
     if protocol is Protocol.TEXT:
@@ -132,6 +134,24 @@ def _relative(value: object, root: str) -> object:
         return value
     name = value[len(root.rstrip("/")) :].lstrip("/") or "."
     return f"./{name}" if names_elsewhere(name) else name
+
+
+def _with_relative_output(result: CallResult, specs: Mapping[str, ToolSpec], root: str) -> CallResult:
+    """The result of a program, in whose output the paths below `root` are relative to it; any other as it is."""
+    spec = specs.get(result.tool)
+    if len(root) < 2 or spec is None or spec.effect is not Effect.EXECUTE:
+        return result
+    paths = re.compile(rf"(?<![\w./~-]){re.escape(root)}(?:/(?=[\w.])|(?![\w-]|\.\w))")
+    told = result.result
+
+    def relative(value: object) -> object:
+        if isinstance(value, str):
+            return paths.sub(lambda found: "" if found[0].endswith("/") else ".", value)
+        return [relative(each) for each in value] if isinstance(value, list) else value
+
+    error = told.error and told.error.model_copy(update={"message": relative(told.error.message)})
+    data = {name: relative(value) for name, value in told.data.items()}
+    return result.model_copy(update={"result": told.model_copy(update={"data": data, "error": error})})
 
 
 def _sendable(tool: str) -> str:

@@ -14,7 +14,7 @@ import pytest
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-CLAUSES = {1: 146, 2: 83, 3: 50, 4: 121, 5: 41}
+CLAUSES = {1: 147, 2: 83, 3: 50, 4: 121, 5: 41}
 """How many clauses each document has: a row that goes missing is noticed."""
 
 _VERDICT = re.compile(r"exact|(stricter|other): \S.*")

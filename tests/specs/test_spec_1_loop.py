@@ -213,6 +213,13 @@ def test_healing_that_fails_three_times_is_said(play: Play, capsys: pytest.Captu
     assert capsys.readouterr().out == shown
 
 
+def test_a_turn_ends_at_its_limit_of_calls(play: Play, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where no call may be made there is no content to read; the next turn has calls again."""
+    assert len(play(["Go.", "Go on."], READ)) == 20
+    shown = "<you>You:</> \n<assistant>[Self-healing exhausted]</>\n\n"
+    assert capsys.readouterr().out == f"{shown}{shown}<you>You:</> \n{usage(20, 10)}"
+
+
 def test_a_session_has_many_turns(play: Play, capsys: pytest.CaptureFixture[str]) -> None:
     """Answers stay in the conversation, the counts of a turn begin anew, those of the session go on."""
     requests = play(["One.", "Two."], "First.", "Second.")

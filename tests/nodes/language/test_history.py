@@ -338,3 +338,34 @@ def test_a_path_in_a_dialect_that_is_no_json_is_told_relative_too() -> None:
     result = CallResult(call_id="x", tool="read_file", result=OK)
     reply = ModelReply(text='read_file(path="/w/a.py")')
     assert settle_exchange(reply, [call], [result], Protocol.TEXT, SPECS, "/w")[0].text == 'read_file(path="a.py")'
+
+
+@pytest.mark.parametrize(
+    ("printed", "told"),
+    [
+        ('File "/w/s/a.py", line 3', 'File "a.py", line 3'),
+        ("rootdir: /w/s\n/w/s/.venv/bin/x /w/s.", "rootdir: .\n.venv/bin/x .."),
+        ("/w/s/ /w/sx/a.py /w/s-2/a.py /w/s.old/a.py", "./ /w/sx/a.py /w/s-2/a.py /w/s.old/a.py"),
+        ("/data/w/s/a.py ~/w/s/a.py file:///w/s/a.py", "/data/w/s/a.py ~/w/s/a.py file:///w/s/a.py"),
+    ],
+)
+@pytest.mark.parametrize("protocol", Protocol)
+def test_a_path_that_a_program_printed_is_told_relative(printed: str, told: str, protocol: Protocol) -> None:
+    """Source: spec 3, all paths that enter the context. What a file holds is told as it is."""
+    specs = {name: ToolSpec(name=name, description="", parameters={}, effect=effect)
+             for name, effect in (("run", Effect.EXECUTE), ("read", Effect.READ))}  # fmt: skip
+    ran = ToolResult.success(stdout=printed, failed=[printed], exit_code=1)
+    results = [
+        CallResult(call_id="a", tool="run", result=ran),
+        CallResult(call_id="b", tool="run", result=ToolResult.failure(ToolErrorCode.TIMEOUT, printed)),
+        CallResult(call_id="c", tool="read", result=ToolResult.success(content=printed)),
+    ]
+    calls = [ToolCall(call_id=each.call_id, tool=each.tool, arguments={}, raw_arguments="{}") for each in results]
+    messages = settle_exchange(ModelReply(), calls, results, protocol, specs, "/w/s")[1:]
+    said = (
+        parse_text_results(messages[0].text)
+        if protocol is Protocol.TEXT
+        else [json.loads(each.text) for each in messages]
+    )
+    assert (said[0]["data"]["stdout"], said[0]["data"]["failed"]) == (told, [told])
+    assert (said[1]["error"]["message"], said[2]["data"]["content"]) == (told, printed)
