@@ -96,7 +96,7 @@ def override_notice(record: LoopRecord, signature: str) -> JsonMap | None:
         if override.signature == signature:
             message = (
                 f"{_action(override)} was called {override.repeats} times with the same arguments. It is refused until "
-                "a file changes, and repeating it ends the run. Do something else, or give your final answer."
+                "a file changes, and more repeats end the run. Do something else, or give your final answer."
             )
             return {"kind": "loop_override", **override.model_dump(), "message": message}
     return None

@@ -72,7 +72,7 @@ SCENARIOS_OF_LIMITS: tuple[Scenario, ...] = (
             verdicts=("allow",) * 4,
             results=("ok",) * 4,
             files={"calc.py": MENDED},
-            told=('"kind":"loop_override"', "It is refused until a file changes, and repeating it ends the run."),
+            told=('"kind":"loop_override"', "It is refused until a file changes, and more repeats end the run."),
         ),
     ),
     Scenario(

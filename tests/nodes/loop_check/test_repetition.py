@@ -174,7 +174,7 @@ def test_the_model_is_told_of_the_override_beside_the_repeated_result() -> None:
         "target": "A.py",
         "repeats": 3,
         "message": "read_file on 'A.py' was called 3 times with the same arguments. It is refused until "
-        "a file changes, and repeating it ends the run. Do something else, or give your final answer.",
+        "a file changes, and more repeats end the run. Do something else, or give your final answer.",
     }
     assert json.loads(json.dumps(notice)) == notice
 

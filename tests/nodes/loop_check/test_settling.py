@@ -24,8 +24,8 @@ from nodes.records import (
 OVERRIDE = OverrideConstraint(signature="s1", tool="read_file", target="a.py", repeats=3)
 OVERRIDDEN = LoopRecord(recent=(("s1",),) * 3, overrides=(OVERRIDE,), verdict=LoopVerdict.OVERRIDE)
 NOTICE = (
-    "read_file on 'a.py' was called 3 times with the same arguments. It is refused until a file changes, and repeating "
-    "it ends the run. Do something else, or give your final answer."
+    "read_file on 'a.py' was called 3 times with the same arguments. It is refused until a file changes, and more "
+    "repeats end the run. Do something else, or give your final answer."
 )
 SPECS = {
     "read_file": ToolSpec(name="read_file", description="", parameters={}, effect=Effect.READ),
