@@ -241,7 +241,8 @@ def _read_calls(reply: ModelReply, step: int, reader: Reader) -> tuple[list[_Rea
         return [*native, *_numbered(_strays(reply, native, content, reader), prefix, native)], ""
     said = extract_in_order(reply.text, reader.known_tools, content=content)
     if ANSWER_TOOL in {*(call.tool for call in said), *(call.tool for call in reply.calls)}:
-        explained = [call.line_number for call in _written(reply.text, reader, content) if _is_explained(call, reader)]
+        written, heard = _written(reply.text, reader, content), _heard(reader)
+        explained = {call.line_number for call in written if _is_explained(call, heard, reader)}
         said = [call for call in said if call.line_number not in explained]
     lines = [_ReadCall("", call.tool, _as_decoded(call), _outcome(call, reader)) for call in said]
     native = _read_native(reply, f"{prefix}_native" if lines else prefix, reader)
@@ -279,11 +280,11 @@ def _strays(
         _key(call.outcome.tool_name, call.outcome.args) for call in made if isinstance(call.outcome, ToolInvocation)
     }
     found = [call for call in _written(reply.text, reader, content) if call.foreign and not call.keys <= known]
+    heard = _heard(reader) if found else set()
     if any(call.tool == ANSWER_TOOL for call in made):
-        found = [call for call in found if not _is_explained(call, reader)]
+        found = [call for call in found if not _is_explained(call, heard, reader)]
     if not found or (not made and foreign_calls(reply.text, reader)):
         return []
-    heard = _heard(reader)
     strays: list[_ReadCall] = []
     for call in found:
         harmless = not any(each.tool_name in reader.writing_tools for each in call.calls)
@@ -335,18 +336,19 @@ def _is_explanation(reply: ModelReply, reader: Reader) -> bool:
     A call that has run counts until a file is changed. An answer that what happened speaks against is none.
     """
     written = [] if reply.calls else _written(reply.text, reader)
-    if not written:
+    if not written or not all(call.fenced for call in written):
         return False
     if all(part.opening is not None for part in passages(reply.text)) or _unfounded(reply.text, reader):
         return False
     if not reader.turn.changed and foreign_calls(reply.text, reader):
         return False
-    return all(_is_explained(call, reader) for call in written)
+    heard = _heard(reader)
+    return all(_is_explained(call, heard, reader) for call in written)
 
 
-def _is_explained(written: _Written, reader: Reader) -> bool:
+def _is_explained(written: _Written, heard: set[str], reader: Reader) -> bool:
     """Whether nothing new would come of a call in a fence, which the model has written or made before."""
-    if not written.fenced or written.tool == ANSWER_TOOL or not written.keys <= _heard(reader):
+    if not written.fenced or written.tool == ANSWER_TOOL or not written.keys <= heard:
         return False
     for call in written.calls:
         checked = check_call(call, "", written.source, reader)
