@@ -68,8 +68,9 @@ def settle_exchange(
         items = [item for item in items if not _is_implied(item)]
         plain = [_with_relative_paths(item, specs, root) for item in items]
         text = reply.text
-        for before, item in zip(items, plain, strict=True):
-            text = text if item is before else _rewritten(text, before, item)
+        for before, item in [*zip(items, plain, strict=True)][::-1]:  # so that the lines before keep their numbers
+            if item is not before and isinstance(before, ToolCall) and isinstance(item, ToolCall):
+                text = _rewritten(text, before, item)
         native = [f"tool: {item.tool}({item.raw_arguments})" for item in plain[len(plain) - len(reply.calls) :]]
         text = "\n".join(part for part in (text, *native) if part)
         return [AIMessage(text), HumanMessage(render_text_results(results), name=RESULT_MESSAGE_NAME)]
@@ -108,21 +109,36 @@ def _with_relative_paths(item: ToolCall | CallError, specs: Mapping[str, ToolSpe
         return item
     sent = _as_sent(item)
     other_names = sent.keys() - item.arguments.keys()
-    plain = {
-        key: _relative(value, root) if key in named or key in other_names else value for key, value in sent.items()
-    }
+    paths = [*named, *(key for key in other_names if sent[key] in named.values())]
+    plain = {key: _relative(value, root) if key in paths else value for key, value in sent.items()}
     arguments = {**item.arguments, **{name: _relative(value, root) for name, value in named.items() if value}}
     return item.model_copy(update={"arguments": arguments, "raw_arguments": json.dumps(plain, ensure_ascii=False)})
 
 
-def _rewritten(text: str, before: ToolCall | CallError, item: ToolCall | CallError) -> str:
-    """The reply with this call's arguments; of one in a dialect that is no JSON, the paths alone are other ones."""
-    if before.raw_arguments in text or isinstance(before, CallError) or isinstance(item, CallError):
-        return text.replace(before.raw_arguments, item.raw_arguments, 1)
+def _rewritten(text: str, before: ToolCall, item: ToolCall) -> str:
+    """The reply with this call's arguments, from its line on; of one that is no JSON, the paths alone are other ones.
+
+    A block keeps its text: its path stands before that.
+    """
+    start = sum(map(len, text.splitlines(keepends=True)[: max(0, before.line_number - 1)]))
+    if _is_block(before):
+        end = text.find(before.raw_arguments, start)
+        path = str(before.arguments["path"])
+        at = text.rfind(path, 0, end)
+        return text if min(at, end) < 0 else f"{text[:at]}{item.arguments['path']}{text[at + len(path) :]}"
+    if before.raw_arguments in text[start:]:
+        return text[:start] + text[start:].replace(before.raw_arguments, item.raw_arguments, 1)
+    rest, end = text[start:], text.find("\n", start) if before.line_number else len(text)
+    line, rest = (text[start:end], text[end:]) if end >= 0 else (rest, "")
     for name, value in item.arguments.items():
         old = before.arguments[name]
-        text = text if value == old or not isinstance(old, str) else text.replace(old, str(value), 1)
-    return text
+        line = line if value == old or not isinstance(old, str) else line.replace(old, str(value), 1)
+    return text[:start] + line + rest
+
+
+def _is_block(item: ToolCall) -> bool:
+    """Whether the call is a code block in the reply, of which the raw arguments are the text of a file."""
+    return bool(item.raw_arguments) and item.raw_arguments == item.arguments.get("content")
 
 
 def _relative(value: object, root: str) -> object:
@@ -172,6 +188,8 @@ def _as_sent(item: ToolCall | CallError) -> JsonMap:
     """The arguments as the model wrote them, without the defaults that validation added where that is JSON at all."""
     if isinstance(item, CallError) or not item.raw_arguments.strip():
         return {}
+    if _is_block(item):
+        return item.arguments
     sent = decode_arguments(item.raw_arguments)
     return sent if isinstance(sent, dict) else item.arguments
 

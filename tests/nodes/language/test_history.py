@@ -333,6 +333,37 @@ def test_a_path_of_the_workspace_enters_the_history_relative_to_it(
         assert message.content == [{**block, "input": told or sent}]
 
 
+def told_of(
+    text: str, tool: str, arguments: JsonMap, raw: str, line: int, protocol: Protocol = Protocol.TEXT
+) -> AIMessage:
+    call = ToolCall(call_id="x", tool=tool, arguments=arguments, raw_arguments=raw, line_number=line)
+    specs = {tool: READ_SPEC.model_copy(update={"name": tool})}
+    result = CallResult(call_id="x", tool=tool, result=OK)
+    message = settle_exchange(ModelReply(text=text), [call], [result], protocol, specs, "/w")[0]
+    assert isinstance(message, AIMessage)
+    return message
+
+
+@pytest.mark.parametrize("body", ["x = 1\n", '{"name": "/w/x"}\n', 'p = "/w/a.py"\n'])
+def test_the_block_under_an_absolute_path_stays_as_it_was_written(body: str) -> None:
+    text = f"I change /w/b.py.\n/w/a.py\n```\n{body}```\nDone."
+    message = told_of(text, "edit_blocks", {"path": "/w/a.py", "content": body}, body, 3)
+    assert message.text == text.replace("\n/w/a.py", "\na.py", 1)
+    message = told_of(text, "edit_blocks", {"path": "/w/a.py", "content": body}, body, 3, Protocol.NATIVE)
+    assert message.tool_calls[0]["args"] == {"path": "a.py", "content": body}
+
+
+def test_a_path_is_told_relative_in_its_call_and_nowhere_else() -> None:
+    call = 'tool: read_file({"path": "/w/a.py"})'
+    text = f'tool: write_file({{"path": "n.md"}})\n```\n{call}\n```\n{call}'
+    told = told_of(text, "read_file", {"path": "/w/a.py"}, '{"path": "/w/a.py"}', 5).text
+    assert told == f'{text.removesuffix(call)}tool: read_file({{"path": "a.py"}})'
+    text = 'I write /w/a.py.\ntool: write_file({"path": "/w/a.py"})\n```\np = "/w/a.py"\n```'
+    arguments = {"path": "/w/a.py", "content": 'p = "/w/a.py"\n'}
+    told = told_of(text, "write_file", arguments, json.dumps(arguments), 2).text
+    assert told == text.replace('"path": "/w/a.py"', '"path": "a.py"')
+
+
 def test_a_path_in_a_dialect_that_is_no_json_is_told_relative_too() -> None:
     call = ToolCall(call_id="x", tool="read_file", arguments={"path": "/w/a.py"}, raw_arguments='{"path": "/w/a.py"}')
     result = CallResult(call_id="x", tool="read_file", result=OK)
