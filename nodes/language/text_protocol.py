@@ -8,7 +8,7 @@ read one line for each call. Reading is linear in the reply.
 
 import re
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -39,6 +39,7 @@ _UNNAMED = frozenset(
         ExtractionErrorType.EMPTY_TOOL_NAME,
     }
 )
+_MOST_LEAD_LINES = 3
 _NOT_RUN = "The block after it was taken for its text: the calls in it did not run."
 
 
@@ -208,9 +209,16 @@ def _completed(call: TextCall, text: str, after: int, bodies: Mapping[str, str])
     name = missing_argument(call.tool, outcome.args, bodies)
     if name is None:
         return call, after
-    body = read_body(text, closing.end() if closing is not None and leaves else after)
+    start = closing.end() if closing is not None and leaves else after
+    body = read_body(text, start)
     if body is None:
-        return call, after
+        end = _misplaced_end(text, start, "" if leaves else fence)
+        if end == start:
+            return call, after
+        line = _first_line(f"{TOOL_PREFIX} {call.tool}({call.raw_arguments})")
+        details = f"{call.tool}: {name} is missing. {_NOT_RUN}"
+        error = ExtractionError(ExtractionErrorType.INVALID_ARGUMENTS, call.line_number, line, details)
+        return call._replace(outcome=error, fences=(fence, "" if leaves else fence)), end
     if leaves:
         call = call._replace(fences=(fence, ""))
     if isinstance(body.text, ArgumentProblem):
@@ -234,9 +242,48 @@ def _with_content(
     body = read_body(text, after) if takes else None
     if body is None:
         return call, after
-    if any(line.lstrip().startswith(TOOL_PREFIX) for line in text[after : body.end].splitlines()):
+    if _holds_call(text[after : body.end]):
         call = call._replace(outcome=error._replace(details=f"{error.details} {_NOT_RUN}"))
     return call, body.end
+
+
+def _misplaced_end(text: str, at: int, fence: str) -> int:
+    """Where the text ends that a call lacks and that stands in the wrong place; `at` where there is none.
+
+    That is the rest of the code fence in which the call stands, or the next fence, after a few lines that lead to it.
+    A fence that holds nothing but calls is none.
+    """
+    end, lead, calls, others = at, -1 if fence else 0, 0, 0
+    inside = bool(fence)
+    for line in _lines(text, at):
+        before, fence = fence, fence_after(line, fence)
+        is_call = line.lstrip().startswith(TOOL_PREFIX)
+        if before and not fence:
+            end += 0 if inside else len(line)
+            break
+        end += len(line)
+        if not line.strip() or (fence and not before):
+            lead = -1 if fence else lead
+        elif lead >= 0:
+            lead += 1
+            if is_call or lead > _MOST_LEAD_LINES:
+                return at
+        elif is_call and not others:
+            return at
+        else:
+            calls, others = calls + is_call, others + 1
+    return end if calls else at
+
+
+def _lines(text: str, at: int) -> Iterator[str]:
+    while at < len(text):
+        end = text.find("\n", at) + 1 or len(text)
+        yield text[at:end]
+        at = end
+
+
+def _holds_call(text: str) -> bool:
+    return any(line.lstrip().startswith(TOOL_PREFIX) for line in text.splitlines())
 
 
 def _call_end(text: str, line_start: int, line_end: int) -> int:

@@ -234,3 +234,17 @@ def test_calls_and_their_blocks_stand_one_after_the_other(lines: list[str]) -> N
         assert ends[-1] < call.line_number <= call.end_line <= len(text.splitlines())
         ends.append(call.end_line)
     assert without_bodies(text, calls).count("\n") == text.count("\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{call}\nThe text:\n```md\n# X\ntool: read_file({{}})\n```",
+        "{call}\n    ```md\n# X\ntool: read_file({{}})\n    ```",
+        "```\n{call}\n```\nwith\n```md\n# X\ntool: read_file({{}})\n```",
+        "```\n{call}\n# X\ntool: read_file({{}})\n```",
+    ],
+)
+def test_a_text_in_the_wrong_place_is_no_call(text: str) -> None:
+    [call] = extract_in_order(text.format(call='tool: write_file({"path": "a"})'), WRITE)
+    assert "content is missing. The block after it" in getattr(call.outcome, "details", "")

@@ -436,3 +436,18 @@ def test_an_unknown_tool_is_told_of_the_tools_that_are_offered() -> None:
 def test_a_call_in_another_form_under_the_name_of_a_file_is_no_text_of_it() -> None:
     said = 'I will read `calc.py`:\n```json\n{"name": "read_file", "arguments": {"path": "calc.py"}}\n```'
     assert [error.error_type for error in read(BLOCKS, said).errors] == [Kind.MISSING_TOOL_PREFIX]
+
+
+@pytest.mark.parametrize(
+    "line", ["w\n```\ntool: x\n```\n", 'w\n```json\n{"name": "write_file", "arguments": {}}\n```\n']
+)
+def test_what_was_heard_is_read_once_for_a_reply(line: str) -> None:
+    asked: list[int] = []
+    text = line * 50
+
+    def earlier() -> list[ModelReply]:
+        asked.append(1)
+        return [ModelReply(text=text)]
+
+    read(TEXT._replace(earlier=earlier), text)
+    assert len(asked) <= 3
