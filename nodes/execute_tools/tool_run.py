@@ -151,7 +151,8 @@ def http_status(answer: object) -> int | None:
     try:
         said = answer if isinstance(answer, dict) else getattr(answer, "__dict__", {})
         parts = (said, getattr(said.get("response"), "__dict__", {}))
-        return next((part[name] for part in parts for name in _STATUSES if type(part.get(name)) is int), None)
+        found = (part.get(name) for part in parts for name in _STATUSES)
+        return next((int(each) for each in found if isinstance(each, int) and each in _STATUS), None)
     except KeyboardInterrupt:
         raise
     except BaseException:  # noqa: BLE001 - an answer may fight back in any way
@@ -169,11 +170,16 @@ def _is_outage(error: BaseException) -> bool:
 
 _STATUSES: Final = ("status_code", "status", "code")
 """Where exceptions, or the answers that they carry, have their HTTP status: httpx and requests, aiohttp, urllib."""
+_STATUS: Final = range(100, 600)
+"""Any other number there is a code of the caller's own, such as that of a database."""
 
 _NO_ANSWER: Final = frozenset(
-    {"ConnectionError", "NetworkError", "TimeoutException", "Timeout", "ClientConnectionError"}
+    {
+        *("ConnectionError", "gaierror", "TimeoutError"),
+        *("NetworkError", "TimeoutException", "Timeout", "ClientConnectionError"),
+    }
 )
-"""Exceptions for an endpoint that cannot be reached: Python's and requests', httpx's two, requests', aiohttp's."""
+"""Exceptions for an endpoint that cannot be reached: Python's (and requests'), httpx's two, requests', aiohttp's."""
 
 
 def _failure(error: str, code: ToolErrorCode, message: str, attempts: int, error_type: str) -> Failure:

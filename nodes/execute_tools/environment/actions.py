@@ -58,6 +58,9 @@ from nodes.records import CHANGING, Effect, JsonMap, ToolCall, ToolError, ToolEr
 
 __all__ = ["Action", "Environment", "ExecResult"]
 
+_NOT_MADE = frozenset({"QuotaError", "RateLimitError", "CircuitOpenError"})
+"""Refusals that say nothing of the call, only of the moment: with the same key it may be made later."""
+
 _RETRIES: ContextVar[list[int]] = ContextVar("retries")
 """The retries of the action that is being run, where the hooks of a subclass cannot lose them."""
 
@@ -160,6 +163,9 @@ class Environment:
             raise ActionError(begun.message, "IdempotencyError")
         # Cut off by Ctrl-C, it stays "in progress": whether it had its effect is unknown, so it is not made again.
         result = self._run(action, name, given)
+        if result.error_type in _NOT_MADE:
+            self._results.forget(key)
+            return result
         self._results.finish(key, mark, _copied(result))
         return result
 
@@ -241,7 +247,7 @@ class Environment:
     def _run_with_timeout(self, action: Action, args: dict[str, Any], timeout_s: float) -> Any:
         """One attempt: what the action gives back or raises, and TimeoutError as soon as its time is over."""
         try:
-            returned = call_tool(attempt_of(action, args), self._context, {}, timeout_s)
+            returned = call_tool(attempt_of(action, args), self._context, {}, max(0.001, timeout_s))
         except TimeoutError:
             raise TimeoutError(f"Action '{action.name}' timed out after {timeout_s:.1f}s") from None
         if isinstance(returned, OwnTimeout):
@@ -268,7 +274,7 @@ class Environment:
         return os.path.normpath(os.path.join(sandbox.root, place.real))
 
     def _check_extension(self, full_path: str) -> None:
-        if extension_denial(full_path, {each.lower() for each in self.allowed_exts}) is not None:
+        if extension_denial(full_path, {each.lower() for each in self.allowed_exts or ()}) is not None:
             raise PermissionError(f"Extension '{os.path.splitext(full_path)[1]}' not allowed.")
 
     def _check_domain(self, url: str) -> None:
@@ -322,7 +328,9 @@ class Environment:
         """A timeout leaves open what was done: what is known to change something is not done again. Source: spec 4."""
         changing = is_writer(name) if effect is None else effect in CHANGING
         repeatable = WITHOUT_CHANGE if changing else frozenset(Effect)
-        return RetryPolicy(self.max_retries, self.retry_backoff_s, tuple(self.retry_exceptions), repeatable)
+        named = self.retry_exceptions
+        exceptions = (named,) if isinstance(named, type) else tuple(named)
+        return RetryPolicy(self.max_retries, self.retry_backoff_s, exceptions, repeatable)
 
     def _told(self, result: ExecResult) -> ExecResult:
         """The result without secrets, told to whoever listens."""

@@ -90,6 +90,7 @@ class McpServer:
                 async with self._session(talk) as session:
                     try:
                         await session.initialize()
+                        talk.greeted = True
                         return await question(session)
                     except asyncio.CancelledError:
                         scope.cancel()  # no polite ending of the transports, which could take long
@@ -123,8 +124,8 @@ class McpServer:
         if isinstance(error, OSError | ImportError) or (not talk.started and _is_unreachable(error)):
             message = f"The MCP server {name} cannot be reached: {reason}"
             return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
-        message = f"The MCP server {name} failed: {talk.last_words() or reason}"
-        return ToolError(code=ToolErrorCode.IO_ERROR, message=message)
+        code = ToolErrorCode.UNAVAILABLE if talk.started and not talk.greeted else ToolErrorCode.IO_ERROR
+        return ToolError(code=code, message=f"The MCP server {name} failed: {talk.last_words() or reason}")
 
 
 @dataclass
@@ -132,6 +133,7 @@ class _Talk:
     """What is known of a conversation over pipes."""
 
     started: bool = False
+    greeted: bool = False
     stray: int = 0
     broken: str = ""
     stderr: bytearray = field(default_factory=bytearray)
@@ -349,7 +351,9 @@ def _leaf(error: BaseException) -> BaseException:
 def _is_unreachable(error: BaseException) -> bool:
     import httpx
 
-    return isinstance(error, httpx.TransportError | httpx.HTTPStatusError)
+    if isinstance(error, httpx.HTTPStatusError):
+        return error.response.status_code >= 500
+    return isinstance(error, httpx.TransportError)
 
 
 def _reason(error: BaseException | str) -> str:

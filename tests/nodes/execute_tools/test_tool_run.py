@@ -1,4 +1,6 @@
 from email.message import Message
+from http import HTTPStatus
+from socket import gaierror
 from urllib.error import HTTPError, URLError
 
 import httpx2
@@ -96,6 +98,13 @@ def test_the_error_table(failure: Failure, error: str, code: ToolErrorCode, mess
     assert (failure.error, failure.told.code, failure.told.message) == (error, code, message)
 
 
+def with_code(code: int) -> Exception:
+    """What a client raises that has codes of its own, such as that of a database."""
+    error = RuntimeError("it failed")
+    vars(error)["code"] = code
+    return error
+
+
 REQUEST = httpx2.Request("GET", "http://a.example")
 
 
@@ -112,6 +121,10 @@ REQUEST = httpx2.Request("GET", "http://a.example")
         (HTTPError("http://a.example", 502, "bad gateway", Message(), None), True),
         (HTTPError("http://a.example", 404, "not found", Message(), None), False),
         (FileNotFoundError(2, "no such file"), False),
+        (URLError(gaierror(-2, "no such host")), True),
+        (URLError(TimeoutError("late")), True),
+        (with_code(HTTPStatus.BAD_GATEWAY), True),
+        (with_code(1062), False),
         (SystemExit(503), False),
     ],
 )

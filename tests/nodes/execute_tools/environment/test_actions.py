@@ -512,3 +512,25 @@ def test_an_alert_is_logged_when_the_error_rate_jumps() -> None:
         environment.execute_action(Do("x", fail(RuntimeError("boom"))), {})
     alerts = [record for record in records if record["event"] == "alert"]
     assert [alert["kind"] for alert in alerts] == ["error_rate"]
+
+
+@pytest.mark.parametrize("seconds", [0, -1])
+def test_no_time_at_all_is_a_timeout_and_not_an_endless_one(seconds: float) -> None:
+    result = Environment(timeout_s=seconds, max_retries=0).execute(Do("sleepy", lambda: time.sleep(1)), {})
+    assert (result.error_type, result.ms < 900) == ("TimeoutError", True)
+
+
+def test_one_exception_and_no_extensions_may_stand_as_the_document_allows() -> None:
+    environment = Environment(retry_exceptions=OSError, retry_backoff_s=0)  # type: ignore[arg-type]
+    environment.allowed_exts = None  # type: ignore[assignment]
+    assert environment.execute(Do("read_file", fail(OSError("x"))), {"file_name": "a.py"}).retries == 1
+
+
+def test_a_refusal_of_the_moment_does_not_use_up_its_idempotency_key() -> None:
+    now = [0.0]
+    once = CallRules(rate_limits={"pay": RateLimit(1, 10)})
+    environment, pay = Environment(rules=once, clock=lambda: now[0]), Do("pay", lambda: "paid")
+    found = [environment.execute_action(pay, {}, idempotency_key=key)["error_type"] for key in ("a", "b")]
+    now[0] = 20.0
+    found.append(environment.execute_action(pay, {}, idempotency_key="b")["error_type"])
+    assert found == [None, "RateLimitError", None]

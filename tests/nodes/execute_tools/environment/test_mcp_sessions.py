@@ -82,7 +82,9 @@ def failure(code: ToolErrorCode, message: str) -> ToolError:
     ],
 )
 def test_a_program_that_fails_is_a_typed_error(tmp_path: Path, behaviour: str, message: str) -> None:
-    assert asked(program(tmp_path, behaviour)) == failure(ToolErrorCode.IO_ERROR, message)
+    is_down = behaviour in {"dead", "flood", "pings"}  # it never began to talk: a circuit breaker counts that
+    code = ToolErrorCode.UNAVAILABLE if is_down else ToolErrorCode.IO_ERROR
+    assert asked(program(tmp_path, behaviour)) == failure(code, message)
     assert running(tmp_path) == []
 
 
@@ -128,7 +130,7 @@ def test_a_program_gets_no_keys_but_what_its_connection_says(monkeypatch: pytest
         "env": env,
     }
     message = "failed: it ended; it said: [None, 'is value', '$OTHER', '${MISSING}']"
-    assert asked(connection) == failure(ToolErrorCode.IO_ERROR, message)
+    assert asked(connection) == failure(ToolErrorCode.UNAVAILABLE, message)
 
 
 @pytest.mark.parametrize(
