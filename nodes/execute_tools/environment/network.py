@@ -174,4 +174,5 @@ def _unread(target: Target, response: "httpcore2.Response", what: str, headers: 
     message = (
         f"{quoted(target.url)} answered {response.status} with {what} of {size}; only text, JSON and XML can be read."
     )
-    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+    code = ToolErrorCode.UNAVAILABLE if response.status >= 500 else ToolErrorCode.INVALID_ARGUMENT
+    return ToolError(code=code, message=message)

@@ -24,9 +24,8 @@ class RetryPolicy:
 
     def __post_init__(self) -> None:
         if self.max_retries < 0 or not 0 <= self.backoff_s < float("inf"):
-            raise ValueError(
-                f"Retries and their backoff are finite and not negative, unlike {self.max_retries} and {self.backoff_s}."
-            )
+            given = f"{self.max_retries} and {self.backoff_s}"
+            raise ValueError(f"Retries and their backoff are finite and not negative, unlike {given}.")
 
 
 def wait_before_retry(error: BaseException, attempt: int, effect: Effect, policy: RetryPolicy) -> float | None:
