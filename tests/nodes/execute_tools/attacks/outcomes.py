@@ -193,5 +193,7 @@ def secret_by_hard_link(real: str) -> Outcome:
 
 
 def with_slash(outcome: Outcome) -> Outcome:
-    """The same with a slash at the end: no file is spelled so."""
+    """The same with a slash at the end: no file is spelled so, and what leads out is denied before that."""
+    if outcome.answers["resolve to read"] is DENIED:
+        return outcome
     return outcome.but(dict.fromkeys(_FILES, INVALID))
