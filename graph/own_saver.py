@@ -46,7 +46,11 @@ def _with_records(serde: SerializerProtocol) -> SerializerProtocol:
     """The serializer, which loads our records too. One that we do not know, or that shows JSON, is left alone."""
     if isinstance(serde, EncryptedSerializer):
         inner = _with_records(serde.serde)
-        return serde if inner is serde.serde else EncryptedSerializer(serde.cipher, inner)
+        if inner is serde.serde:
+            return serde
+        told = copy(serde)  # not a new one: it may be of a class of the user's
+        told.serde = inner
+        return told
     if not isinstance(serde, JsonPlusSerializer) or serde._custom_unpack_ext_hook:  # noqa: SLF001 - said nowhere else
         return serde
     if serde._allowed_msgpack_modules is not True:  # noqa: SLF001 - the same

@@ -175,6 +175,21 @@ def test_the_given_saver_stays_as_it_is() -> None:
     assert own_saver(ours) is ours
 
 
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_serializer_of_a_users_own_class_stays_of_that_class(strict: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it does beside encryption, such as a signature, is done to what we store as well."""
+    monkeypatch.setattr("langgraph.checkpoint.serde._msgpack.STRICT_MSGPACK_ENABLED", strict)
+
+    class Signed(EncryptedSerializer):
+        def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
+            kind, data = super().dumps_typed(obj)
+            return kind, b"signed" + data
+
+    serde = own_saver(InMemorySaver(serde=Signed(Plain(), JsonPlusSerializer()))).serde
+    assert type(serde) is Signed
+    assert serde.dumps_typed(1)[1].startswith(b"signed")
+
+
 def test_a_serializer_that_we_do_not_know_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
     class Own:
         def dumps_typed(self, obj: Any) -> tuple[str, bytes]:

@@ -173,7 +173,8 @@ class PathSandbox:
         ends = [end for end in _ends(path) if end.isprintable() and self._may_name(end)]
         if there := [end for end in ends if self._is_inside(end)]:
             return (there[0],)
-        new = [end for end in ends if access is PathAccess.WRITE_FILE and self._is_inside(os.path.dirname(end))]
+        free = [end for end in ends if not os.path.lexists(os.path.join(self.root, end))]  # a link may lead out
+        new = [end for end in free if access is PathAccess.WRITE_FILE and self._is_inside(os.path.dirname(end))]
         return (*(self._namesakes(os.path.basename(ends[-1])) if ends else ()), *new[:1])
 
     def _has_parent(self, place: Place) -> bool:

@@ -394,3 +394,12 @@ def test_whatever_is_resolved_lies_inside_and_opens_without_links(
             return
         with closing(opened):
             assert os.path.isdir(found) or os.read(opened, 100) != SECRET
+
+
+@pytest.mark.parametrize("target", ["/etc", "../outside", "/nowhere"])
+def test_a_link_that_leads_out_is_not_meant_by_its_own_refusal(tmp_path: Path, target: str) -> None:
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / "link").symlink_to(target)
+    refused = PathSandbox(str(tmp_path / "root")).resolve("link", PathAccess.WRITE_FILE)
+    assert isinstance(refused, ToolError)
+    assert (refused.code, refused.suggestions) == (ToolErrorCode.PERMISSION_DENIED, (".",))
