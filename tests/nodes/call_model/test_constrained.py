@@ -145,7 +145,7 @@ CALL = {"name": "edit_file", "arguments": {"path": "a.py", "old_str": "x\n", "ne
         ({**CALL, "thought": "Hm"}, False),
         ({"name": "edit_file", "arguments": {"path": "a.py", "old_str": "x"}}, False),
         ({"name": "edit_file", "arguments": {**CALL["arguments"], "line": 1}}, False),  # type: ignore[dict-item]
-        ({"name": "read_file", "arguments": {"path": "a.py", "limit": -1}}, False),
+        ({"name": "read_file", "arguments": {"path": "a.py", "limit": "all"}}, False),
         ({"name": "run_command", "arguments": {"argv": []}}, False),
         ("edit_file", False),
     ],
