@@ -202,7 +202,9 @@ class AgentContext(BaseModel):
     max_schema_repairs: int = Field(2, ge=0, le=20, description="Corrections in a row for arguments that do not fit.")
     repeat_window: int = Field(3, ge=2, le=50, description="Actions that loop control looks back on.")
     loop_repeat_threshold: int = Field(3, ge=2, le=50, description="Identical actions in the window that are a loop.")
-    loop_override_retries: int = Field(1, ge=0, le=50, description="Refused repeats of a loop that end the run.")
+    loop_override_retries: int = Field(
+        1, ge=0, le=50, description="Refused repeats of a loop that end the run; 0 ends it at the loop itself."
+    )
     read_max_lines: int = Field(500, ge=1, le=MOST, description="Most lines of a file that one read_file shows.")
     tool_timeout_s: float = Field(30.0, gt=0, le=3_600, description="Longest time for one tool call, in seconds.")
     tool_timeouts_s: dict[str, PositiveFloat] = Field(

@@ -175,7 +175,7 @@ def _in_words(path: tuple[str, ...], said: str) -> str:
 
 
 def _help(name: str) -> str:
-    return f"It is: {AgentContext.model_fields[name].description}"
+    return f"It means: {AgentContext.model_fields[name].description}"
 
 
 def _shown(name: str) -> str:

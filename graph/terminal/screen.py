@@ -243,6 +243,7 @@ class RunView:
         self._debug("guard.denied", {"tool": event.tool, "root": self._root, **verdict.model_dump(mode="json")})
         for line in verdict.blocked.splitlines():
             self._note(line, "red")
+        if verdict.blocked:
             self._blocked.append(verdict.error)
 
     def _tell_result(self, result: CallResult) -> None:

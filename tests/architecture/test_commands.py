@@ -52,6 +52,13 @@ def test_make_prints_its_targets() -> None:
     assert re.findall(r"^  make (\w+) +\S", printed, re.MULTILINE) == TARGETS
 
 
+def test_make_test_prepares_the_environment_and_runs_all_tests() -> None:
+    """Where the environment is not that of the lock file: it is made first, and pytest gets no choice of tests."""
+    *_, made, _, tested = run("make", "-n", "--what-if=uv.lock", "test", cwd=ROOT).stdout.splitlines()
+    assert re.search(r"uv sync\b.* --locked --all-extras\b", made)
+    assert re.fullmatch(r"\.venv/bin/pytest -n 3 --dist worksteal *", tested)
+
+
 def test_studio_is_not_started_anew_when_a_run_edits_a_file() -> None:
     """`langgraph dev` watches its folder, which may be the workspace: a run that edits it would end itself."""
     assert "langgraph dev --no-reload " in run("make", "-n", "studio", cwd=ROOT).stdout

@@ -154,12 +154,13 @@ def test_the_protected_tool_answers_as_the_documents(
     assert ours == document_1.create_protected_edit_file_tool(edit_file)(path, "a", "b")
 
 
-def test_the_protected_tool_judges_where_a_link_leads(tmp_path: Path) -> None:
-    (tmp_path / ".env").touch()
-    os.symlink(".env", tmp_path / "notes.txt")
-    blocked = create_protected_edit_file_tool(edit_file)(str(tmp_path / "notes.txt"), "a", "b")
+@pytest.mark.parametrize(("link", "target"), [("notes.txt", ".env"), (".env", "notes.txt")])
+def test_the_protected_tool_judges_a_link_and_where_it_leads(tmp_path: Path, link: str, target: str) -> None:
+    (tmp_path / target).touch()
+    os.symlink(target, tmp_path / link)
+    blocked = create_protected_edit_file_tool(edit_file)(str(tmp_path / link), "a", "b")
     assert blocked == {
-        "path": str(tmp_path / ".env"),
+        "path": str(tmp_path.resolve() / target),
         "action": "blocked",
         "reason": "security_guardrail",
         "violations": [{"rule": "env_file", "description": "Environment variable files"}],

@@ -39,6 +39,15 @@ def ask(root: Path, *calls: Call, protocol: Protocol = Protocol.NATIVE) -> tuple
     return [result.result.as_map() for result in results], model
 
 
+def test_each_tool_does_its_work(root: Path) -> None:
+    write: Call = ("write_file", {"path": "A/new.txt", "content": "new\n"})
+    results, _ = ask(root, write, ("read_file", {"path": "A/one.txt"}), ("list_files", {"path": "A"}))
+    assert [result["ok"] for result in results] == [True] * 3
+    assert (root / "A/new.txt").read_text(encoding="utf-8") == "new\n"
+    assert results[1]["data"]["content"] == "1\n"
+    assert results[2]["data"]["entries"] == ["A/new.txt", "A/one.txt"]
+
+
 # --- 1. Sandboxing
 
 

@@ -75,6 +75,17 @@ def test_loop_thresholds_can_be_adjusted(
     assert bool([event for event in events if isinstance(event, LoopOverridden)]) is bool(overridden)
 
 
+@pytest.mark.parametrize(("window", "overridden"), [(3, 0), (4, 1)])
+def test_the_window_of_loop_control_can_be_adjusted(
+    tmp_path: Path, protocol: Protocol, window: int, overridden: int
+) -> None:
+    """Three of the last four actions are equal, and two of the last three."""
+    other = use(("read_file", {"path": "long.txt", "limit": 1}))
+    replies = (READ, READ, other, READ, DONE)
+    events, _, _ = watch(tmp_path, protocol, *replies, settings={"repeat_window": window})
+    assert len([event for event in events if isinstance(event, LoopOverridden)]) == overridden
+
+
 @pytest.mark.parametrize("repairs", [0, 1, 4])
 def test_the_number_of_repairs_can_be_adjusted(tmp_path: Path, protocol: Protocol, repairs: int) -> None:
     _, result, model = watch(tmp_path, protocol, *[BAD_PLAN] * 9, settings={"max_schema_repairs": repairs})
@@ -88,7 +99,9 @@ def test_the_number_of_repairs_can_be_adjusted(tmp_path: Path, protocol: Protoco
 def test_no_read_shows_more_than_the_cap(tmp_path: Path, protocol: Protocol, limit: int) -> None:
     """It is a hard cap: what the model asks for beyond it is cut or refused, never given."""
     events, _, _ = watch(tmp_path, protocol, use(("read_file", {"path": "long.txt", "limit": limit})), DONE)
-    for page in pages(events):
+    given = pages(events)
+    assert len(given) == 1
+    for page in given:
         assert page["lines_shown"] == min(limit, 500) == len(page["content"].splitlines())
         assert (page["lines_remaining"], page["has_more"]) == (1_200 - min(limit, 500), True)
 

@@ -7,6 +7,7 @@ import dataclasses
 import inspect
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -257,9 +258,12 @@ def test_a_timeout_stops_waiting_and_is_told_with_its_seconds(hanging: Action, s
 def test_logs_include_action_elapsed_ms_and_outcome() -> None:
     records: list[JsonMap] = []
     environment = Environment(logger=records.append)
-    environment.execute_action(Action("login", lambda **_: {"token": "t0p"}), {"password": "hunter2"})
+    environment.execute_action(
+        Action("login", lambda **_: time.sleep(0.02) or {"token": "t0p"}), {"password": "hunter2"}
+    )
     environment.execute_action(Action("login", fail(RuntimeError("refused"))), {"password": "hunter2"})
     assert all(isinstance(record["ms"], int) for record in records)
+    assert records[0]["ms"] >= 10
     shared: JsonMap = {"action": "login", "args": {"password": "***"}, "ms": 0, "retries": 0}
     assert [{**record, "ms": 0} for record in records] == [
         {"event": "action_ok", "ok": True, "data": {"token": "***"}, "error": None, "error_type": None, **shared},

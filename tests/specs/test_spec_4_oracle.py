@@ -101,6 +101,7 @@ CASES: dict[str, list[Case]] = {
         (BASE, "read_file", {"other": 1}, ()),
         ({"base_dir": "not/there"}, "write_file", {"file_name": "a.txt", "content": "c"}, ()),
         ({"base_dir": "not/there"}, "write_file", {"file_name": "../a.txt", "content": "c"}, ()),
+        ({"base_dir": "not/there"}, "read_file", {"file_name": "../there-evil/a.txt"}, ()),
         ({"base_dir": ""}, "read_file", {"file_name": "../a.txt"}, ()),
         *[({}, "read_file", {"file_name": path}, ()) for path in ("a.txt", "../a.txt", "/etc/a.txt", "/etc/passwd")],
     ],
@@ -329,12 +330,19 @@ def test_each_hook_does_what_the_documents_does(hook: str, arguments: tuple[Any,
 
 # --- Live attributes ---------------------------------------------------------------------------------------------
 
+
+def wait_three_seconds(made: Any) -> None:
+    """Each attempt gives back the time that it was given."""
+    made.timeout_s, made._run_with_timeout = 3, lambda _, __, timeout_s: timeout_s
+
+
 CHANGES: list[tuple[str, Callable[[Any], Any], Case]] = [
     ("base_dir", lambda made: setattr(made, "base_dir", None), (BASE, "read_file", {"file_name": "../a.txt"}, ())),
     ("allowed_exts", lambda made: made.allowed_exts.add(".py"), (BASE, "read_file", {"file_name": "a.py"}, ())),
     ("allow_net", lambda made: setattr(made, "allow_net", True), ({}, "http_get", {"url": "https://x.org"}, ())),
     ("allowed_domains", lambda made: made.allowed_domains.add("x.org"),
      (HOSTS, "http_get", {"url": "https://x.org"}, ())),
+    ("timeout_s", wait_three_seconds, ({}, "custom", {}, ())),
     ("max_retries", lambda made: setattr(made, "max_retries", 2),
      (AT_ONCE, "custom", {}, (LATE,) * 2)),
     ("retry_exceptions", lambda made: setattr(made, "retry_exceptions", (KeyError,)),

@@ -42,10 +42,10 @@ def test_an_empty_file_sets_nothing() -> None:
 )
 def test_a_value_that_does_not_fit_is_told_with_what_the_field_is(text: str, problem: str) -> None:
     field = text.strip("\n[").replace("]", " ").split()[0]
-    assert said(text) == [f"f.toml:{problem} It is: {AgentContext.model_fields[field].description}"]
+    assert said(text) == [f"f.toml:{problem} It means: {AgentContext.model_fields[field].description}"]
 
 
-LOGIN = "base_url: base_url may hold no user name or password: put the key into OPENAI_API_KEY. It is:"
+LOGIN = "base_url: base_url may hold no user name or password: put the key into OPENAI_API_KEY. It means:"
 
 
 @pytest.mark.parametrize(

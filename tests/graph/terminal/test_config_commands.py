@@ -76,7 +76,7 @@ def test_where_a_file_is_wrong_nothing_is_run_and_all_of_it_is_told(words: list[
     assert (code, out) == (2, "")
     first, second = err.splitlines()
     assert first == "mendgraph: .mendgraph.toml:1: there is no setting modle: did you mean mode or model?"
-    assert second.startswith("mendgraph: .mendgraph.toml:2: max_steps should be greater than or equal to 1. It is:")
+    assert second.startswith("mendgraph: .mendgraph.toml:2: max_steps should be greater than or equal to 1. It means:")
 
 
 def test_programs_are_told_in_an_object(root: Path, run: Run) -> None:
