@@ -7,18 +7,19 @@ import dataclasses
 import inspect
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from graph.agent_language import AgentLanguage
 from nodes.execute_tools.environment import Environment, ExecResult
 from nodes.execute_tools.policy.call_policy import CallRules
 from nodes.execute_tools.policy.circuit_breaker import BreakerConfig
 from nodes.execute_tools.policy.rate_limits import RateLimit
 from nodes.execute_tools.registry import ActionRegistry, ToolOutput, tool
+from nodes.execute_tools.tools.read_file import read_file
 from nodes.records import Effect, JsonMap
 from tests.specs import document_4
 
@@ -211,21 +212,28 @@ def test_retry_only_on_timeouts_once_with_a_short_backoff() -> None:
 
 
 def test_model_and_policy_are_apart_so_a_fake_environment_does() -> None:
-    class Fake(Environment):
-        def execute_action(self, action: Any, args: Any, **_: Any) -> JsonMap:
-            return ExecResult(True, action.name, args, data="canned").to_dict()
+    """It shares nothing with ours but the document's form of a result."""
 
-    assert Fake().execute_action(Action("read_file", fail(AssertionError())), {})["data"] == "canned"
+    class Fake:
+        def execute_action(self, action: Action, args: JsonMap) -> JsonMap:
+            return document_4.ExecResult(True, action.name, args, data={"content": "canned"}).to_dict()
+
+    language, read = AgentLanguage(ActionRegistry([read_file])), Action("read_file", fail(AssertionError()))
+    understood = language.parse('tool: read_file({"path": "notes.txt"})')
+    results = [Fake().execute_action(read, each.args) for each in understood.invocations]
+    assert '"data":{"content":"canned"}' in str(language.exchange(understood, results)[-1].content)
 
 
 # --- Checklists --------------------------------------------------------------------------------------------------
 
 
-def test_tool_name_is_whitelisted() -> None:
+@pytest.mark.parametrize("name", ["launch_rocket", "http_get"])
+def test_tool_name_is_whitelisted(name: str) -> None:
+    """Before the arguments are looked at, of which http_get lacks one."""
     environment = Environment(rules=CallRules(allowed=frozenset({"read_file"})))
-    rocket = Action("launch_rocket", echo)
+    rocket = Action(name, echo)
     result = environment.execute_action(rocket, {})
-    assert result["error"] == "The tool launch_rocket is not allowed in this run. Allowed are: read_file."
+    assert result["error"] == f"The tool {name} is not allowed in this run. Allowed are: read_file."
     assert (result["error_type"], rocket.tries) == ("PermissionError", 0)
 
 
@@ -259,7 +267,7 @@ def test_logs_include_action_elapsed_ms_and_outcome() -> None:
     records: list[JsonMap] = []
     environment = Environment(logger=records.append)
     environment.execute_action(
-        Action("login", lambda **_: time.sleep(0.02) or {"token": "t0p"}), {"password": "hunter2"}
+        Action("login", lambda **_: threading.Event().wait(0.02) or {"token": "t0p"}), {"password": "hunter2"}
     )
     environment.execute_action(Action("login", fail(RuntimeError("refused"))), {"password": "hunter2"})
     assert all(isinstance(record["ms"], int) for record in records)
@@ -312,9 +320,10 @@ def test_an_action_without_a_name_is_an_error_too() -> None:
 
 def test_nothing_rests_after_failures_unless_a_breaker_was_asked_for() -> None:
     missing = Action("read_file", fail(FileNotFoundError("no such file")))
+    down = Action("fetch", fail(ConnectionError("refused")))
     plain = Environment()
     assert {plain.execute_action(missing, {})["error"] for _ in range(20)} == {"no such file"}
-    down = Action("fetch", fail(ConnectionError("refused")))
+    assert {plain.execute_action(down, {})["error"] for _ in range(20)} == {"refused"}
     careful = Environment(breaker=BreakerConfig(failures=2, open_s=30), clock=lambda: 0.0)
     kinds = [careful.execute_action(down, {})["error_type"] for _ in range(3)]
     assert kinds == ["ConnectionError", "ConnectionError", "CircuitOpenError"]

@@ -10,6 +10,7 @@ from tests.nodes.execute_tools.tools.conftest import Bench
 def test_the_answer_comes_back(bench: Bench, value: Any) -> None:
     assert bench.data(final_answer, answer="Done.", value=value) == {"answer": "Done."}
     assert final_answer.validate({"answer": "Done.", "value": value}) == {"answer": "Done.", "value": value}
+    assert final_answer.terminal
 
 
 def test_an_answer_is_needed() -> None:
