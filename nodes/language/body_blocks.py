@@ -62,8 +62,8 @@ def read_body(text: str, at: int) -> Body | None:
     The text keeps its bytes, the line break before the closing fence included. A fence that names a language inside of
     the block opens a block of its own. Source of the fences: CommonMark 4.5.
     """
-    opening = _OPENING.match(text, at)
-    if opening is None or (opening["marks"][0] == "`" and "`" in opening["info"]):
+    opening = _opening(text, at)
+    if opening is None:
         return None
     closing = _closing(text, opening.end(), opening["marks"])
     if closing is None:
@@ -75,6 +75,15 @@ def read_body(text: str, at: int) -> Body | None:
     return Body(text[opening.end() : closing.start()], end)
 
 
+def block_end(text: str, at: int) -> int | None:
+    """Where the block ends that follows at the line start `at`, blank lines apart; None where something else does."""
+    opening = _opening(text, at)
+    closing = _closing(text, opening.end(), opening["marks"]) if opening else None
+    if closing is None:
+        return len(text) if opening else None
+    return min(len(text), closing.end() + 1)
+
+
 def with_body(arguments: JsonMap, name: str, body: str) -> JsonMap:
     """The arguments with the text of the block.
 
@@ -84,6 +93,12 @@ def with_body(arguments: JsonMap, name: str, body: str) -> JsonMap:
     if name == "new_str" and isinstance(old, str) and old and not old.endswith("\n"):
         body = body.removesuffix("\n").removesuffix("\r")
     return {**arguments, name: body}
+
+
+def _opening(text: str, at: int) -> re.Match[str] | None:
+    opening = _OPENING.match(text, at)
+    is_inline_code = opening is not None and opening["marks"][0] == "`" and "`" in opening["info"]
+    return None if is_inline_code else opening
 
 
 def _closing(text: str, at: int, marks: str) -> re.Match[str] | None:

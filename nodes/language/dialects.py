@@ -170,6 +170,16 @@ def fenced_calls(text: str, known_tools: frozenset[str]) -> list[FencedCall]:
     return found
 
 
+def holds_call(opening: str, body: str, known_tools: frozenset[str]) -> bool:
+    """Whether a code fence, given the line that opens it and its inside, holds a call in a foreign form, or its start.
+
+    Code in Python's form is none here: it may be any code.
+    """
+    part = Passage(opening, body.strip())
+    forms = (dialect for dialect in DIALECTS if dialect.anywhere and dialect.name != "tool_line")
+    return any(_marked(dialect, part, known_tools) is not None for dialect in forms)
+
+
 def describe_dialect(name: str) -> str:
     """What an `ExtractionError` about a reply in this dialect says, in either protocol."""
     return f"The reply looks like a tool call in the form '{name}', which does not run. Nothing was executed."

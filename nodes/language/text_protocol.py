@@ -3,16 +3,17 @@
 A line that begins with `tool:` is a call wherever it stands, in a code fence too. Beyond the spec's one-line form, the
 JSON may hold any character, line breaks included, so a call can span lines; what stands inside it is never taken for
 another call. A call may leave its one long text to the fenced block after it (`body_blocks`). The document's functions
-read one line for each call. Reading is linear in the reply.
+read one line for each call. Nor is a line a call that stands in a fence after a call in another form: it belongs to
+what that call writes. Reading is linear in the reply.
 """
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate, takewhile
 from typing import NamedTuple
 
-from nodes.language.body_blocks import BODY_ARGUMENTS, missing_argument, read_body, with_body
+from nodes.language.body_blocks import BODY_ARGUMENTS, block_end, missing_argument, read_body, with_body
 from nodes.language.json_arguments import ArgumentProblem, excerpt
 from nodes.language.repeated_edits import decode_call
 from nodes.records import ExtractionError, ExtractionErrorType, ToolInvocation
@@ -21,15 +22,20 @@ TOOL_PREFIX = "tool:"
 
 ExtractionResult = ToolInvocation | ExtractionError
 
+HoldsCall = Callable[[str, str], bool]
+"""Whether the line that opens a code fence and what follows inside are, or begin, a call in another form."""
+
 _FENCE = re.compile(r"[ \t]*+(`{3,}+|~{3,}+)([^\r\n]*)")
 _FENCE_NEXT = re.compile(r"(?:[ \t]*+\r?\n)*(?P<line>[ \t]*+(?:`{3}|~{3})[^\r\n]*+)(?:\r?\n|\Z)")
 _JSON_START = re.compile(r"\(\s*+(?=[{\[])")
 _JSON_TOKEN = re.compile(
     r"""(?P<open>[{\[]++) | (?P<close>[}\]]++)
       | (?P<string>"[^"\\]*+(?:\\.[^"\\]*+)*(?P<quote>")?)
-      | [^"(){}\[\]\\]++            # separators, white space, numbers, words""",
+      | (?P<marks>[`~]++)           # of code or of a code fence
+      | [^"(){}\[\]\\`~]++          # separators, white space, numbers, words""",
     re.DOTALL | re.VERBOSE,
 )
+_JSON_NEXT = re.compile(r"""[^"{}\[\]`~]*+(?=[{\[])""")
 _AFTER_STRING = re.compile(r"\s*+[,:\]}]")
 _CLOSING_PAREN = re.compile(r"\s*+\)")
 _UNNAMED = frozenset(
@@ -40,6 +46,7 @@ _UNNAMED = frozenset(
     }
 )
 _MOST_LEAD_LINES = 3
+_WORD = re.compile(r"\w++")
 _NOT_RUN = "The block after it was taken for its text: the calls in it did not run."
 
 
@@ -90,6 +97,7 @@ def extract_in_order(
     content: Sequence[tuple[int, int]] = (),
     fenced: bool = True,
     one_line: bool = False,
+    foreign: HoldsCall | None = None,
 ) -> list[TextCall]:
     """All calls of a reply, well-formed or not, in order; [] for a reply without `tool:` lines.
 
@@ -100,6 +108,7 @@ def extract_in_order(
         content: Where text begins and ends, in order, that belongs to something else, such as a file's new text.
         fenced: Whether lines in code fences count.
         one_line: Whether a call is what its first line says, as in the document.
+        foreign: Tells calls in another form: what follows of one, in its fence or in the block after it, is its text.
     """
     lines = text.splitlines(keepends=True)
     bounds = list(accumulate(map(len, lines), initial=0))
@@ -112,7 +121,9 @@ def extract_in_order(
             continue
         line = lines[index]
         if not line.lstrip().startswith(TOOL_PREFIX) or (fence and not fenced):
-            fence, index = fence_after(line, fence), index + 1
+            before, fence, index = fence, fence_after(line, fence), index + 1
+            if foreign and fence and not before and foreign(line, "".join(_head(lines, index, fence))):
+                fence, index = "", bisect_left(bounds, _foreign_end(text, lines, bounds, index, fence, bodies))
             continue
         end = _call_end(text, bounds[index], bounds[index + 1])
         after = bisect_left(bounds, end)
@@ -247,6 +258,32 @@ def _with_content(
     return call, body.end
 
 
+def _head(lines: Sequence[str], index: int, fence: str) -> Iterator[str]:
+    """The lines of a code fence before its first `tool:` line, from `index` on."""
+    inside = (lines[at] for at in range(index, len(lines)))
+    return takewhile(lambda line: fence_after(line, fence) and not line.lstrip().startswith(TOOL_PREFIX), inside)
+
+
+def _foreign_end(
+    text: str, lines: Sequence[str], bounds: Sequence[int], index: int, fence: str, bodies: Mapping[str, str]
+) -> int:
+    """Where a code fence ends whose inside begins at the line `index` and is a call in another form.
+
+    A line that would close the fence is text where it stands in a string of the call's JSON. Where the call leaves its
+    text out, the block after it belongs to it as well.
+    """
+    at = bounds[index]
+    while (start := _JSON_NEXT.match(text, at)) and (after := json_end(text, start.end(), fenced=True)) is not None:
+        at = after
+    rest = range(bisect_left(bounds, at), len(lines))
+    last = next((number for number in rest if not fence_after(lines[number], fence)), len(lines) - 1)
+    source, end = text[bounds[index] : bounds[last]], bounds[last + 1]
+    words = set(_WORD.findall(source))
+    if any(tool in words and f'"{name}"' not in source and f"{name}=" not in source for tool, name in bodies.items()):
+        end = block_end(text, end) or _misplaced_end(text, end, "")
+    return end
+
+
 def _misplaced_end(text: str, at: int, fence: str) -> int:
     """Where the text ends that a call lacks and that stands in the wrong place; `at` where there is none.
 
@@ -301,12 +338,13 @@ def _call_end(text: str, line_start: int, line_end: int) -> int:
     return max(line_end, closing.end() if closing else end)
 
 
-def json_end(text: str, start: int) -> int | None:
+def json_end(text: str, start: int, *, fenced: bool = False) -> int | None:
     """Just after the bracket that closes the one at `start`; None where brackets and strings are no JSON.
 
     The end of the text if a string is never closed. Many broken calls cost linear time together: a scan ends where it
     meets the `(` of a later call outside a string, and one that passes it inside a string is from there on always on
-    the other side of a quote than the later call's own scan, so that one of the two ends at the next call.
+    the other side of a quote than the later call's own scan, so that one of the two ends at the next call. The same
+    holds for code fences where the JSON is `fenced`: their marks are no JSON.
     """
     position, depth = start, 0
     while token := _JSON_TOKEN.match(text, position):
@@ -322,4 +360,6 @@ def json_end(text: str, start: int) -> int | None:
             if len(token["close"]) >= depth:
                 return token.start() + depth
             depth -= len(token["close"])
+        elif token["marks"] and fenced:
+            return None
     return None

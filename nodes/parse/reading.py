@@ -7,14 +7,16 @@ with nothing to call is the answer, and so is one that only explains calls which
 """
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import accumulate, count
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from nodes.language.blocks import read_blocks
 from nodes.language.body_blocks import BODY_ARGUMENTS
-from nodes.language.dialects import Rescue, describe_dialect, fenced_calls, looks_like_call, recognised
+from nodes.language.dialects import Rescue, describe_dialect, fenced_calls, holds_call, looks_like_call, recognised
 from nodes.language.named_things import named_paths
 from nodes.language.native_calls import read_native_calls
 from nodes.language.passages import passages
@@ -45,6 +47,9 @@ MOST_CALLS: Final = 64
 thousands is a model that repeats itself: what it sees of the first ones has to come before the next ones."""
 
 _TOO_MANY: Final = f"Not run: a reply may hold {MOST_CALLS} calls at most. Send it again."
+
+_WORDS = re.compile(r"[\w.-]++")
+_NAMELESS = frozenset({ExtractionErrorType.MISSING_OPENING_PAREN, ExtractionErrorType.UNKNOWN_TOOL_NAME})
 
 _STRAY: Final = {
     Protocol.NATIVE: "This call stands in the text, where it does not run. Send it as a function call.",
@@ -106,7 +111,10 @@ class Reader(NamedTuple):
 
 
 class _Written(NamedTuple):
-    """A call that stands in the text of a reply: in a code fence or not, `foreign` where its form does not run."""
+    """A call that stands in the text of a reply: in a code fence or not, `foreign` where its form does not run.
+
+    `nameless` is a line outside of fences that names no tool and holds no JSON: it may be a program's output.
+    """
 
     line_number: int
     tool: str
@@ -114,6 +122,7 @@ class _Written(NamedTuple):
     calls: list[ToolInvocation]
     fenced: bool
     foreign: bool
+    nameless: bool = False
 
     @property
     def keys(self) -> set[str]:
@@ -239,7 +248,7 @@ def _read_calls(reply: ModelReply, step: int, reader: Reader) -> tuple[list[_Rea
     if reader.profile.protocol is Protocol.NATIVE and (reply.calls or not blocks):
         native = _read_native(reply, prefix, reader)
         return [*native, *_numbered(_strays(reply, native, content, reader), prefix, native)], ""
-    said = extract_in_order(reply.text, reader.known_tools, content=content)
+    said = _lines(reply.text, reader, content)
     if ANSWER_TOOL in {*(call.tool for call in said), *(call.tool for call in reply.calls)}:
         written, heard = _written(reply.text, reader, content), _heard(reader)
         explained = {call.line_number for call in written if _is_explained(call, heard, reader)}
@@ -254,9 +263,17 @@ def _read_calls(reply: ModelReply, step: int, reader: Reader) -> tuple[list[_Rea
     return [*_numbered(both, prefix, native), *native], "" if lines else prose
 
 
+def _lines(
+    text: str, reader: Reader, content: Sequence[tuple[int, int]] = (), *, fenced: bool = True
+) -> list[TextCall]:
+    """The `tool:` lines of a text, but for those that belong to `content` or to a call in another form."""
+    foreign = partial(holds_call, known_tools=reader.known_tools)
+    return extract_in_order(text, reader.known_tools, content=content, fenced=fenced, foreign=foreign)
+
+
 def _edits(text: str, reader: Reader) -> tuple[list[_ReadCall], str, list[tuple[int, int]]]:
     """The edits of a reply in block form, the prose around them, and where in the text their blocks stand."""
-    said = extract_in_order(text, reader.known_tools, fenced=False)
+    said = _lines(text, reader, fenced=False)
     if not said and foreign_calls(text, reader):
         return [], "", []
     found = read_blocks(without_bodies(text, said), reader.shown_files, reader.turn.request or None)
@@ -308,7 +325,7 @@ def _written(text: str, reader: Reader, content: Sequence[tuple[int, int]] = ())
     """
     native = reader.profile.protocol is Protocol.NATIVE and reader.profile.edit_form is not EditForm.BLOCKS
     said = text.splitlines()
-    lines = extract_in_order(text, reader.known_tools, content=content)
+    lines = _lines(text, reader, content)
     found = [
         _Written(
             call.line_number,
@@ -317,6 +334,7 @@ def _written(text: str, reader: Reader, content: Sequence[tuple[int, int]] = ())
             [call.outcome] if isinstance(call.outcome, ToolInvocation) else [],
             bool(call.fences[0]),
             native,
+            _is_nameless(call, reader),
         )
         for call in lines
         if not native or call.tool in reader.known_tools
@@ -330,15 +348,27 @@ def _written(text: str, reader: Reader, content: Sequence[tuple[int, int]] = ())
     ]
 
 
-def _is_explanation(reply: ModelReply, reader: Reader) -> bool:
-    """Whether a reply is words about calls in code fences, each of which was made or told before, after the work.
+def _is_nameless(call: TextCall, reader: Reader) -> bool:
+    """Whether a line outside of fences begins like a call by chance: nothing else of it is one."""
+    error = call.outcome
+    if call.fences[0] or call.end_line != call.line_number or not isinstance(error, ExtractionError):
+        return False
+    words = {word.rstrip(".") for word in _WORDS.findall(error.line_content)}
+    return error.error_type in _NAMELESS and "{" not in error.line_content and words.isdisjoint(reader.known_tools)
 
-    A call that has run counts until a file is changed. An answer that what happened speaks against is none.
+
+def _is_explanation(reply: ModelReply, reader: Reader) -> bool:
+    """Whether a reply is words about calls, each of which was made or told before, after the work.
+
+    The calls stand in code fences, or are lines that may be a program's output. A call that has run counts until a file
+    is changed. An answer that what happened speaks against is none.
     """
     written = [] if reply.calls else _written(reply.text, reader)
-    if not written or not all(call.fenced for call in written):
+    if not written or not all(call.fenced or (call.nameless and reader.turn.changed) for call in written):
         return False
-    if all(part.opening is not None for part in passages(reply.text)) or _unfounded(reply.text, reader):
+    outside = {call.line_number for call in written if not call.fenced}
+    words = "\n".join(line for number, line in enumerate(reply.text.splitlines(), 1) if number not in outside)
+    if all(part.opening is not None for part in passages(words)) or _unfounded(reply.text, reader):
         return False
     if not reader.turn.changed and foreign_calls(reply.text, reader):
         return False
@@ -347,8 +377,12 @@ def _is_explanation(reply: ModelReply, reader: Reader) -> bool:
 
 
 def _is_explained(written: _Written, heard: set[str], reader: Reader) -> bool:
-    """Whether nothing new would come of a call in a fence, which the model has written or made before."""
-    if not written.fenced or written.tool == ANSWER_TOOL or not written.keys <= heard:
+    """Whether nothing new would come of a call in a fence, which the model has written or made before.
+
+    Nor would anything of a line that may be a program's output, once the model was told of it and has changed a file.
+    """
+    quoted = written.fenced or (written.nameless and reader.turn.changed)
+    if not quoted or written.tool == ANSWER_TOOL or not written.keys <= heard:
         return False
     for call in written.calls:
         checked = check_call(call, "", written.source, reader)

@@ -166,6 +166,28 @@ def test_an_explained_call_keeps_no_run_from_its_end(tmp_path: Path, name: str, 
     assert run.problems == []
 
 
+@pytest.mark.parametrize("end", ["", '\ntool: final_answer({"answer": "Changed."})'])
+def test_a_line_of_output_that_begins_like_a_call_keeps_no_run_from_its_end(tmp_path: Path, end: str) -> None:
+    said = "I changed it. It shows\n\ntool: hammer\n\nok."
+    run = play(
+        tmp_path, Protocol.TEXT, [GOOD_READ, edit(Protocol.TEXT), *[Say(said + end)] * 6], "Change x to 2 in a.py."
+    )
+    assert (run.outcome.kind, run.outcome.answer) == (OutcomeKind.FINISHED, "Changed." if end else said)
+    assert run.path.count("call_model") - 2 <= 2
+
+
+@BOTH
+@pytest.mark.parametrize("content", [', "content": "x\n{line}\n"}}}}\n```', "}}}}\n```\n```md\n{line}\n```"])
+def test_what_a_call_in_another_form_writes_never_runs(tmp_path: Path, content: str, protocol: Protocol) -> None:
+    line = 'tool: write_file({"path": "b.py", "content": "no\\n"})'
+    said = '```json\n{"name": "write_file", "arguments": {"path": "README.md"' + content.format(line=line)
+    run = play(tmp_path, protocol, [Say(said), Say(f"It is so:\n{said}")], "Write README.md.")
+    assert "b.py" not in changed_files(tmp_path, FILES)
+    assert run.prompts
+    assert run.problems == []
+
+
+GOOD_READ = Say('tool: read_file({"path": "a.py"})')
 READ = Message(calls=(("read_file", '{"path": "a.py"}'),), finish_reason="tool_calls")
 
 

@@ -8,6 +8,7 @@ from nodes.language.dialects import (
     Rescue,
     describe_dialect,
     fenced_calls,
+    holds_call,
     looks_like_call,
     read_dialect,
     recognised,
@@ -283,3 +284,19 @@ def test_all_calls_in_fences_are_found() -> None:
         (6, "tool_call_tags", "read_file", 1),
         (17, "json", "read_file", 0),
     ]
+
+
+@pytest.mark.parametrize(
+    ("opening", "body", "expected"),
+    [
+        ("```json\n", '{"name": "read_file", "arguments": {"path": "a\n', True),
+        ("```\n", "It is\n<tool_call>\n{", True),
+        ("```\n", '{"name": "nope", "arguments": {', False),
+        ("```python\n", '{"name": "read_file", "arguments": {', False),
+        ("```\n", 'tool: read_file({"path": "a"})', False),
+        ("```python\n", 'read_file("a")', False),
+        ("```\n", "", False),
+    ],
+)
+def test_a_fence_holds_a_call_from_its_beginning_on(opening: str, body: str, expected: bool) -> None:
+    assert holds_call(opening, body, KNOWN) is expected

@@ -337,12 +337,12 @@ class CountingPattern:
 
 
 def scanning_work(text: str) -> int:
-    names = ("_JSON_TOKEN", "_AFTER_STRING", "_CLOSING_PAREN", "_JSON_START")
+    names = ("_JSON_TOKEN", "_AFTER_STRING", "_CLOSING_PAREN", "_JSON_START", "_JSON_NEXT")
     counters = [CountingPattern(getattr(text_protocol, name)) for name in names]
     with pytest.MonkeyPatch.context() as patch:
         for name, counter in zip(names, counters, strict=True):
             patch.setattr(text_protocol, name, counter)
-        extract_in_order(text, KNOWN)
+        extract_in_order(text, KNOWN, foreign=lambda _, head: head.startswith("{"))
     return sum(counter.work for counter in counters)
 
 
@@ -354,6 +354,9 @@ def scanning_work(text: str) -> int:
                 "\ntool: x({",
                 "\ntool: x(",
                 '\ntool: x({"',
+                "\n```\n{",
+                '\n```\n{"',
+                "\n```\n",
                 '":"',
                 '"',
                 "\\",
@@ -379,7 +382,18 @@ def test_broken_calls_cost_linear_work(pieces: list[str], times: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ['tool: x({"\n', 'tool: x({"a":"\n', 'tool: x({",":"\n', "tool: x({[\n", 'tool: x({"\\\n', "tool: x(\n"]
+    "line",
+    [
+        'tool: x({"\n',
+        'tool: x({"a":"\n',
+        'tool: x({",":"\n',
+        "tool: x({[\n",
+        'tool: x({"\\\n',
+        "tool: x(\n",
+        "```\n{\n```\n",
+        '```\n{":" : ",\n```\n',
+        '```\n{"name": "write_file"}\n```\n```md\n```\n',
+    ],
 )
 def test_a_megabyte_of_broken_calls_costs_linear_work(line: str) -> None:
     text = line * (1_000_000 // len(line))

@@ -451,3 +451,79 @@ def test_what_was_heard_is_read_once_for_a_reply(line: str) -> None:
 
     read(TEXT._replace(earlier=earlier), text)
     assert len(asked) <= 3
+
+
+NL = "\n"
+INSIDE = 'tool: write_file({"path": "b.py", "content": "no\\n"})'
+LISTING = "tool: list_files()"
+BODILESS = '{"name": "write_file", "arguments": {"path": "a.md"}}'
+
+
+def writing(content: str) -> str:
+    """A JSON call whose text is not escaped."""
+    return BODILESS.replace("}}", f', "content": "{content}"}}}}')
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"```json\n{writing(f'x{NL}{INSIDE}{NL}')}\n```",
+        f"```json\n{writing(f'x{NL}{LISTING}{NL}')}\n```",
+        f"```json\n{writing(f'x{NL}```{NL}{LISTING}{NL}```{NL}')}\n```",
+        f"```json\n{BODILESS}\n{writing(f'{NL}```{NL}{LISTING}{NL}```{NL}')}\n```",
+        f"```\n<tool_call>\n{writing(NL + INSIDE)}\n</tool_call>\n```",
+        f"```json\n{BODILESS}\n```\n```md\n{INSIDE}\n```",
+        f"```json\n{BODILESS}\n```\n\n```md\n```sh\nls\n```\n{INSIDE}\n```",
+        f"```json\n{BODILESS}\n```\nWith this text:\n```md\nSo:\n{INSIDE}\n```",
+        f"```json\n{BODILESS}\n```\n```md\n{INSIDE}",
+        f"```json\n{writing('x')[:-4]}\n{INSIDE}",
+    ],
+)
+@pytest.mark.parametrize("how", [TEXT, BLOCKS], ids=["text", "blocks"])
+def test_what_a_call_in_another_form_writes_never_runs(how: Reader, text: str) -> None:
+    alone = read(how, f"I write it.\n{text}")
+    assert [error.error_type for error in alone.errors] == [Kind.MISSING_TOOL_PREFIX]
+    beside = read(how, f"{GOOD}\nThen:\n{text}")
+    kinds = [item.error.error_type if isinstance(item, CallError) else item.tool for item in beside.items]
+    assert kinds == ["read_file", Kind.MISSING_TOOL_PREFIX]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"```json\n{writing('x')}\n```\n{GOOD}",
+        f"```json\n{writing('x')}\n```\n```\n{GOOD}\n```",
+        f"```json\n{BODILESS}\n```\nThen:\n```\n{GOOD}\n```",
+        f"```\n{GOOD}\n{BODILESS}\n```",
+        f'```json\n{{"name": "nope", "arguments": {{}}}}\n{GOOD}\n```',
+    ],
+)
+def test_beside_a_call_in_another_form_a_line_that_is_none_of_its_text_runs(text: str) -> None:
+    assert [item.tool for item in read(TEXT, text).items if isinstance(item, ToolCall)] == ["read_file"]
+
+
+OUTPUT = "I changed it. It shows\n\ntool: hammer\n\nok."
+
+
+@pytest.mark.parametrize(
+    ("text", "changed", "heard", "expected"),
+    [
+        (OUTPUT, True, OUTPUT, Reading.ANSWER),
+        (OUTPUT, True, "tool: hammer", Reading.ANSWER),
+        ("It shows\ntool: hammer (steel)", True, "It shows\ntool: hammer (steel)", Reading.ANSWER),
+        (OUTPUT, True, "It shows\ntool: saw", Reading.MALFORMED),
+        (OUTPUT, False, OUTPUT, Reading.MALFORMED),
+        ("tool: hammer", True, "tool: hammer", Reading.MALFORMED),
+        ("tool: hammer\n```\nx\n```", True, "tool: hammer", Reading.MALFORMED),
+        ("So:\ntool: read_file a.py", True, "tool: read_file a.py", Reading.MALFORMED),
+        ("So:\ntool: reed_file({})", True, "tool: reed_file({})", Reading.MALFORMED),
+        ("So:\ntool: read_file(x)", True, "tool: read_file(x)", Reading.MALFORMED),
+    ],
+)
+def test_a_line_of_output_that_the_model_repeats_after_its_work_is_no_call(
+    text: str, changed: bool, heard: str, expected: Reading
+) -> None:
+    turn = TurnFacts(request="Change a.py.", changed=("a.py",) if changed else ())
+    assert read(TEXT._replace(turn=turn), text).reading is Reading.MALFORMED
+    how = TEXT._replace(turn=turn, earlier=lambda: [ModelReply(text=heard)])
+    assert read(how, text).reading is expected
