@@ -54,6 +54,7 @@ class Run:
     prompts: list[str] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    items: list[Any] = field(default_factory=list)
 
     @property
     def outcome(self) -> Outcome:
@@ -76,7 +77,7 @@ def play(
     run = Run()
     for part in machine.stream({"messages": [HumanMessage(request)]}, config, context=context, stream_mode="updates"):
         for node, update in part.items():
-            note(run, machine, config, node, update or {})
+            note(run, node, update or {})
     rooms.close()
     for snapshot in machine.get_state_history(config):
         if "profile" in snapshot.values:
@@ -84,13 +85,14 @@ def play(
     return run
 
 
-def note(run: Run, machine: Any, config: Any, node: str, update: JsonMap) -> None:
+def note(run: Run, node: str, update: JsonMap) -> None:
     run.path.append(node)
+    if node in {"parse", "heal"}:
+        run.items = update.get("items", [])
     if node == "heal":
         run.prompts += [each.prompt for each in update.get("corrections", [])[-1:]]
     if node in {"guard", "execute_tools"} and update.get("results"):
-        items = machine.get_state(config).values["items"]
-        for item, result in zip(items, update["results"], strict=True):
+        for item, result in zip(run.items, update["results"], strict=True):
             error = result.result.error
             run.calls.append((item.tool, getattr(item, "arguments", {}), error.message if error else "ok"))
     if update.get("outcome") is not None:
