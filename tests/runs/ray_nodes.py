@@ -37,7 +37,8 @@ class RayNodes(NamedTuple):
     def kill(self, node: int) -> None:
         """End a node at once, as a machine that loses its power: Ray's processes of it, and its workers."""
         for pid in [*children_of(self.pids[node]), self.pids[node]]:
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # an idle worker ends by itself
+                os.kill(pid, signal.SIGKILL)
 
 
 def children_of(pid: int) -> list[int]:
