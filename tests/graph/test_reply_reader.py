@@ -70,6 +70,11 @@ def facts(given: ReadingSlice, gateway: Gateway = GATEWAY) -> dict[str, Any]:
     return {**turn._asdict(), "hindered": turn.hindered()}
 
 
+@pytest.mark.parametrize(("profile", "offered"), [(Profile(), False), (Profile(small=True), True), (BLOCKS, True)])
+def test_a_block_gives_what_a_call_leaves_out_where_the_prompt_offers_it(profile: Profile, offered: bool) -> None:
+    assert reply_reader(GATEWAY, state(TASK, profile=profile)).bodies is offered
+
+
 def test_a_reader_knows_the_tools_and_which_of_them_change_files() -> None:
     how = reply_reader(GATEWAY, state(TASK, context=AgentContext(answer_schema={"type": "integer"})))
     specs = {tool.name: tool.spec for tool in default_tools()}

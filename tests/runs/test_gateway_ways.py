@@ -15,7 +15,7 @@ import pytest
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
-from graph.build import build_graph
+from graph.build import build_graph, build_machine
 from graph.context import AgentContext
 from graph.events import Asked, Denied, Event, StepDone, ToolStarted, Traced
 from graph.state import serializer
@@ -23,6 +23,7 @@ from nodes.execute_tools.environment.lease import LeaseOverError
 from nodes.execute_tools.environment.run_folder import folder_name
 from nodes.execute_tools.registry import ToolContext, tool
 from nodes.execute_tools.tools import default_tools
+from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from nodes.records import Effect, JsonMap, Protocol
 from tests.runs.gateway_play import DONE, FILES, PROTOCOLS, codes, played, reads, scripted, session, shown
 from tests.runs.playing import changed_files, write_files
@@ -399,6 +400,18 @@ def results_and_events(root: Path, *lines: Use, between: Callable[[], None] = la
                 between()
     traced = [each.name for each in events if isinstance(each, Traced) and each.name in {"cache.hit", "cache.miss"}]
     return codes(events), shown(model), traced
+
+
+def test_what_a_turn_has_read_is_forgotten_at_its_end(root: Path) -> None:
+    model = scripted(Protocol.NATIVE, reads("a.py"), DONE)
+    machine, rooms = build_machine(None, model=model, tools=None, rules=DEFAULT_GUARDRAIL_RULES)
+    kept = list[int]()
+    for part in machine.stream(
+        {"messages": [HumanMessage("Look.")]}, context=AgentContext(workspace=str(root)), stream_mode="updates"
+    ):
+        kept += [len(rooms._gateway._caches) for node in part if node in {"execute_tools", "FINISHED"}]
+    rooms.close()
+    assert kept == [1, 0]
 
 
 def test_a_read_is_served_again_in_a_later_step_and_the_file_counts_as_read(root: Path) -> None:

@@ -203,6 +203,14 @@ def test_words_beside_the_same_call_are_no_answer_while_the_work_is_not_done(
     assert changed_files(tmp_path, FILES) == {}
 
 
+def test_a_call_that_was_made_is_new_again_when_a_file_has_changed(tmp_path: Path) -> None:
+    """The same words beside the same call: before the edit and after it they ask for different things."""
+    look = Say('I look at the file.\n```\ntool: read_file({"path": "a.py"})\n```')
+    run = play(tmp_path, Protocol.TEXT, [look, edit(Protocol.TEXT), look], "Change x to 2 in a.py.")
+    assert [tool for tool, _, told in run.calls if told == "ok"] == ["read_file", "edit_file", "read_file"]
+    assert (run.outcome.kind, run.outcome.answer) == (OutcomeKind.FINISHED, "Done.")
+
+
 # --- The document's loop and the graph
 
 
