@@ -147,7 +147,7 @@ def build_machine(  # noqa: PLR0913 - the same
         if source not in _ROUTERS:
             builder.add_edge(source, target)
     for source, router in _ROUTERS.items():
-        builder.add_conditional_edges(source, Route(router), routes.ways(source))
+        builder.add_conditional_edges(source, Route(router), routes.path_map(source))
     compiled = builder.compile(checkpointer=checkpointer, store=store, name="mendgraph")
     limit = routes.recursion_limit(MAX_CALLS_PER_TURN_LIMIT)
     return traced(compiled.with_config(recursion_limit=limit), rooms.scrub, secrets), rooms

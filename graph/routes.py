@@ -175,7 +175,7 @@ class _Word(str):
         return self.shown
 
 
-def ways(source: str) -> dict[Hashable, str]:
+def path_map(source: str) -> dict[Hashable, str]:
     """The words that the router of a node may say, and where each leads: LangGraph's `path_map`."""
     found: dict[Hashable, str] = {}
     for each in TRANSITIONS:

@@ -1,9 +1,8 @@
 """When to ask again and when to give up, and spec 1's self-healing extraction built on the same parts."""
 
 from collections.abc import Callable, Mapping, Sequence
-from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from nodes.heal.corrective_prompt import (
     DEFAULT_SELF_HEALING_CONFIG,
@@ -28,9 +27,7 @@ from nodes.records import (
 
 __all__ = [
     "DEFAULT_SELF_HEALING_CONFIG",
-    "HealingAction",
     "HealingAttempt",
-    "HealingDecision",
     "HealingResult",
     "SelfHealingConfig",
     "attempt_extraction_with_healing",
@@ -60,10 +57,10 @@ _SAID: Final[Mapping[ExtractionErrorType, str]] = MappingProxyType(
         ExtractionErrorType.THOUGHT_ONLY_REPLY: "The model {still}only thought, without an answer or a tool call",
         ExtractionErrorType.TRUNCATED_REPLY: "The model's reply was {still}cut at the token limit",
         ExtractionErrorType.OVERSIZED_ARGUMENTS: "The arguments of the model's tool call were {still}too large",
-        ExtractionErrorType.UNKNOWN_TOOL_NAME: "The model {still}called a tool that there is not",
+        ExtractionErrorType.UNKNOWN_TOOL_NAME: "The model {still}called a tool that does not exist",
         ExtractionErrorType.MISSING_TOOL_PREFIX: "The model {still}wrote its tool call in a form that does not run",
         ExtractionErrorType.INVALID_ARGUMENTS: "The arguments of the model's tool call {still}did not fit the tool",
-        ExtractionErrorType.INVALID_ANSWER: "The model's answer was {still}not the one that was asked for",
+        ExtractionErrorType.INVALID_ANSWER: "The model's answer was {still}not valid",
     }
 )
 _UNREAD: Final = "The model's reply {still}could not be read as a tool call"
@@ -72,47 +69,32 @@ _MAX_DIAGNOSTICS = 5
 _MAX_DIAGNOSTIC_CHARS = 500
 
 
-class HealingAction(StrEnum):
-    """What to do about a reply that could not be used."""
-
-    TRY_AGAIN = "try_again"
-    EXHAUSTED = "exhausted"
-
-
-class HealingDecision(NamedTuple):
-    """The action, and for EXHAUSTED why the run ends."""
-
-    action: HealingAction
-    cause: StopCause | None = None
-
-
 def decide_healing(
     errors: Sequence[ExtractionError],
     extraction_failures: int,
     schema_failures: int,
     config: SelfHealingConfig,
     claims_met: int = 0,
-) -> HealingDecision:
-    """Whether a reply with these errors is worth another try.
+) -> StopCause | None:
+    """Why a reply with these errors ends the run, or None where it is worth another try.
 
     The counts are the failures of each sort before this reply: consecutive ones, but for `claims_met`, which are those
-    of the turn. A reply whose
-    errors all are schema errors is measured against `max_schema_repairs`, any other against `max_retries`; a refusal
-    is never asked again.
+    of the turn. A reply whose errors all are schema errors is measured against `max_schema_repairs`, any other against
+    `max_retries`; a refusal is never asked again.
     """
     if any(error.error_type in _NEVER_RETRIED for error in errors):
         filtered = all(error.error_type is not ExtractionErrorType.REFUSED_REPLY for error in errors)
         return _give_up(StopReason.REFUSED, _FILTERED if filtered else _REFUSED, errors)
     if is_unfounded(errors):
         if claims_met < config.max_claims:
-            return HealingDecision(HealingAction.TRY_AGAIN)
+            return None
         return _give_up(StopReason.NOTHING_CHANGED, "No file was changed, although a change was asked for.", errors)
     if is_schema_failure(errors):
         if schema_failures < config.max_schema_repairs:
-            return HealingDecision(HealingAction.TRY_AGAIN)
+            return None
         return _give_up(StopReason.SCHEMA_REPAIR_EXHAUSTED, _what_happened(errors, schema_failures, "repairs"), errors)
     if extraction_failures < config.max_retries:
-        return HealingDecision(HealingAction.TRY_AGAIN)
+        return None
     empty = bool(errors) and errors[0].error_type in _EMPTY
     reason = StopReason.EMPTY_REPLY if empty else StopReason.HEALING_EXHAUSTED
     return _give_up(reason, _what_happened(errors, extraction_failures, "retries"), errors)
@@ -123,7 +105,7 @@ def decide_next(
     corrections: Sequence[Correction],
     attempts: Sequence[HealingAttempt],
     config: SelfHealingConfig,
-) -> HealingDecision:
+) -> StopCause | None:
     """The same, counted from the open corrections and from all attempts of the turn."""
     met = sum(is_unfounded(attempt.errors) for attempt in attempts)
     schema_failures = sum(correction.schema_repair for correction in corrections)
@@ -140,9 +122,9 @@ def next_attempt(
     protocol: Manner = "text",
 ) -> HealingAttempt | StopCause:
     """How the model is asked again after a reply with these errors, or why it is not."""
-    decision = decide_next(errors, corrections, attempts, config)
-    if decision.cause is not None:
-        return decision.cause
+    cause = decide_next(errors, corrections, attempts, config)
+    if cause is not None:
+        return cause
     prompt = generate_corrective_prompt(errors, response, config, protocol=protocol)
     return HealingAttempt(len(attempts), response, errors, prompt)
 
@@ -221,9 +203,9 @@ def _what_happened(errors: Sequence[ExtractionError], failures: int, tries: str)
     return said.format(still="still " if failures else "") + (f" after {failures} {tries}." if failures else ".")
 
 
-def _give_up(reason: StopReason, message: str, errors: Sequence[ExtractionError]) -> HealingDecision:
+def _give_up(reason: StopReason, message: str, errors: Sequence[ExtractionError]) -> StopCause:
     diagnostics = tuple(_diagnostic(error) for error in errors[:_MAX_DIAGNOSTICS])
-    return HealingDecision(HealingAction.EXHAUSTED, StopCause(reason=reason, message=message, diagnostics=diagnostics))
+    return StopCause(reason=reason, message=message, diagnostics=diagnostics)
 
 
 def _diagnostic(error: ExtractionError) -> str:

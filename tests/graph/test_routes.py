@@ -73,7 +73,7 @@ def words(source: str) -> set[str]:
 
 def after(source: str, state: Any) -> str:
     """Where the run goes on."""
-    return routes.ways(source)[ROUTERS[source](state)]
+    return routes.path_map(source)[ROUTERS[source](state)]
 
 
 @pytest.mark.parametrize("source", ROUTERS)

@@ -7,9 +7,7 @@ from hypothesis import given, strategies as st
 from nodes.heal import corrective_prompt, healing
 from nodes.heal.corrective_prompt import DEFAULT_SELF_HEALING_CONFIG, SelfHealingConfig, generate_corrective_prompt
 from nodes.heal.healing import (
-    HealingAction,
     HealingAttempt,
-    HealingDecision,
     HealingResult,
     attempt_extraction_with_healing,
     canonical_text,
@@ -112,12 +110,12 @@ def test_a_rescued_reply_is_kept_as_one_line_for_each_call() -> None:
     assert canonical_text([call, broken], Protocol.NATIVE) == ""
 
 
-@pytest.mark.parametrize(("met", "action"), [(None, HealingAction.TRY_AGAIN), (0, HealingAction.TRY_AGAIN)])
-def test_no_claim_has_been_met_unless_it_is_said(met: int | None, action: HealingAction) -> None:
+@pytest.mark.parametrize("met", [None, 0])
+def test_no_claim_has_been_met_unless_it_is_said(met: int | None) -> None:
     config = SelfHealingConfig(max_claims=1)
     errors = errors_of(E.UNFOUNDED_CLAIM)
     counts = {} if met is None else {"claims_met": met}
-    assert decide_healing(errors, 0, 0, config, **counts) == HealingDecision(action, None)
+    assert decide_healing(errors, 0, 0, config, **counts) is None
 
 
 def errors_of(*kinds: ExtractionErrorType) -> list[ExtractionError]:
@@ -173,14 +171,14 @@ def errors_of(*kinds: ExtractionErrorType) -> list[ExtractionError]:
             0,
             2,
             StopReason.SCHEMA_REPAIR_EXHAUSTED,
-            "The model's answer was still not the one that was asked for after 2 repairs.",
+            "The model's answer was still not valid after 2 repairs.",
         ),
         (
             [E.UNKNOWN_TOOL_NAME],
             3,
             0,
             StopReason.HEALING_EXHAUSTED,
-            "The model still called a tool that there is not after 3 retries.",
+            "The model still called a tool that does not exist after 3 retries.",
         ),
         (
             [E.REFUSED_REPLY],
@@ -207,10 +205,10 @@ def test_each_count_has_its_limit(
 ) -> None:
     decision = decide_healing(errors_of(*kinds), extraction_failures, schema_failures, DEFAULT_SELF_HEALING_CONFIG)
     if reason is None:
-        assert decision == HealingDecision(HealingAction.TRY_AGAIN)
+        assert decision is None
     else:
         cause = StopCause(reason=reason, message=message, diagnostics=(f"{kinds[0].name}: details",))
-        assert decision == HealingDecision(HealingAction.EXHAUSTED, cause)
+        assert decision == cause
 
 
 @pytest.mark.parametrize(
@@ -230,20 +228,20 @@ def test_an_answer_is_met_with_the_facts_so_often(
 ) -> None:
     decision = decide_healing(errors_of(*kinds), 2, 1, SelfHealingConfig(max_claims=max_claims), claims_met=met)
     if again:
-        assert decision == HealingDecision(HealingAction.TRY_AGAIN)
+        assert decision is None
         return
     cause = StopCause(
         reason=StopReason.NOTHING_CHANGED,
         message="No file was changed, although a change was asked for.",
         diagnostics=tuple(f"{'' if not at else f'line {at}: '}{kind.name}: details" for at, kind in enumerate(kinds)),
     )
-    assert decision == HealingDecision(HealingAction.EXHAUSTED, cause)
+    assert decision == cause
 
 
 def counted(
     now: ExtractionErrorType, *before: ExtractionErrorType, opened: int | None = None, config: SelfHealingConfig
-) -> HealingAction:
-    """What becomes of a reply after failures of these kinds, of which the last `opened` are open corrections."""
+) -> bool:
+    """Whether the run ends after failures of these kinds, of which the last `opened` are open corrections."""
     attempts = [HealingAttempt(at, "said", errors_of(kind), "again") for at, kind in enumerate(before)]
     corrections = [
         Correction(
@@ -254,10 +252,10 @@ def counted(
         )
         for attempt in attempts
     ][len(before) - (len(before) if opened is None else opened) :]
-    return decide_next(errors_of(now), corrections, attempts, config).action
+    return decide_next(errors_of(now), corrections, attempts, config) is not None
 
 
-AGAIN, OVER = HealingAction.TRY_AGAIN, HealingAction.EXHAUSTED
+AGAIN, OVER = False, True
 
 
 def test_each_sort_of_failure_is_counted_by_itself() -> None:
@@ -281,7 +279,7 @@ def test_claims_are_counted_through_the_turn_and_the_others_while_they_are_open(
 
 def test_diagnostics_are_bounded_and_name_the_line() -> None:
     errors = [ExtractionError(E.EMPTY_TOOL_NAME, 4, "line", "x" * 900)] * 9
-    cause = decide_healing(errors, 3, 0, DEFAULT_SELF_HEALING_CONFIG).cause
+    cause = decide_healing(errors, 3, 0, DEFAULT_SELF_HEALING_CONFIG)
     assert cause is not None
     assert cause.diagnostics == (("line 4: EMPTY_TOOL_NAME: " + "x" * 900)[:500],) * 5
 
@@ -296,11 +294,11 @@ def test_diagnostics_are_bounded_and_name_the_line() -> None:
 def test_asking_again_always_ends(
     kinds: list[ExtractionErrorType], extraction: int, schema: int, max_retries: int, max_repairs: int
 ) -> None:
-    """Whoever raises the count that `is_unfounded` or `is_schema_failure` names reaches EXHAUSTED."""
+    """Whoever raises the count that `is_unfounded` or `is_schema_failure` names reaches the end."""
     errors = errors_of(*kinds)
     config = SelfHealingConfig(max_retries=max_retries, max_schema_repairs=max_repairs, max_claims=max_retries)
     asked = claims = 0
-    while decide_healing(errors, extraction, schema, config, claims).action is HealingAction.TRY_AGAIN:
+    while decide_healing(errors, extraction, schema, config, claims) is None:
         if is_unfounded(errors):
             claims += 1
         else:
