@@ -14,6 +14,7 @@ from nodes.execute_tools.environment.deadline import (
     await_call,
     call_here,
     call_within,
+    calls_in_loop,
     monotonic_ms,
     monotonic_s,
     pause,
@@ -245,3 +246,21 @@ def test_the_event_loop_stays_free() -> None:
         return await waiting
 
     assert asyncio.run(both()) is True
+
+
+def test_what_still_runs_in_the_loop_is_cancelled_when_its_thread_is_left() -> None:
+    async def wait(begun: asyncio.Event, over: asyncio.Event) -> None:
+        begun.set()
+        await over.wait()
+
+    async def left() -> bool:
+        begun, over = asyncio.Event(), asyncio.Event()
+        with calls_in_loop() as in_loop:
+            waiting = asyncio.ensure_future(asyncio.to_thread(in_loop, wait(begun, over)))
+            await begun.wait()
+        await asyncio.wait({waiting}, timeout=5)
+        over.set()
+        await asyncio.wait({waiting})
+        return waiting.cancelled()
+
+    assert asyncio.run(left())

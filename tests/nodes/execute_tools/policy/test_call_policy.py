@@ -255,3 +255,17 @@ def test_retries_are_those_of_the_rules() -> None:
     assert policy(rules).wait_before_retry(make(Effect.WRITE), TimeoutError(), 1) is None
     assert policy(rules).wait_before_retry(make(Effect.WRITE), ConnectionError(), 1) == 0.5
     assert RetryPolicy(1, 0.0, ()) == NO_BACKOFF
+
+
+@pytest.mark.parametrize(
+    ("rules", "names"),
+    [
+        (CallRules(), {"read", "write", "run"}),
+        (CallRules(read_only=True), {"read"}),
+        (CallRules(allowed=frozenset({"read", "write"})), {"read", "write"}),
+    ],
+)
+def test_what_is_offered_may_be_used(rules: CallRules, names: set[str]) -> None:
+    tools = [make(Effect.READ, "read"), make(Effect.WRITE, "write"), make(Effect.EXECUTE, "run")]
+    assert policy(rules).offered(each.spec for each in tools) == names
+    assert {each.name for each in tools if policy(rules).permit(each, {}) is None} == names
