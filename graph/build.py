@@ -1,6 +1,6 @@
-"""Puts the machine together: the only file that knows all rooms.
+"""Puts the machine together: the only file that knows all nodes.
 
-It replays the transition table of `graph.routes`, gives each node its slice of the state, and hands one room what it
+It replays the transition table of `graph.routes`, gives each node its slice of the state, and hands one node what it
 needs of another. A node's configuration comes from the context that `begin_turn` stored in the state, never from the
 run's own arguments: those are gone after a resume.
 """
@@ -12,15 +12,14 @@ from typing import Any
 from langchain_core.language_models import BaseChatModel
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph import StateGraph
-from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import get_runtime
 from langgraph.store.base import BaseStore
 
 from graph import routes
+from graph.bound_nodes import BoundNodes
 from graph.build_arguments import BuildArguments, check_arguments, with_keys
+from graph.compiled import Machine, agent_graph
 from graph.context import MAX_CALLS_PER_TURN_LIMIT, AgentContext
-from graph.gateway import Gateway
-from graph.rooms import Rooms
 from graph.slices import (
     BeginTurnSlice,
     CallModelSlice,
@@ -32,15 +31,11 @@ from graph.slices import (
 )
 from graph.state import AgentInput, AgentOutput, AgentState
 from graph.stop_request import StopRequest
-from graph.telemetry.traced_machine import traced
-from graph.telemetry.traced_rooms import TracedRooms
+from graph.tool_runtime import ToolRuntime
 from graph.two_ways import Route, TwoWays, bounded
 from nodes.execute_tools.registry import Tool
 from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
 from nodes.records import OutcomeKind
-
-Machine = CompiledStateGraph[AgentState, AgentContext, AgentInput, AgentOutput]
-"""The compiled graph, as `build_graph` returns it."""
 
 NO_ROLES: Mapping[str, Collection[str]] = MappingProxyType({})
 
@@ -120,29 +115,29 @@ def build_machine(  # noqa: PLR0913 - the same
     context: AgentContext | None = None,
     stop: StopRequest | None = None,
     served: bool = False,
-) -> tuple[Machine, Rooms]:
-    """Compile the machine, and give its rooms as well: they are closed by whoever runs it (`graph.session`).
+) -> tuple[Machine, BoundNodes]:
+    """Compile the machine, and give its nodes as well: they are closed by whoever runs it (`graph.session`).
 
     `stop` is how somebody may let a run end early. With `served` every context is a client's, on any server.
     """
-    rooms = TracedRooms(model, rules, Gateway(tools, rules, roles, secrets), stop, context, served=served)
+    nodes = BoundNodes(model, ToolRuntime(tools, rules, roles, secrets), stop, context, served=served)
     builder: StateGraph[AgentState, AgentContext, AgentInput, AgentOutput] = StateGraph(
         AgentState, context_schema=AgentContext, input_schema=AgentInput, output_schema=AgentOutput
     )
-    beginning = bounded("begin_turn", lambda state: rooms.begin_turn(state, get_runtime(AgentContext)))
+    beginning = bounded("begin_turn", lambda state: nodes.begin_turn(state, get_runtime(AgentContext)))
     builder.add_node("begin_turn", beginning, input_schema=BeginTurnSlice)
-    calling = TwoWays("call_model", rooms.call_model, rooms.acall_model)
+    calling = TwoWays("call_model", nodes.call_model, nodes.acall_model)
     builder.add_node("call_model", calling, input_schema=CallModelSlice)
-    builder.add_node("parse", bounded("parse", rooms.parse), input_schema=ParseSlice)
-    builder.add_node("heal", bounded("heal", rooms.heal), input_schema=HealSlice)
-    builder.add_node("guard", bounded("guard", rooms.guard), input_schema=GuardSlice)
-    executing = TwoWays("execute_tools", rooms.execute_tools, rooms.aexecute_tools)
+    builder.add_node("parse", bounded("parse", nodes.parse), input_schema=ParseSlice)
+    builder.add_node("heal", bounded("heal", nodes.heal), input_schema=HealSlice)
+    builder.add_node("guard", bounded("guard", nodes.guard), input_schema=GuardSlice)
+    executing = TwoWays("execute_tools", nodes.execute_tools, nodes.aexecute_tools)
     builder.add_node("execute_tools", executing, input_schema=ExecuteToolsSlice)
-    checking = TwoWays("loop_check", rooms.loop_check, rooms.aloop_check)
+    checking = TwoWays("loop_check", nodes.loop_check, nodes.aloop_check)
     builder.add_node("loop_check", checking, input_schema=LoopCheckSlice)
-    builder.add_node(OutcomeKind.FINISHED.value, rooms.finish)
-    builder.add_node(OutcomeKind.BUDGET_STOP.value, rooms.budget_stop)
-    builder.add_node(OutcomeKind.SYSTEM_ERROR.value, rooms.system_error)
+    builder.add_node(OutcomeKind.FINISHED.value, nodes.finish)
+    builder.add_node(OutcomeKind.BUDGET_STOP.value, nodes.budget_stop)
+    builder.add_node(OutcomeKind.SYSTEM_ERROR.value, nodes.system_error)
     for source, _, target in routes.TRANSITIONS:
         if source not in _ROUTERS:
             builder.add_edge(source, target)
@@ -150,4 +145,4 @@ def build_machine(  # noqa: PLR0913 - the same
         builder.add_conditional_edges(source, Route(router), routes.path_map(source))
     compiled = builder.compile(checkpointer=checkpointer, store=store, name="mendgraph")
     limit = routes.recursion_limit(MAX_CALLS_PER_TURN_LIMIT)
-    return traced(compiled.with_config(recursion_limit=limit), rooms.scrub, secrets), rooms
+    return agent_graph(compiled.with_config(recursion_limit=limit), nodes.scrub, secrets), nodes

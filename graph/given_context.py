@@ -1,8 +1,10 @@
-"""Which context a turn has: what it was given, what the graph was built with, or what its thread had before. Pure."""
+"""Which context a turn has: what it was given, what the graph was built with, or its thread had; and its run's id."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import cast
 
+from langgraph.runtime import Runtime
 from pydantic import ValidationError
 
 from graph.context import AgentContext
@@ -47,3 +49,17 @@ def given_context(
         first = error.errors(include_input=False, include_url=False)[0]
         field = ".".join(map(str, first["loc"])) or "context"
         return f"The run was given a context that is no AgentContext ({field}: {first['msg']}): {_REMEDY}."
+
+
+def run_id_of(runtime: Runtime[AgentContext]) -> str:
+    """The thread, which is the run; on a server for several users with its owner. "" where there is no thread.
+
+    As a part of another graph, with the place there: its agents share a thread, and no records.
+    """
+    info = runtime.execution_info
+    if info is None or info.thread_id is None:
+        return ""
+    place = info.checkpoint_ns.rpartition("|")[0]
+    thread = f"{info.thread_id}|{place}" if place else str(info.thread_id)
+    admitted = cast("object", runtime.context)
+    return admitted.run_id(thread) if isinstance(admitted, Admission) else thread

@@ -9,7 +9,7 @@ from langchain_core.messages import AIMessage, AnyMessage
 from typing_extensions import TypedDict
 
 from graph.context import AgentContext
-from graph.gateway import Gateway
+from graph.tool_runtime import ToolRuntime
 from graph.way_on import takes_up
 from nodes.call_model.ledger import Spending
 from nodes.call_model.turn_view import TurnView, view_turn
@@ -47,7 +47,7 @@ class ReadingSlice(TypedDict, total=False):
     spending: Spending
 
 
-def reply_reader(gateway: Gateway, state: ReadingSlice, *, told: bool = True) -> Reader:
+def reply_reader(tools: ToolRuntime, state: ReadingSlice, *, told: bool = True) -> Reader:
     """How replies of this turn are read; without what it was `told`, for a reply that is read a second time."""
     context, profile, messages = state["context"], state["profile"], state["messages"]
     loop = state.get("loop") or LoopRecord()
@@ -56,18 +56,18 @@ def reply_reader(gateway: Gateway, state: ReadingSlice, *, told: bool = True) ->
     sentences = (*view.failures, *view.evidence, *_sentences(state.get("corrections") or [])) if told else ()
     return Reader(
         profile=profile,
-        known_tools=gateway.registry.names(),
-        validate=gateway.registry.validate,
+        known_tools=tools.registry.names(),
+        validate=tools.registry.validate,
         check_answer=partial(answer_problems, schema=context.answer_schema),
-        writing_tools=frozenset(spec.name for spec in gateway.specs.values() if spec.effect in CHANGING),
+        writing_tools=frozenset(spec.name for spec in tools.specs.values() if spec.effect in CHANGING),
         shown_files=tuple(view.files),
         told=sentences if blocks else (),
-        turn=_facts(gateway, state)._replace(faulty=bool(view.evidence)),
-        only_required=_only_required(gateway),
-        offered=frozenset(spec.name for spec in gateway.offered(context, profile)),
+        turn=_facts(tools, state)._replace(faulty=bool(view.evidence)),
+        only_required=_only_required(tools),
+        offered=frozenset(spec.name for spec in tools.offered(context, profile)),
         bodies=profile.small or blocks,
         earlier=partial(_earlier, state),
-        was_made=lambda call: _signature(gateway, context, call) in chain.from_iterable(loop.recent),
+        was_made=lambda call: _signature(tools, context, call) in chain.from_iterable(loop.recent),
     )
 
 
@@ -81,8 +81,8 @@ def rescue(reader: Reader, text: str, step: int) -> list[ToolCall | CallError]:
     return completed(checked, "", step, reader)
 
 
-def _signature(gateway: Gateway, context: AgentContext, call: ToolCall) -> str:
-    return signature_of(call, gateway.specs[call.tool], context.workspace)
+def _signature(tools: ToolRuntime, context: AgentContext, call: ToolCall) -> str:
+    return signature_of(call, tools.specs[call.tool], context.workspace)
 
 
 def _earlier(state: ReadingSlice) -> list[ModelReply]:
@@ -99,15 +99,15 @@ def _reply(message: AIMessage) -> ModelReply:
     return ModelReply(text=message.text, calls=tuple(calls))
 
 
-def _only_required(gateway: Gateway) -> dict[str, str]:
+def _only_required(tools: ToolRuntime) -> dict[str, str]:
     """The argument of each tool that cannot do without exactly one."""
-    needed = {name: spec.parameters.get("required", []) for name, spec in gateway.specs.items()}
+    needed = {name: spec.parameters.get("required", []) for name, spec in tools.specs.items()}
     return {name: required[0] for name, required in needed.items() if len(required) == 1}
 
 
-def _facts(gateway: Gateway, state: ReadingSlice) -> TurnFacts:
+def _facts(tools: ToolRuntime, state: ReadingSlice) -> TurnFacts:
     context, messages = state["context"], state["messages"]
-    checking = CHECKS_TOOL in gateway.specs
+    checking = CHECKS_TOOL in tools.specs
     request = next((message.text for message in reversed(messages) if is_request(message)), "")
     return TurnFacts(
         request=request,

@@ -17,7 +17,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.types import Overwrite
 
-from nodes.begin_turn.scrubbed_messages import scrubbed
+from nodes.begin_turn.history import scrubbed
 from nodes.execute_tools.environment.database import StoreError, UnreadableValueError
 from nodes.execute_tools.redact import Redactor
 

@@ -1,4 +1,4 @@
-"""What each node reads: the slice that its room asks for, and what binding it to the turn's context needs besides.
+"""What each node reads: the slice that its package asks for, and what binding it to the turn's context needs besides.
 
 Slices carry no reducers: those belong to the channels of `graph.state`.
 """
@@ -7,7 +7,6 @@ from langchain_core.messages import AnyMessage
 from typing_extensions import TypedDict
 
 from graph.context import AgentContext
-from nodes.begin_turn.cut_off_step import CutOffState
 from nodes.begin_turn.node import BeginTurnState
 from nodes.call_model import ledger
 from nodes.call_model.exchange import CallModelState
@@ -17,7 +16,6 @@ from nodes.execute_tools.policy.alerts import Vitals
 from nodes.guard.node import GuardState
 from nodes.heal.corrective_prompt import HealingAttempt
 from nodes.heal.node import HealState
-from nodes.language.project_notes import ProjectNotes
 from nodes.loop_check.node import LoopState
 from nodes.parse.node import ParseState
 from nodes.records import FileChange, LoopRecord, ModelReply, Profile
@@ -32,7 +30,7 @@ class Watched(TypedDict, total=False):
     vitals: Vitals
 
 
-class BeginTurnSlice(BeginTurnState, CutOffState, total=False):
+class BeginTurnSlice(BeginTurnState, total=False):
     """With the counters, which go on from turn to turn, and what the last turn has left open."""
 
     spending: ledger.Spending
@@ -41,7 +39,6 @@ class BeginTurnSlice(BeginTurnState, CutOffState, total=False):
     step: int
     files_read: dict[str, str]
     window: Window
-    notes: tuple[ProjectNotes, ...]
 
 
 class CallModelSlice(CallModelState, Watched, total=False):

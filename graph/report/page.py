@@ -9,8 +9,8 @@ from hashlib import sha256
 from importlib import metadata, resources
 from typing import TYPE_CHECKING, Any, Final
 
-from graph.current_redactor import CurrentRedactor
 from graph.open_store import with_store
+from graph.redaction import CurrentRedactor
 from graph.report.amounts import DayUse
 from graph.report.booked import booked_calls
 from graph.report.history import read_history

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any, Final, Protocol
 
-from graph.current_redactor import CurrentRedactor
+from graph.redaction import CurrentRedactor
 from graph.serving.authentication import token_of
 from graph.serving.door_answers import App, Receive, Scope, Send, answer, masking
 from graph.serving.request_body import MOST_BYTES, Refused

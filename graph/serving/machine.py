@@ -8,11 +8,11 @@ from typing import Any, Final, NamedTuple, NoReturn, cast
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command
 
+from graph.compiled import AgentGraph
 from graph.configuration.narrowing import fields_set
 from graph.given_context import Admission
 from graph.serving.admission import FrontDesk, RunRefusedError
 from graph.serving.tenants import Tenant
-from graph.telemetry.traced_machine import TracedMachine
 from nodes.records import StopCause
 
 _NOT_BEGUN: Final = frozenset({"__start__", "begin_turn"})
@@ -30,7 +30,7 @@ class _Decided(NamedTuple):
     project: str
 
 
-class ServedMachine(TracedMachine):
+class ServedMachine(AgentGraph):
     """Runs as any compiled graph, for the users that `desk` admits, which is opened when it is needed.
 
     A turn that is not admitted ends in SYSTEM_ERROR before anything is spent or touched.

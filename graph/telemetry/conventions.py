@@ -1,14 +1,17 @@
 """Names of OpenTelemetry's conventions for generative AI, and what of ours they are given. Pure.
 
-Source: open-telemetry/semantic-conventions v1.41.0, docs/gen-ai: gen-ai-spans.md, gen-ai-agent-spans.md and
-gen-ai-metrics.md. What they have no name for begins with `mendgraph.`.
+Source: open-telemetry/semantic-conventions v1.41.0, docs/gen-ai: gen-ai-spans.md, gen-ai-agent-spans.md,
+gen-ai-metrics.md, gen-ai-input-messages.json and gen-ai-output-messages.json. What they have no name for begins with
+`mendgraph.`. What was said is an attribute only where the user has asked for it.
 """
 
-from collections.abc import Mapping
-from typing import Final
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from nodes.call_model.endpoint import Endpoint
+from nodes.records import FinishReason, JsonMap, ModelReply
 
 AGENT_NAME: Final = "mendgraph"
 OPERATION, PROVIDER, ERROR_TYPE = "gen_ai.operation.name", "gen_ai.provider.name", "error.type"
@@ -38,7 +41,6 @@ _PROVIDERS: Final[Mapping[str, str]] = {
 }
 """The conventions' own names, by the ends of host names."""
 
-
 _PACKAGES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("bedrock", "bedrock_converse", "anthropic_bedrock"), "aws.bedrock"),
     **dict.fromkeys(("google_vertexai", "google_anthropic_vertex"), "gcp.vertex_ai"),
@@ -49,6 +51,10 @@ _PACKAGES: Final[Mapping[str, str]] = {
     "xai": "x_ai",
 }
 """The conventions' names for the providers of LangChain's packages, where they differ."""
+
+
+_FINISH_REASONS: Final = {FinishReason.TOOL_CALLS: "tool_call", FinishReason.REFUSAL: "content_filter"}
+"""Where the schema's word is another one than the endpoint's, which the span's own attribute keeps."""
 
 
 def captures_messages(environment: Mapping[str, str]) -> bool:
@@ -79,3 +85,52 @@ def server_of(endpoint: Endpoint | None) -> dict[str, str | int]:
     parts = urlsplit(endpoint.base_url or "https://api.openai.com")
     port = parts.port or (443 if parts.scheme == "https" else 80)
     return {"server.address": parts.hostname or "", "server.port": port}
+
+
+def asked(messages: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """The attributes for the messages of a request, as they go on the wire."""
+    system = [_text(message) for message in messages if message.get("role") == "system"]
+    others = [_message(message) for message in messages if message.get("role") != "system"]
+    said = {"gen_ai.input.messages": as_json(others)}
+    return {**said, "gen_ai.system_instructions": as_json(system)} if system else said
+
+
+def answered(reply: ModelReply) -> dict[str, str]:
+    """The attributes for a reply."""
+    parts: list[JsonMap] = [{"type": "reasoning", "content": reply.reasoning}] if reply.reasoning else []
+    parts += [{"type": "text", "content": reply.text}] if reply.text else []
+    parts += [_call(call.call_id, call.tool, call.arguments) for call in reply.calls]
+    reason = _FINISH_REASONS.get(reply.finish_reason, reply.finish_reason.value)
+    message = {"role": "assistant", "parts": parts, "finish_reason": reason}
+    return {"gen_ai.output.messages": as_json([message])}
+
+
+def as_json(value: Any) -> str:
+    """Compact JSON."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+
+
+def _message(message: Mapping[str, Any]) -> JsonMap:
+    role = str(message.get("role"))
+    if role == "tool":
+        part = {"type": "tool_call_response", "id": message.get("tool_call_id"), "response": message.get("content")}
+        return {"role": role, "parts": [part]}
+    calls: Iterable[Mapping[str, Any]] = message.get("tool_calls") or ()
+    made = [_call(each.get("id"), each["function"]["name"], each["function"]["arguments"]) for each in calls]
+    return {"role": role, "parts": [*([_text(message)] if message.get("content") else []), *made]}
+
+
+def _text(message: Mapping[str, Any]) -> JsonMap:
+    return {"type": "text", "content": message.get("content")}
+
+
+def _call(call_id: Any, name: str, arguments: str) -> JsonMap:
+    return {"type": "tool_call", "id": call_id, "name": name, "arguments": _read(arguments)}
+
+
+def _read(arguments: str) -> Any:
+    """The arguments as the object that they are; a text that is none as it is."""
+    try:
+        return json.loads(arguments, parse_constant=str)
+    except (ValueError, RecursionError):
+        return arguments

@@ -1,7 +1,7 @@
-"""Sending what is told of runs to a collector, as OpenTelemetry's own variables ask for it: what the terminal does.
+"""The process's tracer and meter, and sending what they are given to a collector, as OpenTelemetry's variables ask.
 
 Source: opentelemetry.io, "OpenTelemetry environment variable specification". A program that sets its own providers is
-left alone, and nothing of OpenTelemetry is imported where no variable asks for it.
+left alone, and nothing of OpenTelemetry is imported where no variable asks for it, or before somebody else has.
 """
 
 import logging
@@ -9,11 +9,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from importlib.util import find_spec
 from time import monotonic
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from graph.telemetry.active import own_version, tracer
+if TYPE_CHECKING:
+    from opentelemetry.trace import Tracer
 
 FLUSH_S: Final = 2.0
 """How long the end of the process waits for a collector, at most."""
@@ -29,6 +31,39 @@ _ENDPOINTS: Final = (
 )
 _NEEDED: Final = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 _KNOWN: Final = frozenset({"otlp", "console"})
+
+
+def tracer() -> "Tracer | None":
+    """A tracer of the provider that the process has set, None where none is set. It is used as it is."""
+    trace = sys.modules.get("opentelemetry.trace")
+    if trace is None:
+        return None
+    try:
+        provider = trace.get_tracer_provider()
+        if isinstance(provider, trace.ProxyTracerProvider | trace.NoOpTracerProvider):
+            return None
+        made: Tracer = provider.get_tracer("mendgraph", own_version())
+    except Exception:  # noqa: BLE001 - a provider of the user's own may fail in any way, and no run with it
+        return None
+    return made
+
+
+def meter() -> Any:
+    """A meter of the provider that the process has set: one that drops everything where none is set."""
+    from opentelemetry import metrics
+
+    return metrics.get_meter("mendgraph", own_version())
+
+
+@lru_cache(maxsize=1)
+def own_version() -> str:
+    """The installed version of mendgraph, "" where that cannot be told, as in an event loop that forbids reading."""
+    from importlib.metadata import version
+
+    try:
+        return version("mendgraph")
+    except Exception:  # noqa: BLE001 - not installed, or who watches an event loop raises what it likes
+        return ""
 
 
 def exporters(environment: Mapping[str, str], signal: str) -> frozenset[str]:

@@ -28,8 +28,8 @@ MOST_READ: Final = 64_000
 MOST_FILES: Final = 4
 """Those nearest to the workspace's own folder come first."""
 
-Read = Callable[[str], "str | ToolError | None"]
-"""(path) -> at most `MOST_READ` bytes of the file as text without secrets; None for no file, or why it is not read."""
+Head = Callable[[str, int], "bytes | ToolError | None"]
+"""(path, most) -> at most so many bytes of the file; None for no file, or why it is not read."""
 
 
 class Found(NamedTuple):
@@ -51,17 +51,18 @@ def most_bytes(profile: Profile, window_tokens: int | None) -> int:
     return min(MOST_BYTES, share)
 
 
-def find_notes(request: str, read: Read, most: int) -> Found:
+def find_notes(request: str, head: Head, scrub: Callable[[str], str], most: int) -> Found:
     """Read the notes that this request is worked on with, those of the workspace's own folder first."""
     notes: list[ProjectNotes] = []
     unread: list[tuple[str, str]] = []
     for folder in note_folders(request) if most else ():
         for name in NAMES:
             path = f"{folder}{name}"
-            text = read(path)
+            data = head(path, MOST_READ + 1)
+            text = note_text(path, data) if isinstance(data, bytes) else data
             if isinstance(text, ToolError):
                 unread.append((path, text.message))
-            elif text is not None and (shown := text.strip()):
+            elif text is not None and (shown := scrub(text).strip()):
                 kept = cut_at_line(shown, most)
                 if kept:
                     notes.append(ProjectNotes(path=path, text=kept, cut=kept != shown))

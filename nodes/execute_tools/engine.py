@@ -11,6 +11,7 @@ it for both. What is allowed beside the guardrails, for how long and how often, 
 """
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,7 +19,6 @@ from typing import Any, TypeAlias, TypeVar
 
 import orjson
 
-from nodes.execute_tools.cache import ToolCache
 from nodes.execute_tools.clipping import clip
 from nodes.execute_tools.environment.deadline import await_call, monotonic_ms, monotonic_s, pause
 from nodes.execute_tools.invocation import await_tool, call_tool
@@ -87,6 +87,38 @@ class _Invoked:
     attempts: int
     value: object = None
     failure: Failure | None = None
+
+
+MOST_RESULTS = 256
+"""The oldest are forgotten beyond this; each is at most as large as a clipped result."""
+
+
+class ToolCache:
+    """Results of reading tools that may be given again, for as long as the workspace changes by our own calls only.
+
+    The key is the tool's name and the exact argument text, spaces included. Source: spec 5, invariant 1.
+    """
+
+    def __init__(self, most: int = MOST_RESULTS) -> None:
+        self._most = most
+        self._results: OrderedDict[tuple[str, str], ToolOutput] = OrderedDict()
+
+    def get(self, tool: Tool, raw: str) -> ToolOutput | None:
+        """The stored output, or None."""
+        return self._results.get((tool.name, raw))
+
+    def store(self, tool: Tool, raw: str, output: ToolOutput) -> bool:
+        """Keep a successful output of a cacheable tool; says whether it was kept."""
+        if not tool.cacheable or not output.result.ok:
+            return False
+        self._results[tool.name, raw] = output
+        while len(self._results) > self._most:
+            self._results.popitem(last=False)
+        return True
+
+    def clear(self) -> None:
+        """Forget everything: the workspace has, or may have, changed."""
+        self._results.clear()
 
 
 class Engine:

@@ -1,27 +1,72 @@
 """One step: the calls of one reply, run in order, each seeing what the ones before it read, changed and planned.
 
+A call with an effect is recorded before it begins and when it has ended. So a step that is run again after a kill finds
+what its calls came to, and makes only those that had no effect.
+
 A terminal call (the final answer) is settled last. It stands only when everything else in the reply went well: a
 model that answers before it has seen a failure would report what did not happen. Once the run is to stop no call
 begins any more but that one: an answer that is there is not thrown away.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
-from nodes.execute_tools.engine import ToolRun
+from nodes.execute_tools.environment.approved_workspace import ApprovedWorkspace
+from nodes.execute_tools.environment.database import StoreError
 from nodes.execute_tools.environment.deadline import monotonic_s
+from nodes.execute_tools.environment.journal import Journal
 from nodes.execute_tools.environment.lease import Lease
-from nodes.execute_tools.registry import ToolContext
-from nodes.records import CallError, CallResult, FileChange, Plan, ToolCall, ToolErrorCode, ToolResult
+from nodes.execute_tools.journaled_calls import JOURNALED, Execution, as_json, resumed
+from nodes.execute_tools.policy.idempotency import idempotency_key
+from nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput
+from nodes.execute_tools.run_log import RunLog
+from nodes.execute_tools.tool_run import ToolRun
+from nodes.execute_tools.tools.past_changes import describe_effect
+from nodes.records import (
+    CallError,
+    CallResult,
+    FileChange,
+    Plan,
+    ToolCall,
+    ToolError,
+    ToolErrorCode,
+    ToolResult,
+    Verdict,
+)
 
 Run = Callable[[ToolCall, ToolContext], ToolRun]
 """The engine's way for one call."""
 
-KeyOf = Callable[[int, ToolCall], str]
-"""(place in the reply, call) -> a key that is the same whenever this step is run again."""
+Ended = Callable[[ToolRun], None]
 
 NOTHING_TO_JUDGE = "Another call of this reply failed, so there is nothing to check yet."
 STOPPED = "The run was stopped before this call, so it did not run."
+OUT_OF_TIME = "The time of this turn is used up, so this call did not run."
+
+
+def _unobserved(_: ToolCall) -> AbstractContextManager[Ended]:
+    return nullcontext(lambda _: None)
+
+
+@dataclass(frozen=True)
+class StepResources:
+    """What one step may use, and where it is written down.
+
+    `run` runs one call. `journal` is None where nothing of the step has an effect, or why there is no journal: then
+    nothing with an effect is run. `as_written` gives a call as the model wrote it, where the state holds it with marks.
+    `observe` is entered around each call, and is given what the call came to.
+    """
+
+    run: Run
+    registry: ActionRegistry
+    context: ToolContext
+    log: RunLog
+    execution: Execution
+    journal: Journal | ToolError | None = None
+    as_written: Callable[[ToolCall], ToolCall] = lambda call: call
+    observe: Callable[[ToolCall], AbstractContextManager[Ended]] = _unobserved
 
 
 @dataclass
@@ -37,35 +82,49 @@ class StepDone:
 
 def run_step(
     items: Sequence[ToolCall | CallError],
+    verdicts: Sequence[Verdict],
     settled: Sequence[CallResult | None],
-    run: Run,
-    context: ToolContext,
-    terminal: frozenset[str],
-    key_of: KeyOf = lambda _index, _call: "",
+    using: StepResources,
 ) -> StepDone:
-    """Run each call that `settled` has no result for; terminal ones after all others. `key_of` names each for good."""
-    done = StepDone(results=[], plan=context.plan)
+    """Run each call that `settled` has no result for; terminal ones after all others. Each is logged as it ends."""
+    step = _Step(items, verdicts, using)
+    if isinstance(using.journal, Journal):
+        with suppress(StoreError):
+            using.journal.forget_outcomes(using.execution.run_id, using.execution.step)
     results: dict[int, CallResult] = {index: result for index, result in enumerate(settled) if result is not None}
     waiting = [(index, item) for index, item in enumerate(items) if index not in results and isinstance(item, ToolCall)]
+    terminal = {spec.name for spec in using.registry.specs() if spec.terminal}
     for index, call in sorted(waiting, key=lambda entry: entry[1].tool in terminal):
-        failed = sum(_failed(result, done) for result in results.values())
-        if call.tool in terminal and failed:
-            results[index] = _not_yet(call, failed)
-        elif call.implied and failed:
-            results[index] = _not_run(call, ToolErrorCode.CANCELLED, NOTHING_TO_JUDGE)
-        elif not _may_begin(context.lease, is_answer=call.tool in terminal):
-            results[index] = _not_run(call, ToolErrorCode.CANCELLED, STOPPED)
+        failed = sum(_failed(result, step.done) for result in results.values())
+        refusal = _refusal(call, failed, using.context.lease, is_answer=call.tool in terminal)
+        if refusal is None:
+            step.note(dict(enumerate(settled[:index])))
+            # Of several edits only all together can be judged.
+            last = not any(other.tool == call.tool for place, other in waiting if place > index)
+            results[index] = step.run(index, call, gated=using.context.gated and last)
         else:
-            more = any(other.tool == call.tool for place, other in waiting if place > index)
-            gated = context.gated and not more  # of several edits only all together can be judged
-            now = _context_now(context, done, key_of(index, call), gated=gated)
-            results[index] = _run_one(call, run, now, done)
-    done.results = [results[index] for index in range(len(items))]
-    return done
+            results[index] = refusal
+    step.note(results)
+    step.done.results = [results[index] for index in range(len(items))]
+    return step.done
 
 
-def _may_begin(lease: Lease | None, *, is_answer: bool) -> bool:
-    return lease is None or not (lease.over if is_answer else lease.closed)
+def nothing_done(items: Sequence[ToolCall | CallError], problem: ToolError) -> list[CallResult]:
+    """The results of a step whose workspace is no more: the run ends with that."""
+    failed = ToolResult(ok=False, error=problem.model_copy(update={"fatal": True}))
+    return [CallResult(call_id=item.call_id, tool=item.tool, result=failed) for item in items]
+
+
+def _refusal(call: ToolCall, failed: int, lease: Lease | None, *, is_answer: bool) -> CallResult | None:
+    """Why this call does not begin after so many failed ones, None where it does."""
+    if is_answer and failed:
+        message = f"Not taken as the final answer: {failed} other call(s) of this reply failed. Mend that, then answer."
+        return _not_run(call, ToolErrorCode.CANCELLED, message)
+    if call.implied and failed:
+        return _not_run(call, ToolErrorCode.CANCELLED, NOTHING_TO_JUDGE)
+    if lease is not None and (lease.over if is_answer else lease.closed):
+        return _not_run(call, ToolErrorCode.CANCELLED, STOPPED)
+    return None
 
 
 def _failed(result: CallResult, done: StepDone) -> bool:
@@ -76,36 +135,114 @@ def _failed(result: CallResult, done: StepDone) -> bool:
     return not (error.code is ToolErrorCode.UNCHANGED and done.changes)
 
 
-def _context_now(context: ToolContext, done: StepDone, key: str, *, gated: bool) -> ToolContext:
-    left = context.seconds_left - done.seconds
-    return replace(
-        context,
-        files_read={**context.files_read, **done.files_read},
-        plan=done.plan,
-        timeout_s=min(context.timeout_s, left),
-        seconds_left=left,
-        idempotency_key=key,
-        gated=gated,
-    )
-
-
-def _run_one(call: ToolCall, run: Run, context: ToolContext, done: StepDone) -> CallResult:
-    if context.seconds_left <= 0:
-        return _not_run(call, ToolErrorCode.TIMEOUT, "The time of this turn is used up, so this call did not run.")
-    begun = monotonic_s()
-    ran = run(call, context)
-    done.seconds += max(monotonic_s() - begun, ran.ms / 1_000)  # what ran before a kill took its time then
-    output = ran.output
-    done.changes += output.changes
-    done.files_read.update(output.files_read)
-    done.plan = output.plan or done.plan
-    return ran.as_record()
-
-
-def _not_yet(call: ToolCall, failed: int) -> CallResult:
-    message = f"Not taken as the final answer: {failed} other call(s) of this reply failed. Mend that, then answer."
-    return _not_run(call, ToolErrorCode.CANCELLED, message)
-
-
 def _not_run(call: ToolCall, code: ToolErrorCode, message: str) -> CallResult:
     return CallResult(call_id=call.call_id, tool=call.tool, result=ToolResult.failure(code, message))
+
+
+class _Step:
+    """The calls of one step on their way through the engine."""
+
+    def __init__(
+        self, items: Sequence[ToolCall | CallError], verdicts: Sequence[Verdict], using: StepResources
+    ) -> None:
+        self._judged = list(zip(items, verdicts, strict=False))
+        self._using, self._execution = using, using.execution
+        self._noted: set[int] = set()
+        self.done = StepDone(results=[], plan=using.context.plan)
+
+    def note(self, results: Mapping[int, CallResult | None]) -> None:
+        """Log the results that are not logged yet, in call order."""
+        for index, (item, verdict) in enumerate(self._judged):
+            result = results.get(index)
+            if result is not None and index not in self._noted:
+                self._noted.add(index)
+                self._using.log.call(self._execution.step, item, verdict, result)
+
+    def run(self, place: int, call: ToolCall, *, gated: bool) -> CallResult:
+        """Run the call, or give what it came to before the run was cut off."""
+        verdict, done = self._judged[place][1], self.done
+        context = self._context_now(place, call, verdict, gated=gated)
+        if context.seconds_left <= 0:
+            return _not_run(call, ToolErrorCode.TIMEOUT, OUT_OF_TIME)
+        tool, journal = self._using.registry.get(call.tool), self._using.journal
+        begun = monotonic_s()
+        try:
+            with self._using.observe(call) as ended:
+                if tool is None or journal is None:
+                    ran = self._using.run(self._as_run(call, verdict), context)
+                elif isinstance(journal, ToolError):
+                    ran = self._unrecorded(tool, call, verdict, context, journal)
+                else:
+                    ran = self._recorded(journal, tool, place, call, verdict, context)
+                ended(ran)
+        except BaseException:
+            self._noted.add(place)
+            self._using.log.cut_off(self._execution.step, call, verdict)
+            raise
+        done.seconds += max(monotonic_s() - begun, ran.ms / 1_000)  # what ran before a kill took its time then
+        done.changes += ran.output.changes
+        done.files_read.update(ran.output.files_read)
+        done.plan = ran.output.plan or done.plan
+        record = ran.as_record()
+        self.note({place: record})
+        return record
+
+    def _context_now(self, place: int, call: ToolCall, verdict: Verdict, *, gated: bool) -> ToolContext:
+        """What this call may use: one that a person has allowed gets a workspace for what was shown alone."""
+        context, done = self._using.context, self.done
+        left, workspace = context.seconds_left - done.seconds, context.workspace
+        if verdict.pins is not None:
+            changed = {change.path: change.sha256_after for change in done.changes}
+            workspace = ApprovedWorkspace.of(workspace, verdict.pins, changed)
+        run = self._execution
+        return replace(
+            context,
+            workspace=workspace,
+            files_read={**context.files_read, **done.files_read},
+            plan=done.plan,
+            timeout_s=min(context.timeout_s, left),
+            seconds_left=left,
+            idempotency_key=idempotency_key(run.run_id, run.step, place, call.tool, call.arguments),
+            gated=gated,
+        )
+
+    def _as_run(self, call: ToolCall, verdict: Verdict) -> ToolCall:
+        """The call as the model wrote it; one that a person has edited is not what its text says."""
+        written = self._using.as_written(call)
+        return written.model_copy(update={"raw_arguments": ""}) if verdict.edited else written
+
+    def _recorded(
+        self, journal: Journal, tool: Tool, place: int, call: ToolCall, verdict: Verdict, context: ToolContext
+    ) -> ToolRun:
+        """Run the call between its two records; where the first one fails, nothing with an effect is run."""
+        key = self._execution.key(place, call, tool)
+        try:
+            known = journal.find(key.thread, key.execution, key.place)
+            if known is not None and known.key == key:
+                ran = resumed(call, tool, known, partial(describe_effect, context.workspace, journal.backup))
+                if ran is not None:
+                    return ran
+            number = journal.begin(key) if tool.effect in JOURNALED else 0
+        except StoreError as error:
+            why = ToolError(code=ToolErrorCode.IO_ERROR, message=str(error))
+            return self._unrecorded(tool, call, verdict, context, why)
+        workspace = context.workspace.recorded(journal.recorder(number)) if number else context.workspace
+        ran = self._using.run(self._as_run(call, verdict), replace(context, workspace=workspace))
+        if context.lease is not None and context.lease.over and not ran.result.ok:
+            return ran  # the run was given up in its middle: nobody hears this result, and it is not how the call ended
+        with suppress(StoreError):  # what was done stands, and the files' hashes tell of it
+            if number:
+                journal.end(number, as_json(ran))
+            else:
+                journal.note(key, as_json(ran))
+        return ran
+
+    def _unrecorded(
+        self, tool: Tool, call: ToolCall, verdict: Verdict, context: ToolContext, why: ToolError
+    ) -> ToolRun:
+        """What has no effect runs without a journal; what has one does not run. A busy workspace may be free later."""
+        if tool.effect not in JOURNALED:
+            return self._using.run(self._as_run(call, verdict), context)
+        message = f"{call.tool} was not run, because its effect could not be recorded: {why.message}"
+        error = ToolError(code=why.code, message=message, fatal=why.code is not ToolErrorCode.UNAVAILABLE)
+        return ToolRun(call.call_id, call.tool, ToolOutput.failed(error), error=f"tool_error:{message}")

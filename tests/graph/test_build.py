@@ -13,7 +13,8 @@ from langgraph.store.memory import InMemoryStore
 from langgraph.types import Command
 from pydantic import BaseModel
 
-from graph.build import Machine, build_graph
+from graph.build import build_graph
+from graph.compiled import Machine
 from graph.context import AgentContext
 from graph.run import run_task
 from graph.state import serializer

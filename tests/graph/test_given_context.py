@@ -1,11 +1,13 @@
 """Which context a turn has, and what is said of one that is none."""
 
 from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from graph.context import AgentContext
-from graph.given_context import Admission, given_context
+from graph.given_context import Admission, given_context, run_id_of
 from nodes.records import StopCause, StopReason
 
 GIVEN, BOUND, STORED = (AgentContext(workspace=name) for name in ("given", "bound", "stored"))
@@ -58,3 +60,20 @@ def test_a_foreign_context_is_refused_with_the_remedy(given: object, words: str)
     assert words in said
     assert "build_graph(context=AgentContext(...))" in said
     assert "secret-password" not in said
+
+
+CAUSE = StopCause(reason=StopReason.WORKSPACE_BUSY, message="Later.")
+
+
+@pytest.mark.parametrize(
+    ("info", "context", "run_id"),
+    [
+        (None, None, ""),
+        (SimpleNamespace(thread_id=None, checkpoint_ns=""), None, ""),
+        (SimpleNamespace(thread_id="t1", checkpoint_ns="begin_turn:1"), AgentContext(), "t1"),
+        (SimpleNamespace(thread_id="t1", checkpoint_ns="a:1|begin_turn:2"), AgentContext(), "t1|a:1"),
+        (SimpleNamespace(thread_id="t1", checkpoint_ns="begin_turn:1"), Admission(CAUSE, "ann"), "ann/t1"),
+    ],
+)
+def test_a_run_is_its_thread_and_its_owners(info: object, context: object, run_id: str) -> None:
+    assert run_id_of(cast("Any", SimpleNamespace(execution_info=info, context=context))) == run_id

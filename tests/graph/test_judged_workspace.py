@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from graph.judged_workspace import judged_workspace
+from graph.judged_workspace import RecordRules, judged_workspace
 from nodes.execute_tools.environment.beneath_reader import BeneathReader
 from nodes.execute_tools.environment.commands import CommandRules, Commands, open_commands
 from nodes.execute_tools.environment.handles import closing, open_root
@@ -15,7 +15,7 @@ from nodes.execute_tools.environment.workspace import DeleteFile, FileContent, M
 from nodes.execute_tools.tools.glob_files import glob_files
 from nodes.execute_tools.tools.search_files import search_files
 from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
-from nodes.guard.policy import judge_content
+from nodes.guard.policy import judge_content, judge_path
 from nodes.records import ToolError, ToolErrorCode
 from tests.nodes.execute_tools.tools.conftest import Bench
 
@@ -146,3 +146,99 @@ def test_what_was_harmless_is_hidden_once_it_holds_a_secret(root: Path, commands
     assert LITERAL not in says(commands, "cat key.properties 2>&1")[0]
     (root / "a.json").write_text(ACCOUNT)
     assert LITERAL not in says(commands, "cat a.json 2>&1")[0]
+
+
+@pytest.fixture
+def looked_up(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names whose links were followed."""
+    names: list[str] = []
+
+    def realpath(name: str) -> str:
+        names.append(name)
+        return os.path.realpath(name)
+
+    monkeypatch.setattr("graph.judged_workspace.realpath", realpath)
+    return names
+
+
+def data_folder(path: Path, monkeypatch: pytest.MonkeyPatch, *, made: bool = True) -> None:
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(path))
+    for name in ("runs", "workspaces", "spending") if made else ():
+        (path / name).mkdir(parents=True)
+
+
+def denied(rules: RecordRules, workspace: Path, *names: str) -> list[bool]:
+    rule = rules.rule(str(workspace))
+    return [rule is not None and judge_path(name, for_write=False, rules=(rule,)) is not None for name in names]
+
+
+def test_where_the_records_lie_elsewhere_there_is_no_rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data_folder(tmp_path / "project-data", monkeypatch)
+    assert RecordRules().rule(str(tmp_path / "project")) is None
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_records_inside_are_denied_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: bool
+) -> None:
+    data_folder(tmp_path / "var", monkeypatch, made=made)
+    names = ("var/runs", "var/runs/t-1/audit.jsonl", "VAR/Workspaces/x", "var/other", "runs", "a.py")
+    assert denied(RecordRules(), tmp_path, *names) == [True, True, True, False, False, False]
+
+
+def test_records_that_a_link_leads_to_are_denied_under_their_real_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = tmp_path / "project"
+    (workspace / "kept").mkdir(parents=True)
+    (tmp_path / "data").symlink_to(workspace / "kept")
+    data_folder(tmp_path / "data", monkeypatch)
+    assert denied(RecordRules(), workspace, "kept/runs/t-1") == [True]
+
+
+def test_links_are_followed_once_for_as_long_as_the_folders_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looked_up: list[str]
+) -> None:
+    data_folder(tmp_path / "data", monkeypatch)
+    rules = RecordRules()
+    first = rules.rule(str(tmp_path))
+    assert rules.rule(str(tmp_path)) is first
+    assert looked_up == [str(tmp_path / "data" / name) for name in ("runs", "workspaces", "spending")]
+
+
+def test_a_name_that_leads_to_another_folder_by_now_is_followed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace, rules = tmp_path / "project", RecordRules()
+    for place in (tmp_path / "outside", workspace / "inside"):
+        for name in ("runs", "workspaces", "spending"):
+            (place / name).mkdir(parents=True)
+    data_folder(tmp_path / "data", monkeypatch, made=False)
+    (tmp_path / "data").symlink_to(tmp_path / "outside")
+    assert rules.rule(str(workspace)) is None
+    (tmp_path / "data").unlink()
+    (tmp_path / "data").symlink_to(workspace / "inside")
+    assert denied(rules, workspace, "inside/runs/t-1") == [True]
+
+
+def test_folders_that_are_not_there_yet_are_looked_for_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looked_up: list[str]
+) -> None:
+    data_folder(tmp_path / "data", monkeypatch, made=False)
+    rules = RecordRules()
+    assert denied(rules, tmp_path, "data/runs/x") == denied(rules, tmp_path, "data/runs/x") == [True]
+    assert len(looked_up) == 6
+
+
+def test_a_long_life_remembers_a_bounded_number_of_workspaces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looked_up: list[str]
+) -> None:
+    monkeypatch.setattr("graph.judged_workspace._MOST_WORKSPACES", 2)
+    data_folder(tmp_path / "data", monkeypatch)
+    rules = RecordRules()
+    for name in "abab":
+        rules.rule(str(tmp_path / name))
+    assert len(looked_up) == 6
+    for name in "ca":
+        rules.rule(str(tmp_path / name))
+    assert len(looked_up) == 12

@@ -19,7 +19,8 @@ from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.types import Command
 from pydantic import TypeAdapter
 
-from graph.build import Machine, build_graph
+from graph.build import build_graph
+from graph.compiled import Machine
 from graph.own_saver import own_saver
 from graph.session import Session
 from graph.state import CHECKPOINT_TYPES, serializer

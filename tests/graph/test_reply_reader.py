@@ -7,8 +7,8 @@ import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
 from graph.context import AgentContext
-from graph.gateway import Gateway
 from graph.reply_reader import ReadingSlice, reply_reader, rescue
+from graph.tool_runtime import ToolRuntime
 from nodes.call_model.ledger import Spending
 from nodes.execute_tools.tools import default_tools
 from nodes.heal.corrective_prompt import HealingAttempt
@@ -34,8 +34,8 @@ from nodes.records import (
     ToolResult,
 )
 
-GATEWAY = Gateway(None, (), {}, ())
-UNCHECKED = Gateway([each for each in default_tools() if each.name != "run_checks"], (), {}, ())
+GATEWAY = ToolRuntime(None, (), {}, ())
+UNCHECKED = ToolRuntime([each for each in default_tools() if each.name != "run_checks"], (), {}, ())
 BLOCKS = Profile(edit_form=EditForm.BLOCKS)
 TASK = HumanMessage("Fix calc.py.")
 FOUND = ToolResult.failure(ToolErrorCode.CHECK_FAILED, "add(1, 2) gives -1.")
@@ -65,7 +65,7 @@ def met(*kinds: Kind) -> list[HealingAttempt]:
     return [HealingAttempt(at, "", [ExtractionError(kind, 0, "", "")], "") for at, kind in enumerate(kinds)]
 
 
-def facts(given: ReadingSlice, gateway: Gateway = GATEWAY) -> dict[str, Any]:
+def facts(given: ReadingSlice, gateway: ToolRuntime = GATEWAY) -> dict[str, Any]:
     """What the answer is held against, with the answer of `hindered` in place of the function."""
     turn = reply_reader(gateway, given).turn
     return {**turn._asdict(), "hindered": turn.hindered()}

@@ -21,9 +21,10 @@ from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.types import Command
 
-from graph.build import Machine, build_graph, build_machine
+from graph.bound_nodes import BoundNodes
+from graph.build import build_graph, build_machine
+from graph.compiled import Machine
 from graph.context import AgentContext
-from graph.rooms import Rooms
 from graph.routes import NODES, recursion_limit
 from graph.stop_request import StopRequest
 from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
@@ -75,7 +76,7 @@ class Process:
     """What a process has in memory."""
 
     machine: Machine
-    rooms: Rooms
+    rooms: BoundNodes
     stop: StopRequest
 
     @classmethod
@@ -135,7 +136,7 @@ class AnyOrder(RuleBasedStateMachine):
     def died(self) -> None:
         """The process is gone, with all that it had not written yet."""
         if self.running is not None:
-            self.running.rooms._calling._book._settled.clear()
+            self.running.rooms._models._book._settled.clear()
             self.running.rooms.close()
             self.running = None
             self.disk.died()

@@ -224,8 +224,8 @@ class Explorer:
         saver.serde = LiveObjects()
         self.saver = saver
         self.machine, self.rooms = build_machine(saver, model=self.voice, tools=None, rules=DEFAULT_GUARDRAIL_RULES)
-        self.rooms._calling._book = OneBranch()
-        self.rooms._calling.__dict__["_models"] = Direct(self.voice)
+        self.rooms._models._book = OneBranch()
+        self.rooms._models.__dict__["_models"] = Direct(self.voice)
         self.context = AgentContext(
             workspace=str(self.folder), protocol=self.protocol.value, **{**SETTINGS, **self.limits}
         )

@@ -61,7 +61,7 @@ class Anything(BaseModel):
 
 
 def by_the_machine(name: str, function: Callable[..., Any]) -> list[tuple[Any, ...]]:
-    """The action as a tool of a run: ok, reason, kind and retries of two calls, as `graph.gateway` makes them."""
+    """The action as a tool of a run: ok, reason, kind and retries of two calls, as `graph.tool_runtime` makes them."""
     tool = Tool(name, name, Anything, Effect.READ, lambda _, __: function())
     policy = CallPolicy(RULES, PolicyMemory(lambda: 5.0, BreakerConfig(failures=2)))
     engine = Engine(ActionRegistry([tool]), TraceSink(), EngineConfig(), policy=policy, redactor=Redactor())

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 import pytest
 
 from graph import routes
-from graph.build import Machine, build_graph
+from graph.build import build_graph
+from graph.compiled import Machine
 from graph.routes import NODES, TRANSITIONS
 from nodes.records import OutcomeKind
 from tests.architecture.house import walk

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from langgraph.types import StateSnapshot
 
-from graph.build import Machine
+from graph.compiled import Machine
 from graph.context import AgentContext
 from graph.routes import TRANSITIONS
 from nodes.records import JsonMap, OutcomeKind, Protocol, ToolCall, VerdictKind

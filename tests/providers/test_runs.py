@@ -10,7 +10,8 @@ import pytest
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
-from graph.build import Machine, build_graph
+from graph.build import build_graph
+from graph.compiled import Machine
 from graph.context import AgentContext
 from graph.langchain.learned import LESSONS
 from graph.run import run_task

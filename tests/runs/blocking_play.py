@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from graph import rooms, start, two_ways
+from graph import bound_nodes, start, two_ways
 from graph.terminal import signals
 from graph.terminal.screen import RunView
 from nodes.execute_tools.environment.workspace import Workspace
@@ -36,10 +36,10 @@ def in_the_kernel() -> None:
 HOW: Final = {"python": in_python, "c": in_c, "kernel": in_the_kernel}
 WHERE: Final[dict[str, tuple[Any, str]]] = {
     "tool": (Workspace, "list_directory"),
-    "begin_turn": (rooms, "begin_turn"),
-    "parse": (rooms, "parse"),
-    "guard": (rooms, "judge_calls"),
-    "loop_check": (rooms, "check"),
+    "begin_turn": (bound_nodes, "begin_turn"),
+    "parse": (bound_nodes, "parse"),
+    "guard": (bound_nodes, "judge_calls"),
+    "loop_check": (bound_nodes, "check"),
     "view": (RunView, "show"),
 }
 NODE_S: Final = 8

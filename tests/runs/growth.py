@@ -12,7 +12,8 @@ from langchain_core.messages import AnyMessage, HumanMessage
 from langgraph.channels.binop import BinaryOperatorAggregate
 from langgraph.graph.message import add_messages
 
-from graph.build import Machine, build_graph
+from graph.build import build_graph
+from graph.compiled import Machine
 from graph.context import AgentContext
 from graph.routes import recursion_limit
 from graph.store import Store

@@ -56,7 +56,7 @@ def set_clock(patch: pytest.MonkeyPatch, seconds_per_call: float = 1.0) -> list[
     ticks = count(step=seconds_per_call)
     clock = SimpleNamespace(monotonic=lambda: next(ticks), sleep=waits.append)
     patch.setattr("nodes.call_model.driver.time", clock)
-    patch.setattr("graph.calling.random", SimpleNamespace(random=lambda: 1.0))
+    patch.setattr("graph.model_runtime.random", SimpleNamespace(random=lambda: 1.0))
     patch.setattr("graph.stop_request.StopRequest.wait", lambda _, seconds: waits.append(seconds))
     return waits
 

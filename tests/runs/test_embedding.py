@@ -17,7 +17,8 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.types import Command, Send
 from typing_extensions import TypedDict
 
-from graph.build import Machine, build_graph
+from graph.build import build_graph
+from graph.compiled import Machine
 from graph.context import AgentContext
 from nodes.records import FileChange, Outcome, OutcomeKind, StopReason
 from tests.doubles.history_model import HistoryModel

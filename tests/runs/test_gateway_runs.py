@@ -51,8 +51,8 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock of the rates and circuits of every machine that is built from now on."""
     found = Clock()
-    monkeypatch.setattr("graph.gateway.monotonic_s", found)
-    monkeypatch.setattr("graph.calling.monotonic_s", found)
+    monkeypatch.setattr("graph.tool_runtime.monotonic_s", found)
+    monkeypatch.setattr("graph.model_runtime.monotonic_s", found)
     return found
 
 

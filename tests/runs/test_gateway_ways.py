@@ -2,12 +2,10 @@
 
 import asyncio
 import json
-import os
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from contextvars import ContextVar
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +13,14 @@ import pytest
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
-from graph.build import build_graph, build_machine
+from graph.build import build_graph
 from graph.context import AgentContext
-from graph.events import Asked, Denied, Event, StepDone, ToolStarted, Traced
+from graph.events import Asked, Denied, Event, ToolStarted, Traced
 from graph.state import serializer
 from nodes.execute_tools.environment.lease import LeaseOverError
 from nodes.execute_tools.environment.run_folder import folder_name
 from nodes.execute_tools.registry import ToolContext, tool
 from nodes.execute_tools.tools import default_tools
-from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from nodes.records import Effect, JsonMap, Protocol
 from tests.runs.gateway_play import DONE, FILES, PROTOCOLS, codes, played, reads, scripted, session, shown
 from tests.runs.playing import changed_files, write_files
@@ -240,7 +237,7 @@ def test_every_way_to_run_it_gives_the_same_trace_the_same_log_and_the_same_file
     assert (files["a.py"], files["d/d.py"], files["c.py"]) == ("a = 7\n", "d = 4\n", "")
     calls = [line["tool"] for line in lines if line["event"] == "call"]
     assert calls == [name for line in WORK if isinstance(line, Use) for name, _ in line.calls]
-    assert set(names(trace)) >= {"tool.invoke.fail", "tool.invoke.user_error", "cache.hit", "sandbox.refused"}
+    assert set(names(trace)) >= {"tool.invoke.fail", "tool.invoke.user_error", "cache.store", "sandbox.refused"}
     assert said[-1] == "Done."
 
 
@@ -390,61 +387,7 @@ def test_a_sync_tool_does_not_keep_the_loop_waiting(root: Path) -> None:
 # --- The same read again
 
 
-def results_and_events(root: Path, *lines: Use, between: Callable[[], None] = lambda: None, **more: Any) -> Any:
-    """The codes of a run's results, what the model was sent, and the cache's events; `between` acts after each step."""
-    model, events = scripted(Protocol.NATIVE, *lines, DONE), list[Event]()
-    with session(root, model, **more) as opened:
-        for event in opened.stream("Do it."):
-            events.append(event)
-            if isinstance(event, StepDone):
-                between()
-    traced = [each.name for each in events if isinstance(each, Traced) and each.name in {"cache.hit", "cache.miss"}]
-    return codes(events), shown(model), traced
-
-
-def test_what_a_turn_has_read_is_forgotten_at_its_end(root: Path) -> None:
-    model = scripted(Protocol.NATIVE, reads("a.py"), DONE)
-    machine, rooms = build_machine(None, model=model, tools=None, rules=DEFAULT_GUARDRAIL_RULES)
-    kept = list[int]()
-    for part in machine.stream(
-        {"messages": [HumanMessage("Look.")]}, context=AgentContext(workspace=str(root)), stream_mode="updates"
-    ):
-        kept += [len(rooms._gateway._caches) for node in part if node in {"execute_tools", "FINISHED"}]
-    rooms.close()
-    assert kept == [1, 0]
-
-
-def test_a_read_is_served_again_in_a_later_step_and_the_file_counts_as_read(root: Path) -> None:
-    edit = use(("edit_file", {"path": "a.py", "old_str": "a = 1", "new_str": "a = 7"}))
-    found, _, traced = results_and_events(root, reads("a.py"), reads("b.py", "a.py"), edit, reads("b.py", "a.py"))
-    assert (found, traced) == (["ok"] * 6, ["cache.miss"] * 2 + ["cache.hit"] + ["cache.miss"] * 2)
-    assert (root / "a.py").read_text() == "a = 7\n"
-
-
-def test_no_change_from_outside_is_hidden(root: Path) -> None:
-    def change() -> None:
-        before = (root / "a.py").stat()
-        (root / "a.py").write_text("a = 9\n")
-        os.utime(root / "a.py", ns=(before.st_atime_ns, before.st_mtime_ns))
-
-    _, said, traced = results_and_events(root, reads("a.py"), reads("a.py"), between=change)
-    assert ("a = 9" in said, traced) == (True, ["cache.miss"] * 2)
-
-
-def test_a_search_is_not_served_in_a_later_step(root: Path) -> None:
-    search = use(("search_files", {"pattern": "= 1"}))
-    assert results_and_events(root, search, search)[2] == ["cache.miss"] * 2
-
-
 def test_each_call_of_a_limited_tool_counts(root: Path) -> None:
-    found, _, traced = results_and_events(root, reads("a.py"), reads("a.py"), tool_quotas={"read_file": 1})
-    assert (found, traced) == (["ok", "rate_limited"], [])
-
-
-def test_a_secret_that_came_in_between_is_not_in_what_is_served_again(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_files(root, {"n.txt": "the word is h4rdT0Gu3ss-x7Qp\n"})
-    later = partial(monkeypatch.setenv, "MY_API_TOKEN", "h4rdT0Gu3ss-x7Qp")
-    _, said, traced = results_and_events(root, reads("n.txt"), reads("n.txt"), between=later)
-    assert (said.count("h4rdT0Gu3ss-x7Qp") <= 1, traced) == (True, ["cache.miss"] * 2)
+    model = scripted(Protocol.NATIVE, reads("a.py"), reads("a.py"), DONE)
+    with session(root, model, tool_quotas={"read_file": 1}) as opened:
+        assert codes([*opened.stream("Do it.")]) == ["ok", "rate_limited"]

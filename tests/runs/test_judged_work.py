@@ -7,9 +7,9 @@ import pytest
 from langchain_core.messages import HumanMessage
 
 from graph.context import AgentContext
-from graph.gateway import Gateway
 from graph.run import RunResult, run_task
 from graph.slices import ExecuteToolsSlice
+from graph.tool_runtime import ToolRuntime
 from nodes.call_model.ledger import Spending
 from nodes.execute_tools.environment.bubblewrap import sandbox_problem
 from nodes.execute_tools.environment.checks import Checks
@@ -33,8 +33,8 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "root"
 
 
-def gateway() -> Gateway:
-    return Gateway(None, DEFAULT_GUARDRAIL_RULES, {}, ())
+def gateway() -> ToolRuntime:
+    return ToolRuntime(None, DEFAULT_GUARDRAIL_RULES, {}, ())
 
 
 @pytest.mark.parametrize(

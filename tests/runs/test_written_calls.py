@@ -16,8 +16,8 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from graph.build import build_machine
 from graph.context import AgentContext
-from graph.gateway import Gateway
 from graph.state import serializer
+from graph.tool_runtime import ToolRuntime
 from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from nodes.heal.healing import SelfHealingConfig, attempt_extraction_with_healing
 from nodes.records import JsonMap, Outcome, OutcomeKind, Profile, Protocol
@@ -240,7 +240,7 @@ GOOD = 'tool: read_file({"path": "a.py"})'
 def test_the_loop_of_the_document_and_the_graph_ask_again_alike(
     tmp_path: Path, replies: list[str], retries: int
 ) -> None:
-    gateway = Gateway(None, DEFAULT_GUARDRAIL_RULES, {}, ())
+    gateway = ToolRuntime(None, DEFAULT_GUARDRAIL_RULES, {}, ())
     offered = gateway.offered(AgentContext(workspace=str(tmp_path)), Profile())
     said = iter(replies)
     asked: list[list[JsonMap]] = []

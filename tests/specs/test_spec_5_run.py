@@ -12,11 +12,12 @@ from graph.events import Traced
 from nodes.execute_tools.registry import ToolOutput, tool
 from nodes.execute_tools.tools import default_tools
 from nodes.records import Effect, Protocol
-from tests.runs.gateway_play import DONE, FILES, codes, played, reads, scripted
+from tests.runs.gateway_play import DONE, FILES, codes, played, scripted
 from tests.runs.playing import write_files
 from tests.runs.scenario import Use, use
 
-WRITE = use(("write_file", {"path": "new.txt", "content": "new\n"}))
+READ = ("read_file", {"path": "a.py"})
+WRITE = ("write_file", {"path": "new.txt", "content": "new\n"})
 
 
 @pytest.fixture
@@ -26,17 +27,19 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("between", "cache"),
+    ("replies", "cache"),
     [
-        ([], ["cache.miss", "cache.store", "cache.hit"]),
-        ([WRITE], ["cache.miss", "cache.store", "cache.miss", "cache.store"]),
+        ([use(READ, READ)], ["cache.miss", "cache.store", "cache.hit"]),
+        ([use(READ, WRITE, READ)], ["cache.miss", "cache.store", "cache.miss", "cache.store"]),
+        ([use(READ), use(READ)], ["cache.miss", "cache.store", "cache.miss", "cache.store"]),
     ],
-    ids=["nothing", "a write"],
+    ids=["at once", "after a write", "in a later step"],
 )
-def test_the_same_read_in_a_later_step_is_a_hit_until_something_changes(
-    root: Path, between: list[Use], cache: list[str]
+def test_the_same_read_in_a_step_is_a_hit_until_something_changes(
+    root: Path, replies: list[Use], cache: list[str]
 ) -> None:
-    events = played(root, reads("a.py"), *between, reads("a.py"), DONE)
+    """Between two steps another program may change the file, so it is read again."""
+    events = played(root, *replies, DONE)
     assert set(codes(events)) == {"ok"}
     assert [event.name for event in events if isinstance(event, Traced) and event.name.startswith("cache.")] == cache
 

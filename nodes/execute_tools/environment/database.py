@@ -28,7 +28,7 @@ APPLICATION_ID: Final = int.from_bytes(b"mend")
 FORMAT: Final = 1
 """Which tables there are and what a stored value means; raised with every change of either."""
 
-FINGERPRINT: Final = "d12824b02c23ef75"
+FINGERPRINT: Final = "ff409855c760007c"
 """What of the tables and of all stored types belongs to this format; `tests/graph/test_state.py` compares it."""
 
 PAGE_BYTES: Final = 8_192

@@ -32,7 +32,7 @@ def test_modules_that_depend_on_the_mutated_one_are_not_imported_before_it() -> 
     assert "nodes.records" in ahead
     assert "nodes.guard.paths" in ahead
     assert "nodes.guard.policy" not in ahead
-    assert not {"graph.build", "graph.run", "graph.rooms", "graph.agent"} & set(ahead)
+    assert not {"graph.build", "graph.run", "graph.bound_nodes", "graph.agent"} & set(ahead)
 
 
 def test_the_bounds_of_the_options_are_checked(capsys: pytest.CaptureFixture[str]) -> None:

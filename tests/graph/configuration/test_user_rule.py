@@ -6,7 +6,7 @@ import pytest
 
 from graph.configuration.user_rule import user_settings_rule
 from graph.context import AgentContext
-from graph.gateway import Gateway
+from graph.tool_runtime import ToolRuntime
 from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from nodes.guard.policy import judge_path
 
@@ -43,6 +43,6 @@ def test_files_that_variables_name_are_denied_with_where_their_links_lead(
 def test_a_run_has_the_rule_whatever_rules_it_is_given(home: Path) -> None:
     context = AgentContext(workspace=str(home))
     for rules in ((), DEFAULT_GUARDRAIL_RULES):
-        known = Gateway(None, rules, {}, ()).rules(context)
+        known = ToolRuntime(None, rules, {}, ()).rules(context)
         assert {"own_settings", "user_settings"} <= {rule.name for rule in known}
         assert known[: len(rules)] == rules

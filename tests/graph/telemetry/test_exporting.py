@@ -9,14 +9,16 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry import trace
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from graph.telemetry import exporting as module
-from graph.telemetry.exporting import EXTRA_HINT, exporters, exporting, problem_of
+from graph.telemetry.exporting import EXTRA_HINT, exporters, exporting, meter, own_version, problem_of, tracer
 from tests.doubles.scripted_server import Say, ScriptedServer
 from tests.graph.telemetry.conftest import Told
 
@@ -168,3 +170,41 @@ def test_a_collector_that_says_nothing_is_not_waited_for(tmp_path: Path) -> None
         "mendgraph: telemetry was not, or not all, exported: the collector did not take it within 0.1 s"
     ]
     assert "Traceback" not in ended.stderr
+
+
+def test_nobody_listens_where_nothing_of_opentelemetry_was_imported(
+    monkeypatch: pytest.MonkeyPatch, told: Told
+) -> None:
+    monkeypatch.delitem(sys.modules, "opentelemetry.trace")
+    assert tracer() is None
+    assert told.spans == []
+
+
+@pytest.mark.parametrize("provider", [None, trace.NoOpTracerProvider()])
+def test_nobody_listens_where_no_provider_was_set(provider: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
+    assert tracer() is None
+
+
+def test_the_processes_own_provider_is_used(told: Told) -> None:
+    found = tracer()
+    assert found is not None
+    found.start_span("one").end()
+    meter().create_histogram("two").record(3)
+    assert (told.names(), told.sums()) == (["one"], {"two": [3]})
+
+
+def test_a_provider_that_breaks_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", object())
+    assert tracer() is None
+
+
+def test_a_mendgraph_that_is_not_installed_has_no_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    assert own_version()
+    own_version.cache_clear()
+    monkeypatch.setattr("importlib.metadata.version", missing)
+    assert own_version() == ""
+    own_version.cache_clear()

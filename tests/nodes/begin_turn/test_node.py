@@ -1,15 +1,14 @@
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
-from nodes.begin_turn.fresh_turn import FRESH_TURN
 from nodes.begin_turn.named_files import Ahead, read_ahead
-from nodes.begin_turn.node import BeginTurnState, Update, begin_turn
+from nodes.begin_turn.node import FRESH_TURN, BeginTurnState, TurnResources, Update, begin_turn
 from nodes.language.history import RESULT_MESSAGE_NAME, close_dangling_calls
 from nodes.language.media import media_of, media_problem
-from nodes.records import EditForm, Plan, PlanStep, Profile, Protocol, StopCause, StopReason
+from nodes.records import EditForm, LoopRecord, Plan, PlanStep, Profile, Protocol, StopCause, StopReason
 
 BLOCKS = Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS, embedded=True)
 FILES_ALONE = Ahead()
@@ -24,8 +23,34 @@ def begun(
     files: Iterable[tuple[str, int]] = (),
     ahead: Ahead = FILES_ALONE,
 ) -> Update:
-    exists = {"calc.py"}.__contains__
-    return begin_turn(state, profile or Profile(), problem, exists, lambda: files, ahead, lambda new: ("replaced", new))
+    using = TurnResources(
+        profile or Profile(),
+        problem,
+        lambda new: ("replaced", new),
+        str,
+        Workspace(files),
+        read_ahead=ahead.files,
+        checked=ahead.checked,
+    )
+    return begin_turn(state, using)
+
+
+class Workspace(NamedTuple):
+    """It has `calc.py`, and `files` to show."""
+
+    files: Iterable[tuple[str, int]]
+
+    def exists(self, path: str) -> bool:
+        return path == "calc.py"
+
+    def size_of(self, _: str) -> int:
+        return 0
+
+    def readable(self) -> Iterable[tuple[str, int]]:
+        return self.files
+
+    def head(self, *_: object) -> None:
+        return None
 
 
 def fresh(**changed: object) -> Update:
@@ -127,3 +152,12 @@ def test_content_that_a_model_does_not_take_is_named_with_the_model() -> None:
     problem = media_problem(("image", "file"), "m")
     assert problem.startswith("The request holds content of the kind 'image' and content of the kind 'file', which m ")
     assert "which the model does not take" in media_problem(("audio",), "")
+
+
+def test_nothing_of_the_last_turn_is_left() -> None:
+    assert {name: value for name, value in FRESH_TURN.items() if value} == {"loop": LoopRecord()}
+
+
+def test_it_cannot_be_changed() -> None:
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        FRESH_TURN["stop"] = "now"  # type: ignore[index] # what mypy forbids is what is shown

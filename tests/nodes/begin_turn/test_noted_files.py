@@ -9,7 +9,7 @@ from nodes.begin_turn.noted_files import (
     MOST_BYTES,
     MOST_READ,
     Found,
-    Read,
+    Head,
     cut_at_line,
     find_notes,
     most_bytes,
@@ -22,8 +22,12 @@ from nodes.records import Profile, ToolError, ToolErrorCode
 DENIED = ToolError(code=ToolErrorCode.PERMISSION_DENIED, message="no")
 
 
-def reader(files: Mapping[str, str | ToolError]) -> Read:
-    return files.get
+def reader(files: Mapping[str, str | ToolError]) -> Head:
+    def head(path: str, _: int) -> bytes | ToolError | None:
+        found = files.get(path)
+        return found.encode() if isinstance(found, str) else found
+
+    return head
 
 
 def notes(*files: tuple[str, str]) -> tuple[ProjectNotes, ...]:
@@ -45,12 +49,12 @@ def notes(*files: tuple[str, str]) -> tuple[ProjectNotes, ...]:
 def test_agents_come_before_claude_in_each_folder_of_the_request(
     files: Mapping[str, str | ToolError], found: Found
 ) -> None:
-    assert find_notes("Mend api/v1/calc.py.", reader(files), MOST_BYTES) == found
+    assert find_notes("Mend api/v1/calc.py.", reader(files), str, MOST_BYTES) == found
 
 
 def test_all_notes_together_are_bounded_and_a_cut_is_told() -> None:
     files = {"AGENTS.md": "one\ntwo\nthree\n", "api/AGENTS.md": "four\nfive"}
-    found = find_notes("Look at api/a.py", reader(files), 12)
+    found = find_notes("Look at api/a.py", reader(files), str, 12)
     assert found.notes == (
         ProjectNotes(path="AGENTS.md", text="one\ntwo", cut=True),
         ProjectNotes(path="api/AGENTS.md", text="four", cut=True),
@@ -59,14 +63,14 @@ def test_all_notes_together_are_bounded_and_a_cut_is_told() -> None:
 
 def test_notes_whose_first_line_has_no_room_are_left_out_and_the_next_folder_has_its_turn() -> None:
     files = {"AGENTS.md": "too long a line\nb", "CLAUDE.md": "c", "api/AGENTS.md": "four"}
-    assert find_notes("Look at api/a.py", reader(files), 5) == Found(notes(("api/AGENTS.md", "four")))
+    assert find_notes("Look at api/a.py", reader(files), str, 5) == Found(notes(("api/AGENTS.md", "four")))
 
 
 def test_without_room_nothing_is_read() -> None:
-    def read(path: str) -> str:
+    def read(path: str, _: int) -> bytes:
         raise AssertionError(path)
 
-    assert find_notes("Look at a/b.py", read, 0) == Found()
+    assert find_notes("Look at a/b.py", read, str, 0) == Found()
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,15 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from nodes.execute_tools.cache import ToolCache
-from nodes.execute_tools.engine import Engine, EngineConfig, GuardrailError, Phase, RetryableToolError, ToolRun
+from nodes.execute_tools.engine import (
+    Engine,
+    EngineConfig,
+    GuardrailError,
+    Phase,
+    RetryableToolError,
+    ToolCache,
+    ToolRun,
+)
 from nodes.execute_tools.environment.lease import Lease
 from nodes.execute_tools.environment.workspace import Workspace
 from nodes.execute_tools.policy.call_policy import CallPolicy, CallRules, PolicyMemory
@@ -442,3 +449,44 @@ def test_a_result_that_is_not_json_is_an_error_and_the_change_stays_on_record(
 
 def test_a_function_of_another_house_is_normalised(run: Runner, sink: TraceSink, context: ToolContext) -> None:
     assert run(engine(sink, make(lambda *_: None)), call(), context).result == ToolResult.success(value="null")
+
+
+class Nothing(BaseModel):
+    pass
+
+
+def make_cache(name: str, *, cacheable: bool = True) -> Tool:
+    return Tool(name, "d", Nothing, Effect.READ, lambda *_: ToolOutput.ok(), cacheable=cacheable)
+
+
+ONE, TWO = make_cache("one"), make_cache("two")
+FAILED = ToolOutput.failed(ToolError(code=ToolErrorCode.IO_ERROR, message="m"))
+
+
+def test_the_key_is_the_tool_and_the_exact_text() -> None:
+    cache = ToolCache()
+    assert cache.store(ONE, '{"x":1}', ToolOutput.ok(a=1)) is True
+    assert cache.get(ONE, '{"x":1}') == ToolOutput.ok(a=1)
+    assert cache.get(ONE, '{ "x":1 }') is None
+    assert cache.get(TWO, '{"x":1}') is None
+
+
+def test_failures_and_what_is_not_cacheable_are_not_kept() -> None:
+    cache = ToolCache()
+    assert cache.store(ONE, "", FAILED) is False
+    assert cache.store(make_cache("three", cacheable=False), "", ToolOutput.ok()) is False
+    assert cache.get(ONE, "") is None
+
+
+def test_everything_can_be_forgotten() -> None:
+    cache = ToolCache()
+    cache.store(ONE, "", ToolOutput.ok())
+    cache.clear()
+    assert cache.get(ONE, "") is None
+
+
+def test_the_oldest_is_forgotten_when_it_is_full() -> None:
+    cache = ToolCache(most=2)
+    for raw in ("a", "b", "c"):
+        cache.store(ONE, raw, ToolOutput.ok(raw=raw))
+    assert [cache.get(ONE, raw) for raw in ("a", "b", "c")] == [None, ToolOutput.ok(raw="b"), ToolOutput.ok(raw="c")]

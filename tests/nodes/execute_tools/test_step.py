@@ -7,9 +7,13 @@ import pytest
 from hypothesis import given, strategies as st
 
 from nodes.execute_tools.environment.lease import Lease
-from nodes.execute_tools.registry import ToolContext, ToolOutput
-from nodes.execute_tools.step import NOTHING_TO_JUDGE, StepDone, run_step
+from nodes.execute_tools.journaled_calls import Execution
+from nodes.execute_tools.redact import Redactor
+from nodes.execute_tools.registry import ActionRegistry, ToolContext, ToolOutput
+from nodes.execute_tools.run_log import RunLog
+from nodes.execute_tools.step import NOTHING_TO_JUDGE, Run, StepDone, StepResources, run_step
 from nodes.execute_tools.tool_run import ToolRun
+from nodes.execute_tools.tools.final_answer import final_answer
 from nodes.records import (
     CallError,
     CallResult,
@@ -22,12 +26,15 @@ from nodes.records import (
     ToolCall,
     ToolErrorCode,
     ToolResult,
+    Verdict,
+    VerdictKind,
 )
 
 UNTOUCHED: Any = None
 """The workspace: a step hands it on, and does nothing with it."""
 
 TERMINAL = frozenset({"final_answer"})
+TOOLS = ActionRegistry([final_answer])
 OK = ToolResult.success(n=1)
 FAILED = ToolResult.failure(ToolErrorCode.NOT_FOUND, "There is no a.py.")
 OLD, NEW = Plan(steps=(PlanStep(title="old"),)), Plan(steps=(PlanStep(title="new"),))
@@ -68,9 +75,14 @@ def done(item: ToolCall, result: ToolResult = OK, *changes: FileChange) -> CallR
 
 
 def step(
-    engine: Engine, items: Sequence[ToolCall | CallError], before: Sequence[CallResult | None] | None = None
+    engine: Engine | Run,
+    items: Sequence[ToolCall | CallError],
+    before: Sequence[CallResult | None] | None = None,
+    context: ToolContext = CONTEXT,
 ) -> StepDone:
-    return run_step(items, before or [None] * len(items), engine.run, CONTEXT, TERMINAL)
+    run = engine.run if isinstance(engine, Engine) else engine
+    using = StepResources(run, TOOLS, context, RunLog(None, Redactor(), ""), Execution("", "", 0))
+    return run_step(items, [Verdict(kind=VerdictKind.ALLOW)] * len(items), before or [None] * len(items), using)
 
 
 def test_each_call_sees_what_the_ones_before_it_read_changed_and_planned() -> None:
@@ -110,7 +122,7 @@ def test_calls_for_which_no_time_is_left_do_not_run() -> None:
     engine = Engine()
     items = [call("read", f"c{index}") for index in range(3)]
     context = replace(CONTEXT, timeout_s=1.0, seconds_left=0.008)
-    found = run_step(items, [None] * 3, engine.run, context, TERMINAL)
+    found = step(engine, items, context=context)
     late = ToolResult.failure(ToolErrorCode.TIMEOUT, "The time of this turn is used up, so this call did not run.")
     assert found.results == [done(items[0]), done(items[1]), settled(items[2], late)]
     assert [call_id for call_id, *_ in engine.seen] == ["c0", "c1"]
@@ -126,7 +138,7 @@ def test_the_time_between_the_records_of_a_call_is_its_time_too(monkeypatch: pyt
         return Engine().run(item, context)
 
     items = [call("read", f"c{index}") for index in range(4)]
-    found = run_step(items, [None] * 4, run, replace(CONTEXT, timeout_s=2.0, seconds_left=4.0), TERMINAL)
+    found = step(run, items, context=replace(CONTEXT, timeout_s=2.0, seconds_left=4.0))
     assert lefts == [(4.0, 2.0), (2.5, 2.0), (1.0, 1.0)]
     assert [result.result.ok for result in found.results] == [True, True, True, False]
     assert found.seconds == 4.5
@@ -152,7 +164,7 @@ def test_a_stop_lets_the_running_call_finish_and_no_other_begin() -> None:
     lease = Lease()
     engine = Stopping(lease, "c1", edit=ToolOutput(OK, changes=(change("a.py"),)))
     items = [call("read", "c0"), call("edit", "c1"), call("edit", "c2"), call("read", "c3")]
-    found = run_step(items, [None] * 4, engine.run, replace(CONTEXT, lease=lease), TERMINAL)
+    found = step(engine, items, context=replace(CONTEXT, lease=lease))
     assert found.results == [
         done(items[0]),
         done(items[1], OK, change("a.py")),
@@ -166,16 +178,16 @@ def test_a_stop_lets_the_running_call_finish_and_no_other_begin() -> None:
 def test_a_stop_throws_no_answer_away_that_everything_went_well_for() -> None:
     lease = Lease()
     context = replace(CONTEXT, lease=lease)
-    answered = run_step([READ, ANSWER], [None] * 2, Stopping(lease, "read").run, context, TERMINAL)
+    answered = step(Stopping(lease, "read"), [READ, ANSWER], context=context)
     assert answered.results == [done(READ), done(ANSWER)]
-    unanswered = run_step([READ, ANSWER], [None] * 2, Engine().run, context, TERMINAL)
+    unanswered = step(Engine(), [READ, ANSWER], context=context)
     assert unanswered.results == [settled(READ, NOT_BEGUN), not_yet(ANSWER, 1)]
 
 
 def test_nothing_runs_under_a_lease_that_is_over() -> None:
     engine, lease = Engine(), Lease()
     lease.revoke()
-    found = run_step([ANSWER], [None], engine.run, replace(CONTEXT, lease=lease), TERMINAL)
+    found = step(engine, [ANSWER], context=replace(CONTEXT, lease=lease))
     assert (found.results, engine.seen) == ([settled(ANSWER, NOT_BEGUN)], [])
 
 
@@ -294,12 +306,12 @@ def test_of_several_edits_the_last_is_judged(gated: bool) -> None:
         return ToolRun(item.call_id, item.tool, ToolOutput(OK), ms=1, attempts=1)
 
     items = [call("edit", "a"), call("read", "b"), call("edit", "c"), call("final_answer", "d")]
-    run_step(items, [None] * 4, run, replace(CONTEXT, gated=gated), TERMINAL)
+    step(run, items, context=replace(CONTEXT, gated=gated))
     assert seen == [("a", False), ("b", gated), ("c", gated), ("d", gated)]
 
 
 @pytest.mark.parametrize(("changed", "taken"), [(False, False), (["f"], True), ([], True)])
 def test_an_edit_that_only_showed_its_file_stands_in_the_way_of_the_answer(changed: Any, taken: bool) -> None:
     engine = Engine(edit=ToolOutput.ok(path="a.py", changed=changed), final_answer=ToolOutput(OK))
-    done = run_step([call("edit"), call("final_answer")], [None, None], engine.run, CONTEXT, TERMINAL)
+    done = step(engine, [call("edit"), call("final_answer")])
     assert [result.result.ok for result in done.results] == [True, taken]

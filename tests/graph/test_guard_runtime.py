@@ -1,20 +1,21 @@
 """What a person is shown of a call is what it would do, and showing it does nothing."""
 
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 from langchain_core.messages import HumanMessage
 
 from graph.context import AgentContext
-from graph.gateway import Gateway
-from graph.previews import Previewer
+from graph.guard_runtime import Previewer, judge_calls, with_known_files
 from graph.slices import GuardSlice
+from graph.tool_runtime import ToolRuntime
 from nodes.execute_tools.registry import Tool, ToolContext, ToolOutput, tool
 from nodes.execute_tools.tools import default_tools
 from nodes.guard.approvals import Preview
 from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
-from nodes.records import Effect, JsonMap, ToolCall
+from nodes.records import CallError, Effect, ExtractionError, ExtractionErrorType, JsonMap, ToolCall, VerdictKind
 from tests.runs.playing import write_files
 
 TEXT = "one\ntwo\nthree\n"
@@ -51,7 +52,7 @@ def show(tmp_path: Path) -> Show:
     ) -> list[Preview]:
         replaced = {each.name for each in tools}
         given = (*tools, *(each for each in default_tools() if each.name not in replaced))
-        gateway = Gateway(given, DEFAULT_GUARDRAIL_RULES, {}, ("hunter2-hunter2",))
+        gateway = ToolRuntime(given, DEFAULT_GUARDRAIL_RULES, {}, ("hunter2-hunter2",))
         state = GuardSlice(context=AgentContext(workspace=str(tmp_path), mode="ask"), messages=[HumanMessage("Do it.")])
         state["files_read"] = {name: Previewer(gateway, state).known_files([named(name)])[name] for name in read}
         made = [ToolCall(call_id="1", tool=name, arguments=arguments, raw_arguments="") for name, arguments in calls]
@@ -212,8 +213,41 @@ def test_a_diff_is_free_of_what_steers_a_screen_and_of_secrets(show: Show) -> No
 def test_known_files_holds_every_name_of_a_file(tmp_path: Path) -> None:
     write_files(tmp_path, FILES)
     (tmp_path / "link").symlink_to("a.txt")
-    gateway = Gateway(None, DEFAULT_GUARDRAIL_RULES, {}, ())
+    gateway = ToolRuntime(None, DEFAULT_GUARDRAIL_RULES, {}, ())
     context = AgentContext(workspace=str(tmp_path))
     known = Previewer(gateway, GuardSlice(context=context)).known_files([named("link"), named("no"), named("../x")])
     assert set(known) == {"link", "a.txt", "no"}
     assert known["link"] == known["a.txt"] != known["no"] == ""
+
+
+BROKEN = CallError(
+    call_id="2", tool="", raw_arguments="", error=ExtractionError(ExtractionErrorType.EMPTY_TOOL_NAME, 1, "", "")
+)
+
+
+def call(tool: str, path: str) -> ToolCall:
+    return ToolCall(call_id="1", tool=tool, arguments={"path": path}, raw_arguments="")
+
+
+@pytest.fixture
+def gateway() -> ToolRuntime:
+    return ToolRuntime(None, DEFAULT_GUARDRAIL_RULES, {}, ())
+
+
+def test_only_files_that_would_be_changed_are_looked_at_and_only_in_mode_ask(
+    gateway: ToolRuntime, tmp_path: Path
+) -> None:
+    (tmp_path / "a.py").write_bytes(b"a")
+    items = [call("delete_file", "a.py"), call("read_file", "b.py"), call("unheard_of", "c.py"), BROKEN]
+    context = AgentContext(workspace=str(tmp_path), mode="ask")
+    hashed = {"a.py": sha256(b"a").hexdigest()}
+    assert with_known_files(gateway, context, {"items": items}) == {"items": items, "known_files": hashed}
+    assert with_known_files(gateway, context, {"items": []}) == {"items": []}
+    auto = AgentContext(workspace=str(tmp_path))
+    assert with_known_files(gateway, auto, {"items": items}) == {"items": items}
+
+
+def test_a_role_that_is_not_known_denies_every_call(gateway: ToolRuntime, tmp_path: Path) -> None:
+    context = AgentContext(workspace=str(tmp_path), role="nobody-knows")
+    update = judge_calls(gateway, GuardSlice(items=[call("read_file", "a.py")], context=context))
+    assert [(each.kind, each.rule) for each in update["verdicts"]] == [(VerdictKind.DENY, "role")]

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from graph.build import build_graph
-from graph.calling import Calling
 from graph.context import AgentContext
-from graph.gateway import Gateway
+from graph.model_runtime import ModelRuntime
 from graph.slices import CallModelSlice
 from graph.spending_file import FILE_NAME
+from graph.tool_runtime import ToolRuntime
 from nodes.call_model.budget import APIUsageStats
 from nodes.call_model.effects import Connect
 from nodes.call_model.fallbacks import ModelChoice
@@ -32,15 +32,15 @@ OWN_PRICES = """
 
 
 @contextmanager
-def calling(model: Any = None) -> Iterator[Calling]:
-    bound = Calling(model, Gateway(None, (), {}, ()), None)
+def calling(model: Any = None) -> Iterator[ModelRuntime]:
+    bound = ModelRuntime(model, ToolRuntime(None, (), {}, ()), None)
     try:
         yield bound
     finally:
         bound.close()
 
 
-def guarded(bound: Calling, model: str, base_url: str) -> GuardedModel:
+def guarded(bound: ModelRuntime, model: str, base_url: str) -> GuardedModel:
     connected = bound._connect(Connect(model=model, base_url=base_url))
     assert isinstance(connected, GuardedModel)
     return connected
@@ -171,7 +171,7 @@ def test_only_a_large_model_has_a_call_held_back_for_its_account() -> None:
 
 
 def test_what_was_prepared_is_kept_for_the_turn_until_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graph.calling.MOST_TURNS", 2)
+    monkeypatch.setattr("graph.model_runtime.MOST_TURNS", 2)
     turns = [CallModelSlice(context=CONTEXT, profile=Profile(), run_id=name) for name in "abc"]
     with calling(ScriptedModel([])) as bound:
         made = [bound.prepare(turn) for turn in turns]
@@ -182,7 +182,7 @@ def test_what_was_prepared_is_kept_for_the_turn_until_there_are_too_many(monkeyp
 # --- What earlier turns have lost
 
 
-def lose(bound: Calling, context: AgentContext, calls: int) -> None:
+def lose(bound: ModelRuntime, context: AgentContext, calls: int) -> None:
     """Let this many calls be entered and never be settled, as by a process that is killed."""
     for _ in range(calls):
         thread = bound.prepare(state(context)).settings.purse.thread

@@ -1,17 +1,22 @@
-"""What calls would do, for the person who is to allow them: the tools' own functions on a dry workspace.
+"""Guard's work with the things of one run: its rules, its tools, and what a person has to be shown and may answer.
 
-Nothing is changed and nothing is started: only tools that come with this package and change files are run, on files as
-the run may see them; of a command or a tool of a user's the arguments are shown. Calls are looked at one after the
-other, each after what those before it would change.
+What a call would do is found out by the tool's own function on a dry workspace. Nothing is changed and nothing is
+started: only tools that come with this package and change files are run, on files as the run may see them; of a
+command or a tool of a user's the arguments are shown. Calls are looked at one after the other, each after what those
+before it would change.
 """
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Literal
 
-from graph.gateway import Gateway, last_request
+from langgraph.config import get_config, get_stream_writer
+
+from graph.context import AgentContext
 from graph.slices import GuardSlice
+from graph.state import Update
+from graph.tool_runtime import ToolRuntime, last_request
 from nodes.execute_tools.environment.approved_workspace import change_mark
 from nodes.execute_tools.environment.dry_workspace import DryChange, DryWorkspace
 from nodes.execute_tools.invocation import call_tool
@@ -19,8 +24,12 @@ from nodes.execute_tools.registry import Tool, ToolContext, ToolOutput
 from nodes.execute_tools.tools import default_tools
 from nodes.execute_tools.tools.diffs import MAX_DIFF_CHARACTERS, MAX_DIFF_LINES, unified_diff
 from nodes.execute_tools.tools.text_files import decode_text, why_not_text
-from nodes.guard.approvals import Preview, ShownPreview
-from nodes.records import Effect, JsonMap, Plan, ToolCall
+from nodes.guard.approvals import ApprovalRequest, Preview, ShownPreview
+from nodes.guard.asking import GuardUpdate, Hands
+from nodes.guard.node import judge_step
+from nodes.guard.policy import GuardConfig, judge_reply
+from nodes.loop_check.signature import signature_of
+from nodes.records import Effect, JsonMap, LoopRecord, Plan, ToolCall, ToolError, Verdict
 
 SECONDS = 10.0
 """How long one call may be thought about."""
@@ -30,22 +39,73 @@ _CUT = "[... "
 """How the line begins that says how much is not shown; no other line of a diff does."""
 
 
+def with_known_files(tools: ToolRuntime, context: AgentContext, update: Update) -> Update:
+    """What a reply was read as, with what the files that its calls name hold now, where a person will be asked."""
+    if context.mode != "ask" or not update.get("items"):
+        return update
+    calls = [item for item in update["items"] if isinstance(item, ToolCall) and item.tool in tools.specs]
+    writing = [call for call in calls if tools.specs[call.tool].effect is Effect.WRITE]
+    return {**update, "known_files": Previewer(tools, GuardSlice(context=context)).known_files(writing)}
+
+
+def judge_calls(tools: ToolRuntime, state: GuardSlice) -> GuardUpdate:
+    """Judge the calls of one reply, and ask a person where that is needed."""
+    context = state["context"]
+    allowed = tools.allowed(context)
+
+    def refused(decision: JsonMap) -> None:
+        tools.tell_refused(state.get("run_id", ""), state.get("step", 0), get_stream_writer(), decision)
+
+    config = GuardConfig(
+        mode=context.mode,
+        root=context.workspace,
+        rules=tools.rules(context),
+        allowed=frozenset() if isinstance(allowed, ToolError) else allowed,
+        paths_of=tools.paths_of,
+        leads_to=partial(tools.leads_to, context, observe=refused),
+    )
+    overrides = state.get("loop", LoopRecord()).overrides
+    signature = partial(signature_of, root=context.workspace)
+
+    def judge_one(call: ToolCall) -> Verdict:
+        return judge_reply([call], config, tools.specs, overrides, signature)[0]
+
+    def hands(ask: Callable[[ApprovalRequest], object]) -> Hands:
+        clean = tools.redactor().content
+        return Hands(
+            ask=lambda request: clean(ask(clean(request))),
+            preview=Previewer(tools, state),
+            validate=tools.registry.validate,
+            judge=judge_one,
+            thread=str(get_config()["configurable"].get("thread_id") or state.get("run_id", "")),
+            grants=state.get("grants") or (),
+            known=state.get("known_files") or {},
+        )
+
+    return judge_step(
+        state,
+        lambda items: judge_reply(items, config, tools.specs, overrides, signature),
+        tools.specs,
+        hands,
+    )
+
+
 class Previewer:
     """Looks at the calls of one step."""
 
-    def __init__(self, gateway: Gateway, state: GuardSlice) -> None:
-        self._gateway, self._state = gateway, state
+    def __init__(self, tools: ToolRuntime, state: GuardSlice) -> None:
+        self._tools, self._state = tools, state
         self._shipped = {tool.name: tool for tool in default_tools()}
 
     def __call__(self, calls: Mapping[int, ToolCall]) -> dict[int, Preview]:
         """What each call would do, in order. A call that would fail says so, and leaves the files to the next one."""
-        dry = DryWorkspace.of(self._gateway.workspace(self._state["context"]))
+        dry = DryWorkspace.of(self._tools.workspace(self._state["context"]))
         known = dict(self._state.get("files_read") or {})
         return {index: self._preview(call, dry, known) for index, call in calls.items()}
 
     def known_files(self, calls: Sequence[ToolCall]) -> dict[str, str]:
         """The hashes of the files that these calls name, by each of their names; "" where there is none."""
-        dry = DryWorkspace.of(self._gateway.workspace(self._state["context"]))
+        dry = DryWorkspace.of(self._tools.workspace(self._state["context"]))
         found: dict[str, str] = {}
         for named in {path for call in calls for path in self._named(call)}:
             real = dry.real_name(named)
@@ -54,7 +114,7 @@ class Previewer:
         return found
 
     def _preview(self, call: ToolCall, dry: DryWorkspace, known: dict[str, str]) -> Preview:
-        tool = self._gateway.registry.get(call.tool)
+        tool = self._tools.registry.get(call.tool)
         names = tuple(dict.fromkeys(real for path in self._named(call) if (real := dry.real_name(path))))
         if tool is not None and tool.effect is Effect.WRITE and tool == self._shipped.get(tool.name):
             return self._dry_run(tool, call, dry, known, names)
@@ -99,18 +159,18 @@ class Previewer:
         )
 
     def _named(self, call: ToolCall) -> Iterator[str]:
-        spec = self._gateway.specs.get(call.tool)
+        spec = self._tools.specs.get(call.tool)
         for name in spec.path_fields if spec else ():
             value = call.arguments.get(name)
             yield from (each for each in (value if isinstance(value, list) else [value]) if isinstance(each, str))
-        yield from self._gateway.paths_of(call)
+        yield from self._tools.paths_of(call)
 
     def _problem(self, text: str, names: tuple[str, ...]) -> Preview:
         """A call that changes nothing now, and so may change nothing later: its pins are none at all."""
         return Preview(self._shown("problem", text), names, ())
 
     def _shown(self, kind: Literal["diff", "argv", "arguments", "problem"], text: str) -> ShownPreview:
-        lines = self._gateway.redactor().text(text).removesuffix("\n").split("\n")
+        lines = self._tools.redactor().text(text).removesuffix("\n").split("\n")
         kept: list[str] = []
         characters, truncated = 0, False
         for line in map(_visible, lines):

@@ -1,19 +1,22 @@
-"""What a model writes under a secret's name, such as `password = "..."`: it runs as it is written, and is not stored.
+"""Secrets stay out of what is shown and stored: the current redactor, and what a model wrote under a secret's name.
 
-A state holds such literals as marks, so that checkpoints, streams, traces and the history do. What a call really says
-is kept here, in memory only, until its step is settled. Where it is not known, as after a kill, or where the same marks
-stood for two things, a call that has an effect is refused, in words, and the model writes it again. So no mark ever
-gets into a file, and no call runs as another one.
+A literal such as `password = "..."` runs as it is written, and is not stored. A state holds such literals as marks, so
+that checkpoints, streams, traces and the history do. What a call really says is kept here, in memory only, until its
+step is settled. Where it is not known, as after a kill, or where the same marks stood for two things, a call that has
+an effect is refused, in words, and the model writes it again. So no mark ever gets into a file, and no call runs as
+another one.
 """
 
+import os
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from threading import Lock
 from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel
 
-from nodes.execute_tools.redact import MARK, Redactor
+from nodes.execute_tools.redact import MARK, Redactor, known_values
 from nodes.language.provider_state import without_secrets
 from nodes.records import ModelReply, ToolCall
 
@@ -21,6 +24,27 @@ MOST_RUNS: Final = 1_024
 """Runs of which something is remembered; the oldest is forgotten first. Those that end are forgotten before."""
 
 Value = TypeVar("Value")
+
+
+class CurrentRedactor:
+    """The given values and those of the environment first, then shapes and names."""
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        """Nothing is looked up yet. `secrets` are values that are never shown."""
+        self._secrets = tuple(secrets)
+        self._known: tuple[dict[str, str], Redactor] | None = None
+
+    def now(self) -> Redactor:
+        """The same one for as long as the environment is the same."""
+        environment, known = os.environ.copy(), self._known
+        if known is None or known[0] != environment:
+            known = self._known = environment, _redactor((*self._secrets, *known_values(environment)))
+        return known[1]
+
+
+@lru_cache(maxsize=8)
+def _redactor(values: tuple[str, ...]) -> Redactor:
+    return Redactor(values)
 
 
 class WrittenWords:

@@ -1,7 +1,7 @@
 """A literal that a model writes under a secret's name runs as it is written, and nothing that is kept holds it."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +10,70 @@ from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
+from graph import redaction, tool_runtime
 from graph.build import build_graph, build_machine
+from graph.context import AgentContext
+from graph.redaction import CurrentRedactor
 from graph.run import run_task
 from nodes.execute_tools.redact import MARK
 from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
-from nodes.records import EditForm, Protocol, StopReason
+from nodes.records import EditForm, OutcomeKind, Protocol, StopReason
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Calls, Say
 from tests.doubles.scripted_model import Line, ScriptedModel
 from tests.graph.run_plays import context, project, use
+from tests.runs.scenario import message_of, use as using
+
+GIVEN, FOUND = "plugh-1234-xyzzy", "quux-98765-quux"
+
+
+@pytest.fixture
+def looked(monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str, str]]:
+    """The environments that secrets were looked for in."""
+    return counted(monkeypatch, redaction, "known_values")
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[Any]:
+    """The argument of each call that the module makes of this function."""
+    calls: list[Any] = []
+    function = getattr(module, name)
+
+    def counting(argument: Any) -> Any:
+        calls.append(argument)
+        return function(argument)
+
+    monkeypatch.setattr(module, name, counting)
+    return calls
+
+
+def test_secrets_are_looked_for_again_only_when_the_environment_has_changed(
+    monkeypatch: pytest.MonkeyPatch, looked: list[Mapping[str, str]]
+) -> None:
+    current = CurrentRedactor([GIVEN])
+    assert looked == []
+    first = current.now()
+    assert current.now() is first
+    monkeypatch.setenv("SOME_TOKEN", FOUND)
+    assert current.now().text(f"{GIVEN} {FOUND}") == "[redacted secret] [redacted secret]"
+    monkeypatch.delenv("SOME_TOKEN")
+    assert current.now().text(f"{GIVEN} {FOUND}") == f"[redacted secret] {FOUND}"
+    assert len(looked) == 3
+
+
+def test_a_run_looks_for_secrets_once_and_each_step_asks_for_its_folder_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looked: list[Mapping[str, str]]
+) -> None:
+    (tmp_path / "a.py").write_text("a = 1\n")
+    folders = counted(monkeypatch, tool_runtime, "run_folder")
+    one, two = (
+        using(*(("read_file", {"path": "a.py", "limit": lines + 1}) for lines in range(each))) for each in (1, 2)
+    )
+    model = ScriptedModel([message_of(each, Protocol.NATIVE) for each in (one, two, Say("Done."))])
+    result = run_task("Look.", AgentContext(workspace=str(tmp_path)), model=model, thread_id="t")
+    assert result.outcome.kind is OutcomeKind.FINISHED
+    assert len(looked) == 1
+    assert folders == ["t"] * 3  # at the start, to see whether there is one, and in each step
+
 
 ONE, TWO = "x8KqqP2" + "zz1", "Tr0ub4d" + "or9Kx"
 CODE = "password = '{}'\n"
@@ -134,7 +189,7 @@ def test_a_run_from_python_shows_none(folder: Path) -> None:
 
 
 def test_what_a_provider_sealed_goes_back_byte_for_byte() -> None:
-    from graph.written_words import WrittenWords
+    from graph.redaction import WrittenWords
     from nodes.execute_tools.redact import Redactor
     from nodes.records import ModelReply
 
@@ -196,4 +251,4 @@ def test_what_ran_is_forgotten(folder: Path) -> None:
         InMemorySaver(), model=HistoryModel([use(*WRITE), Say(SAID)]), tools=None, rules=DEFAULT_GUARDRAIL_RULES
     )
     graph.invoke(**start(folder))
-    assert not rooms._gateway.words._kept
+    assert not rooms._tools.words._kept

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from graph.run_log import LONGEST_TARGET, RunLog
 from nodes.execute_tools.environment.audit_log import AuditLog
 from nodes.execute_tools.redact import Redactor
+from nodes.execute_tools.run_log import LONGEST_TARGET, RunLog
 from nodes.records import (
     CallError,
     CallResult,

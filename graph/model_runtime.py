@@ -1,4 +1,4 @@
-"""Everything that model calls of one machine share: connections, breakers, prices, the spending book, what was sent.
+"""The models of one machine: connections, breakers, prices, the spending book, what was sent.
 
 It gives the node its settings and its hands; the node decides with the one and acts with the other.
 """
@@ -15,10 +15,11 @@ from langchain_core.messages import AnyMessage
 from langgraph.config import get_stream_writer
 
 from graph.context import AgentContext
-from graph.gateway import Gateway
+from graph.observing import OBSERVER, RunObserver
 from graph.price_files import load_prices
 from graph.slices import CallModelSlice
 from graph.spending_store import SpendingStore
+from graph.tool_runtime import ToolRuntime
 from nodes.call_model.driver import NEVER, Hands, Stop
 from nodes.call_model.effects import Connect, Wait
 from nodes.call_model.endpoint import EMBEDDED_MODEL, Endpoint, find_endpoint
@@ -57,14 +58,14 @@ class Prepared(NamedTuple):
     tools: tuple[ToolSpec, ...]
 
 
-class Calling:
+class ModelRuntime:
     """How one machine calls its models. Nothing is connected, opened or read before it is needed."""
 
-    def __init__(self, model: BaseChatModel | str | None, gateway: Gateway, stop: Stop | None) -> None:
+    def __init__(self, model: BaseChatModel | str | None, tools: ToolRuntime, stop: Stop | None) -> None:
         """`model` answers all calls, or is the name of the one that does; `stop` is how a run may be ended early."""
         self._given = model if isinstance(model, BaseChatModel) else None
         self._named = model if isinstance(model, str) else None
-        self._gateway, self._stop = gateway, stop or NEVER
+        self._tools, self._stop = tools, stop or NEVER
         self._breakers = Breakers(BreakerConfig(), monotonic_s)
         self._cache = ShownMessages()
         self._stand_ins: StandIns = {}
@@ -172,7 +173,7 @@ class Calling:
         """How the calls of this turn are made and paid, and the tools that the model is told of."""
         context, profile, run_id = state["context"], state["profile"], state.get("run_id", "")
         made = Prepared(
-            context, profile, self._settings(context, profile, run_id), self._gateway.offered(context, profile)
+            context, profile, self._settings(context, profile, run_id), self._tools.offered(context, profile)
         )
         if len(self._prepared) >= MOST_TURNS:
             self._prepared.clear()
@@ -210,7 +211,9 @@ class Calling:
         def on_wait(wait: Wait) -> None:
             write({"type": "waiting", "seconds": wait.seconds, "reason": wait.reason})
 
-        return Hands(self._connect, on_text, on_wait, tell, self._book, limits, self._stop)
+        observer = OBSERVER.get()
+        connect = self._connect if observer is None else partial(self._connect_observed, observer)
+        return Hands(connect, on_text, on_wait, tell, self._book, limits, self._stop)
 
     def flush(self) -> None:
         """Write down what the last calls have cost; a call that follows would do so as well."""
@@ -225,12 +228,17 @@ class Calling:
         connected = self._models.connect(wanted)
         if isinstance(connected, ProviderFailure):
             return connected
-        redactor = self._gateway.redactor()
+        redactor = self._tools.redactor()
         # A literal that the model itself calls a password is no secret of ours; it may be the fixture of a test.
         # It runs as it is written; `WrittenWords` keeps it out of what is stored.
         scrubber = Scrubber(redactor.unnamed, partial(RedactedStream, redactor))
         choice = ModelChoice(model=wanted.model, base_url=wanted.base_url)
         return GuardedModel(connected, self._breakers.of(choice.breaker_key), scrubber)
+
+    def _connect_observed(self, observer: RunObserver, wanted: Connect) -> Model | ProviderFailure:
+        model = self._connect(wanted)
+        own = self._given is not None
+        return model if isinstance(model, ProviderFailure) else observer.model(model, wanted, own=own)
 
     def _choices(self, context: AgentContext) -> tuple[ModelChoice, ...]:
         """The run's models in order. A chat model of the user's own answers for all of them."""

@@ -1,12 +1,10 @@
-"""The `execute_tools` room of one machine: its tools, what a run may do with them, and where that is written down.
+"""The tools of one machine, what a run may do with them, and what a step of `execute_tools` is bound to.
 
 A run's own permissions come from the context that is stored in its state. What outlives a run (circuits, rates) is
 kept here, by name or by run.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from math import inf
@@ -17,22 +15,17 @@ from langchain_core.messages import AnyMessage
 
 from graph.configuration.user_rule import user_settings_rule
 from graph.context import AgentContext
-from graph.current_redactor import CurrentRedactor
-from graph.judged_workspace import judged_workspace
-from graph.record_rules import RecordRules
-from graph.run_log import RunLog
+from graph.judged_workspace import RecordRules, judged_workspace
+from graph.observing import observed_call
+from graph.redaction import CurrentRedactor, WrittenWords
 from graph.slices import ExecuteToolsSlice
-from graph.tool_step import Execution, ToolStep, calls_made, changes_something
 from graph.workspace_records import WorkspaceRecords
-from graph.written_words import WrittenWords
 from nodes.call_model.offered_tools import offered_tools
-from nodes.execute_tools.cache import ToolCache
 from nodes.execute_tools.engine import Engine, EngineConfig
 from nodes.execute_tools.environment.audit_log import AuditLog
 from nodes.execute_tools.environment.checks import CheckRules, Checks, open_checks
 from nodes.execute_tools.environment.command_rules import CommandRules
 from nodes.execute_tools.environment.commands import Commands, open_commands
-from nodes.execute_tools.environment.database import StoreError
 from nodes.execute_tools.environment.deadline import monotonic_s
 from nodes.execute_tools.environment.failures import os_failure
 from nodes.execute_tools.environment.journal import Journal
@@ -43,13 +36,15 @@ from nodes.execute_tools.environment.network import Network
 from nodes.execute_tools.environment.run_folder import run_folder, workspace_folder
 from nodes.execute_tools.environment.sandbox import check_workspace
 from nodes.execute_tools.environment.workspace import Workspace
+from nodes.execute_tools.journaled_calls import Execution, calls_made, changes_something
 from nodes.execute_tools.node import execute_tools
 from nodes.execute_tools.policy.call_policy import CallPolicy, PolicyMemory
 from nodes.execute_tools.policy.circuit_breaker import BreakerConfig
-from nodes.execute_tools.policy.idempotency import idempotency_key
 from nodes.execute_tools.policy.roles import allowed_tools
 from nodes.execute_tools.redact import Redactor
 from nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext
+from nodes.execute_tools.run_log import RunLog
+from nodes.execute_tools.step import StepResources, nothing_done
 from nodes.execute_tools.tool_run import ToolRun
 from nodes.execute_tools.tools import default_tools
 from nodes.execute_tools.trace import TraceEvent, TraceSink
@@ -61,14 +56,12 @@ from nodes.language.closest import closest_names
 from nodes.language.history import is_request
 from nodes.records import (
     CallError,
-    CallResult,
     EditForm,
     JsonMap,
     Plan,
     Profile,
     ToolCall,
     ToolError,
-    ToolResult,
     ToolSpec,
 )
 
@@ -87,11 +80,9 @@ _ANSWERS = frozenset({"ai", "tool"})
 """Types of messages that no person has written."""
 _MOST_COMMANDS = 64
 """Workspaces whose sandboxes are remembered."""
-_MOST_CACHES, _MOST_CACHED = 32, 32
-"""Turns whose results are remembered, and how many of each; a result has 64 kB at most."""
 
 
-class Gateway:
+class ToolRuntime:
     """Holds the tools and their policy; every effect of every run goes through `run`."""
 
     def __init__(
@@ -104,13 +95,11 @@ class Gateway:
         """Nothing is opened yet. `roles` are lists of tool names, `secrets` values that are never shown."""
         self.registry = ActionRegistry(default_tools() if tools is None else tools)
         self.specs = {spec.name: spec for spec in self.registry.specs()}
-        self._terminal = frozenset(spec.name for spec in self.specs.values() if spec.terminal)
         self._rules, self._record_rules = rules, RecordRules()
         self._roles, self._redactor = dict(roles), CurrentRedactor(secrets)
         self.words = WrittenWords(self._redactor.now)
         self.records = WorkspaceRecords()
         self._memory = PolicyMemory(monotonic_s, BreakerConfig())
-        self._caches: OrderedDict[str, ToolCache] = OrderedDict()
         self._commands: dict[tuple[str, CommandRules], Commands] = {}
         self._checks: dict[tuple[str, CheckRules], Checks] = {}
 
@@ -229,7 +218,6 @@ class Gateway:
     def run(
         self,
         state: ExecuteToolsSlice,
-        run_id: str,
         write: Write,
         lease: Lease | None = None,
         task: str = "",
@@ -240,58 +228,46 @@ class Gateway:
         `task` names this execution of the node: it is the same when a step that was cut off is run again. `in_loop`
         runs what is async in the event loop that the thread of this step works for.
         """
-        context, redactor = state["context"], self.redactor()
-        execution = Execution(run_id, task, state.get("step", 0))
-        sink = TraceSink(run_id, str(execution.step), forward=partial(_forward, write), redactor=redactor)
+        context, execution = state["context"], Execution(state["run_id"], task, state.get("step", 0))
         gone = check_workspace(context.workspace)
         if isinstance(gone, ToolError):
-            return _nothing_done(state, gone)
-        wanted = changes_something(state, self.registry)
-        with self.records.journal(context.workspace, run_id, sink, wanted=wanted) as journal:
-            return self._run(state, execution, sink, journal, lease, redactor, in_loop)
-
-    def _run(
-        self,
-        state: ExecuteToolsSlice,
-        execution: Execution,
-        sink: TraceSink,
-        journal: Journal | ToolError | None,
-        lease: Lease | None,
-        redactor: Redactor,
-        in_loop: InLoop | None,
-    ) -> Update:
-        context, spending, run_id = state["context"], state["spending"], execution.run_id
-        folder = run_folder(run_id)
+            return {"results": nothing_done(state["items"], gone)}
+        sink = TraceSink(
+            execution.run_id, str(execution.step), forward=partial(_forward, write), redactor=self.redactor()
+        )
         used = dict(state.get("tool_counts", {}))
+        run = self._engine(context, sink, execution.run_id, used)
+        settled = results_of_denied(state["items"], state["verdicts"])
+        wanted = changes_something(state["items"], state["verdicts"], self.registry)
+        with self.records.journal(context.workspace, execution.run_id, sink, wanted=wanted) as journal:
+            folder = run_folder(execution.run_id)
+            using = StepResources(
+                run=run.run_sync if in_loop is None else partial(self._run_in_loop, run, in_loop),
+                registry=self.registry,
+                context=self._tool_context(state, folder, sink, lease),
+                log=_run_log(folder if context.audit else None, sink.redactor, execution.run_id),
+                execution=execution,
+                journal=journal,
+                as_written=partial(self.words.written, execution.run_id),
+                observe=observed_call,
+            )
+            update = execute_tools(state, settled, using)
+        judged = zip(state["items"], state["verdicts"], update["results"], strict=False)
+        update["results"] = [told_of_edit(item, verdict, result) for item, verdict, result in judged]
+        spending = state["spending"]
+        seconds = spending.seconds + update.pop("seconds")
+        return {**update, "tool_counts": used, "spending": spending.model_copy(update={"seconds": seconds})}
+
+    def _engine(self, context: AgentContext, sink: TraceSink, run_id: str, used: dict[str, int]) -> Engine:
         allowed = self.allowed(context)
         rules = context.calls(frozenset() if isinstance(allowed, ToolError) else allowed)
-        tool_context = self._tool_context(state, folder, sink, lease)
-        cache = self._caches.pop(run_id, None) or ToolCache(_MOST_CACHED)
-        cache.begin_step(tool_context.workspace, (context, redactor))
-        engine = Engine(
+        return Engine(
             self.registry,
             sink,
             EngineConfig(async_timeout_s=max([context.tool_timeout_s, *context.tool_timeouts_s.values()])),
-            cache=cache,
             policy=CallPolicy(rules, self._memory, scope=run_id, used=used),
-            redactor=redactor,
+            redactor=sink.redactor,
         )
-        if isinstance(journal, Journal):
-            with suppress(StoreError):
-                journal.forget_outcomes(run_id, execution.step)
-        log = _log(folder if context.audit else None, redactor, run_id)
-        run = engine.run_sync if in_loop is None else partial(self._run_in_loop, engine, in_loop)
-        step = ToolStep(state, execution, run, self.registry, log, journal, partial(self.words.written, run_id))
-        key_of = partial(_key_of, run_id, execution.step)
-        update = execute_tools(state, step.run, tool_context, self._terminal, results_of_denied, key_of)
-        for place, verdict in enumerate(state["verdicts"]):
-            update["results"][place] = told_of_edit(state["items"][place], verdict, update["results"][place])
-        step.note_the_rest(update["results"])
-        self._caches[run_id] = cache
-        while len(self._caches) > _MOST_CACHES:
-            self._caches.popitem(last=False)
-        seconds = spending.seconds + update.pop("seconds")
-        return {**update, "tool_counts": used, "spending": spending.model_copy(update={"seconds": seconds})}
 
     def _run_in_loop(self, engine: Engine, in_loop: InLoop, call: ToolCall, context: ToolContext) -> ToolRun:
         """An async tool runs in the loop; what a sync one does to files, and around it, keeps none waiting."""
@@ -300,24 +276,19 @@ class Gateway:
             return engine.run_sync(call, context)
         return in_loop(engine.run_async(call, context))
 
-    def forget(self, run_id: str) -> None:
-        """The turn has ended: nothing of what it wrote and read is used any more."""
-        self.words.forget(run_id)
-        self._caches.pop(run_id, None)
-
     def calls_made(
-        self, context: AgentContext, run_id: str, step: int, items: Sequence[ToolCall | CallError]
+        self, context: AgentContext, execution: Execution, items: Sequence[ToolCall | CallError]
     ) -> dict[int, ToolRun]:
         """What the calls of a step that was cut off came to, by their places; those that were not made are left out."""
-        sink = TraceSink(run_id, str(step), redactor=self.redactor())
-        with self.records.journal(context.workspace, run_id, sink, wanted=True) as journal:
+        sink = TraceSink(execution.run_id, str(execution.step), redactor=self.redactor())
+        with self.records.journal(context.workspace, execution.run_id, sink, wanted=True) as journal:
             if not isinstance(journal, Journal):
                 return {}
-            return calls_made(journal, self.registry, self.workspace(context), Execution(run_id, "", step), items)
+            return calls_made(journal, self.registry, self.workspace(context), execution, items)
 
     def log(self, context: AgentContext, run_id: str) -> RunLog:
         """Where the run is written down."""
-        return _log(run_folder(run_id) if context.audit else None, self.redactor(), run_id)
+        return _run_log(run_folder(run_id) if context.audit else None, self.redactor(), run_id)
 
     def lacks(self, context: AgentContext, run_id: str) -> JsonMap:
         """What a run has to do without, and why, by the name of the event that says so."""
@@ -374,21 +345,7 @@ def _is_hidden(rules: tuple[FileGuardrailRule, ...], path: str) -> bool:
     return not path.endswith(_PUBLIC_CERTIFICATES) and judge_path(path, for_write=False, rules=rules) is not None
 
 
-def _nothing_done(state: ExecuteToolsSlice, problem: ToolError) -> Update:
-    """The step of a run whose workspace is no more: it ends with that."""
-    error = problem.model_copy(update={"fatal": True})
-    results = [
-        CallResult(call_id=item.call_id, tool=item.tool, result=ToolResult(ok=False, error=error))
-        for item in state["items"]
-    ]
-    return {"results": results}
-
-
-def _key_of(run_id: str, step: int, index: int, call: ToolCall) -> str:
-    return idempotency_key(run_id, step, index, call.tool, call.arguments)
-
-
-def _log(folder: str | ToolError | None, redactor: Redactor, run_id: str) -> RunLog:
+def _run_log(folder: str | ToolError | None, redactor: Redactor, run_id: str) -> RunLog:
     return RunLog(AuditLog(folder) if isinstance(folder, str) else None, redactor, run_id)
 
 

@@ -1,11 +1,16 @@
-"""A step that was cut off is closed before the next turn begins: what its calls came to enters the history."""
+"""The history as a turn begins: without secrets, and with the step that was cut off before it.
 
-from collections.abc import Mapping, Sequence
+What the calls of that step came to enters the history before the new request.
+"""
 
-from langchain_core.messages import AnyMessage
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from langchain_core.messages import AnyMessage, HumanMessage
 from typing_extensions import TypedDict
 
 from nodes.language.history import NO_SPECS, settle_exchange
+from nodes.language.storable_text import storable
 from nodes.records import (
     CallError,
     CallResult,
@@ -65,3 +70,32 @@ def close_step(
 
 def _cancelled(item: ToolCall | CallError) -> CallResult:
     return CallResult(call_id=item.call_id, tool=item.tool, result=ToolResult.failure(ToolErrorCode.CANCELLED, NOT_RUN))
+
+
+def scrubbed(messages: Sequence[AnyMessage], text: Callable[[str], str]) -> list[AnyMessage] | None:
+    """All messages with `text` applied to what people said, half characters replaced; None where nothing changes.
+
+    What models and tools said was scrubbed when it came in.
+    """
+    clean = [_scrubbed(message, lambda said: text(storable(said))) for message in messages]
+    return clean if any(new is not old for new, old in zip(clean, messages, strict=True)) else None
+
+
+def _scrubbed(message: AnyMessage, text: Callable[[str], str]) -> AnyMessage:
+    if not isinstance(message, HumanMessage):
+        return message
+    content = _scrubbed_content(message.content, text)
+    return message if content == message.content else message.model_copy(update={"content": content})
+
+
+def _scrubbed_content(content: Any, text: Callable[[str], str]) -> Any:
+    if isinstance(content, str):
+        return text(content)
+    return [
+        text(part)
+        if isinstance(part, str)
+        else {**part, "text": text(part["text"])}
+        if isinstance(part, dict) and isinstance(part.get("text"), str)
+        else part
+        for part in content
+    ]

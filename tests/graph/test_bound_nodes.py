@@ -4,21 +4,24 @@ from collections import deque
 from hashlib import sha256
 from itertools import zip_longest
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
-from graph.build import build_graph
+from graph.build import build_graph, build_machine
 from graph.cassettes.replayed_run import anything_goes
 from graph.context import AgentContext
-from graph.rooms import _size_of
+from graph.given_context import Admission
+from graph.judged_workspace import WorkspaceFiles
 from graph.state import serializer
 from nodes.execute_tools.node import execute_tools
 from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from nodes.execute_tools.tools import default_tools
 from nodes.execute_tools.tools.arguments import ToolArguments
+from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from nodes.records import (
     EditForm,
     Effect,
@@ -28,6 +31,7 @@ from nodes.records import (
     Protocol,
     ProviderErrorKind,
     ProviderFailure,
+    StopCause,
     StopReason,
 )
 from tests.doubles.replies import Message, Say
@@ -154,7 +158,7 @@ def test_what_a_cut_off_step_has_read_and_written_is_known_to_the_next_turn(
     ask: Any = ({"messages": [HumanMessage("Go on.")]}, THREAD)
     context = AgentContext(workspace=str(tmp_path), protocol="text", evidence=False)
     with monkeypatch.context() as patch:
-        patch.setattr("graph.gateway.execute_tools", cut_off)
+        patch.setattr("graph.tool_runtime.execute_tools", cut_off)
         with pytest.raises(KeyboardInterrupt):
             machine.invoke(*ask, context=context)
     machine.invoke(*ask, context=context)
@@ -165,8 +169,7 @@ def test_what_a_cut_off_step_has_read_and_written_is_known_to_the_next_turn(
 def test_only_a_file_has_a_size(tmp_path: Path) -> None:
     write_files(tmp_path, {**FILES, "b.py/c.py": ""})
     workspace = anything_goes(str(tmp_path))
-    assert [_size_of(workspace, path) for path in ("a.py", "b.py", "none.py")] == [6, 0, 0]
-    assert _size_of(None, "a.py") == 0
+    assert [WorkspaceFiles(workspace).size_of(path) for path in ("a.py", "b.py", "none.py")] == [6, 0, 0]
 
 
 def test_nothing_is_read_ahead_by_a_tool_that_there_is_not(tmp_path: Path) -> None:
@@ -302,7 +305,7 @@ class NoArguments(ToolArguments):
 
 
 @tool(effect=Effect.NONE)
-def tell_time_limit(context: ToolContext, arguments: NoArguments) -> ToolOutput:  # noqa: ARG001 - a tool's shape
+def tell_time_limit(context: ToolContext, arguments: NoArguments) -> ToolOutput:  # noqa: ARG001 - a tool has some
     """Tell how long this call may take."""
     return ToolOutput.ok(seconds=context.timeout_s)
 
@@ -410,3 +413,20 @@ def test_an_image_is_shown_to_a_model_unless_it_says_that_it_takes_none(
     outcome = build_graph(model=model).invoke(request, context=AgentContext(workspace=str(tmp_path)))["outcome"]
     assert outcome.kind.value == told
     assert ["image" in str(call.prompt.messages) for call in model.calls] == [True] * (told == "FINISHED")
+
+
+CAUSE = StopCause(reason=StopReason.WORKSPACE_BUSY, message="Later.")
+
+
+@pytest.mark.parametrize(
+    "before", [{"context": AgentContext(max_steps=3), "run_id": "ann/t1"}, {}], ids=["known", "new"]
+)
+def test_a_turn_that_a_server_refuses_ends_where_it_begins(before: dict[str, Any]) -> None:
+    """A thread that has no context gets none: a client could go on with defaults."""
+    nodes = build_machine(None, model=None, tools=None, rules=DEFAULT_GUARDRAIL_RULES, secrets=["hunter2-hunter2"])[1]
+    runtime: Any = SimpleNamespace(context=Admission(CAUSE, "ann"), execution_info=None, server_info=None)
+    state: Any = {"messages": [HumanMessage("My key is hunter2-hunter2.")], **before}
+    update = nodes.begin_turn(state, runtime)
+    assert (update["stop"], update["preload"], update.get("context")) == (CAUSE, None, before.get("context"))
+    assert update["run_id"] == before.get("run_id") or len(update["run_id"]) == 32
+    assert [each.text for each in update["messages"].value] == ["My key is [redacted secret]."]

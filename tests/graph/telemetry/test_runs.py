@@ -17,10 +17,10 @@ from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.trace import SpanKind, StatusCode
 
 from graph.build import build_graph
+from graph.compiled import AgentGraph
 from graph.context import AgentContext
-from graph.events import Ended
+from graph.events import Asked, Ended
 from graph.run import Session, arun_task, run_task
-from graph.telemetry.traced_machine import TracedMachine
 from tests.doubles.scripted_server import Calls, Say, ScriptedServer, Status
 from tests.graph.telemetry.conftest import Told, context
 from tests.runs.playing import write_files
@@ -217,7 +217,7 @@ def test_what_breaks_a_run_is_told_and_raised(tmp_path: Path, told: Told, monkey
     def broken(*_: object) -> None:
         raise RuntimeError("broken")
 
-    monkeypatch.setattr("graph.rooms.begin_turn", broken)
+    monkeypatch.setattr("graph.bound_nodes.begin_turn", broken)
     with pytest.raises(RuntimeError, match="broken"):
         asyncio.run(break_off())
     assert (told.spans[0].attributes or {})["error.type"] == "RuntimeError"
@@ -259,16 +259,16 @@ def test_a_listener_that_breaks_breaks_no_run(tmp_path: Path, monkeypatch: pytes
 
 def test_a_copy_of_the_machine_tells_as_well() -> None:
     machine = build_graph().with_config(tags=["mine"])
-    assert isinstance(machine, TracedMachine)
+    assert isinstance(machine, AgentGraph)
     assert machine.scrub("plain") == "plain"
 
 
 def test_a_thread_id_is_found_wherever_the_config_is() -> None:
     machine = build_graph()
-    assert isinstance(machine, TracedMachine)
+    assert isinstance(machine, AgentGraph)
     config = {"configurable": {"thread_id": 7}}
     found = [
-        machine._conversation(given, options)
+        machine._run_id(given, options)
         for given, options in (((None, config), {}), ((None,), {"config": config}), ((), {}), ((None, {}), {}))
     ]
     assert found == ["7", "7", "", ""]
@@ -308,8 +308,86 @@ def test_callbacks_hear_no_secret_of_a_request(
 
 def test_what_is_no_list_of_messages_is_handed_on_as_it_is() -> None:
     machine = build_graph()
-    assert isinstance(machine, TracedMachine)
+    assert isinstance(machine, AgentGraph)
     for given in ((), (None,), ({"messages": "Look."},), ({"messages": [("user", "Look.")]},), ({},)):
         assert machine._clean(given) is given
     plain: tuple[Any, ...] = ({"messages": [HumanMessage("Look.")]}, {})
     assert machine._clean(plain) is plain
+
+
+READ_TRACED_ROOMS = Calls([("read_file", '{"path": "a.txt"}')])
+
+
+def events(told: Told) -> list[tuple[str, dict[str, object]]]:
+    agent = told.named("invoke_agent mendgraph")
+    return [(event.name, dict(event.attributes or {})) for event in agent.events]
+
+
+def test_a_denied_call_is_an_event_and_no_tool(tmp_path: Path, told: Told) -> None:
+    with ScriptedServer([Calls([("read_file", '{"path": ".env"}')]), Say("Done.")]) as server:
+        run_task("Look.", context(tmp_path, server.base_url))
+    ((name, attributes),) = events(told)
+    assert (name, attributes["gen_ai.tool.name"]) == ("mendgraph.call.denied", "read_file")
+    assert (attributes["mendgraph.rule"], attributes["error.type"]) == ("env_file", "permission_denied")
+    assert ".env" not in told.text()
+    assert told.names() == ["invoke_agent mendgraph", "chat m", "chat m"]
+
+
+def test_a_reply_that_is_asked_for_again_is_an_event(tmp_path: Path, told: Told) -> None:
+    with ScriptedServer([Calls([("read_file", '{"path": ')]), Say("Done.")]) as server:
+        run_task("Look.", context(tmp_path, server.base_url))
+    ((name, attributes),) = events(told)
+    assert (name, attributes["mendgraph.healing.attempt"]) == ("mendgraph.reply.healing", 1)
+    assert attributes["mendgraph.healing.errors"]
+
+
+def test_a_reply_that_is_read_as_it_is_is_an_event(tmp_path: Path, told: Told) -> None:
+    write_files(tmp_path, {"a.txt": "one\n"})
+    said = Say('```json\n{"name": "read_file", "arguments": {"path": "a.txt"}}\n```')
+    with ScriptedServer([said, Say("Done.")]) as server:
+        run_task("Look.", context(tmp_path, server.base_url))
+    assert events(told) == [("mendgraph.reply.rescued", {})]
+
+
+def test_an_action_that_comes_too_often_is_an_event(tmp_path: Path, told: Told) -> None:
+    write_files(tmp_path, {"a.txt": "one\n"})
+    with ScriptedServer([READ_TRACED_ROOMS, READ_TRACED_ROOMS, READ_TRACED_ROOMS, Say("Done.")]) as server:
+        run_task("Look.", context(tmp_path, server.base_url))
+    overridden = [attributes for name, attributes in events(told) if name == "mendgraph.loop.override"]
+    assert overridden == [{"gen_ai.tool.name": "read_file", "mendgraph.loop.repeats": 3}]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_run_that_asks_waits_and_its_answer_is_a_span_of_its_own(
+    asynchronous: bool, tmp_path: Path, told: Told
+) -> None:
+    write = Calls([("write_file", '{"path": "b.txt", "content": "two"}')])
+
+    async def later(session: Session) -> None:
+        assert isinstance([event async for event in session.astream("Write.")][-1], Asked)
+        assert [event async for event in session.aanswer("approve")]
+        await session.aclose()
+
+    with ScriptedServer([write, Say("Done.")]) as server:
+        session = Session(context(tmp_path, server.base_url, mode="ask"), thread_id="t")
+        if asynchronous:
+            asyncio.run(later(session))
+        else:
+            with session:
+                assert isinstance(session.work("Write."), Asked)
+                session.work_on("approve")
+    agents = [span for span in told.spans if span.name == "invoke_agent mendgraph"]
+    assert [(each.attributes or {}).get("mendgraph.waiting_for_approval") for each in agents] == [True, None]
+    assert [(each.attributes or {})["gen_ai.conversation.id"] for each in agents] == ["t", "t"]
+    assert agents[0].status.status_code is StatusCode.UNSET
+    assert [event.name for event in agents[0].events] == ["mendgraph.approval.asked"]
+    assert (tmp_path / "b.txt").read_text(encoding="utf-8") == "two"
+
+
+def test_a_limit_ends_a_run_without_an_error(tmp_path: Path, told: Told) -> None:
+    write_files(tmp_path, {"a.txt": "one\n"})
+    with ScriptedServer([READ_TRACED_ROOMS]) as server:
+        run_task("Look.", context(tmp_path, server.base_url, max_calls_per_turn=1))
+    agent = told.named("invoke_agent mendgraph")
+    assert (agent.attributes or {})["mendgraph.outcome.reason"] == "max_calls_per_turn"
+    assert agent.status.status_code is StatusCode.UNSET

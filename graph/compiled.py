@@ -1,12 +1,13 @@
-"""The compiled machine, whose every run is a span where the process has a tracer.
+"""The compiled machine, as `build_graph` returns it.
 
-`invoke`, `ainvoke`, a server and a parent graph all come through `stream` or `astream`, so this is the one seam. It is
-that for checkpointers as well: whoever keeps the threads, the machine's records come back.
+`invoke`, `ainvoke`, a server and a parent graph all come through `stream` or `astream`, so this is the one seam: for
+secrets in what is given, for limits, for whoever observes, and for checkpointers. Whoever keeps the threads, the
+machine's records come back.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing, closing
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Final, cast
 
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables import RunnableConfig
@@ -15,20 +16,19 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph.state import CompiledStateGraph
 
 from graph.context import AgentContext
+from graph.observing import RunObserver, at_work, run_observer
 from graph.own_saver import own_saver, tell_records
 from graph.state import AgentInput, AgentOutput, AgentState
-from graph.telemetry.active import tracer
-from graph.telemetry.run_span import CANCELLED, RunSpan
-from nodes.begin_turn.scrubbed_messages import scrubbed
+from nodes.begin_turn.history import scrubbed
 
-if TYPE_CHECKING:
-    from opentelemetry.trace import Tracer
+Machine = CompiledStateGraph[AgentState, AgentContext, AgentInput, AgentOutput]
+"""The compiled graph, as `build_graph` returns it."""
 
-Compiled = CompiledStateGraph[AgentState, AgentContext, AgentInput, AgentOutput]
+_OVER: Final = object()
 
 
-class TracedMachine(Compiled):
-    """Runs as any compiled graph. `scrub` takes out secrets of what is told, and of what callbacks hear first.
+class AgentGraph(Machine):
+    """Runs as any compiled graph. `scrub` takes out secrets of what is observed, and of what callbacks hear first.
 
     `secrets` are not stored: see `own_saver`.
     """
@@ -50,50 +50,15 @@ class TracedMachine(Compiled):
         """Run; the parts are LangGraph's own."""
         given, options = _own_limit(self._clean(given), options)
         parts = super().stream(*given, **options)
-        listening = tracer()
-        return parts if listening is None else self._told(listening, parts, given, options)
+        observer = run_observer(self._run_id(given, options), self.scrub)
+        return parts if observer is None else _observed(observer, parts)
 
     def astream(self, *given: Any, **options: Any) -> AsyncIterator[Any]:
         """Run without blocking the event loop."""
         given, options = _own_limit(self._clean(given), options)
         parts = super().astream(*given, **options)
-        listening = tracer()
-        return parts if listening is None else self._atold(listening, parts, given, options)
-
-    def _told(self, listening: "Tracer", parts: Iterator[Any], given: tuple[Any, ...], options: Any) -> Iterator[Any]:
-        """The span is the current one while the machine works, and not while the caller does."""
-        run = RunSpan(listening, self._conversation(given, options))
-        try:
-            with closing(cast("Any", parts)):
-                while True:
-                    with run.at_work():
-                        part = next(parts, _OVER)
-                    if part is _OVER:
-                        return
-                    yield part
-        except BaseException as error:
-            _failed(run, error)
-            raise
-        finally:
-            run.end()
-
-    async def _atold(
-        self, listening: "Tracer", parts: AsyncIterator[Any], given: tuple[Any, ...], options: Any
-    ) -> AsyncIterator[Any]:
-        run = RunSpan(listening, self._conversation(given, options))
-        try:
-            async with aclosing(cast("Any", parts)):
-                while True:
-                    with run.at_work():
-                        part = await anext(parts, _OVER)
-                    if part is _OVER:
-                        return
-                    yield part
-        except BaseException as error:
-            _failed(run, error)
-            raise
-        finally:
-            run.end()
+        observer = run_observer(self._run_id(given, options), self.scrub)
+        return parts if observer is None else _aobserved(observer, parts)
 
     def _clean(self, given: tuple[Any, ...]) -> tuple[Any, ...]:
         """What is given, its messages without secrets: LangChain's callbacks hear of them before any node does."""
@@ -104,19 +69,37 @@ class TracedMachine(Compiled):
         clean = scrubbed(messages, self.scrub)
         return given if clean is None else ({**asked, "messages": clean}, *given[1:])
 
-    def _conversation(self, given: tuple[Any, ...], options: Any) -> str:
+    def _run_id(self, given: tuple[Any, ...], options: Any) -> str:
         """The thread's id, which is the run's; "" where it is made when the turn begins."""
         config = options.get("config") or (given[1] if len(given) > 1 else None) or {}
-        return self.scrub(str((config.get("configurable") or {}).get("thread_id") or ""))
+        return str((config.get("configurable") or {}).get("thread_id") or "")
 
 
-_OVER = object()
-
-
-def traced(compiled: Compiled, scrub: Callable[[str], str], secrets: Sequence[str]) -> TracedMachine:
-    """The same machine, whose runs are told of."""
+def agent_graph(compiled: Machine, scrub: Callable[[str], str], secrets: Sequence[str]) -> AgentGraph:
+    """The same machine as an `AgentGraph`."""
     parts = {name: value for name, value in vars(compiled).items() if name != "__orig_class__"}
-    return TracedMachine(scrub=scrub, secrets=secrets, **parts)
+    return AgentGraph(scrub=scrub, secrets=secrets, **parts)
+
+
+def _observed(observer: RunObserver, parts: Iterator[Any]) -> Iterator[Any]:
+    with observer, closing(cast("Any", parts)):
+        while True:
+            with at_work(observer):
+                part = next(parts, _OVER)
+            if part is _OVER:
+                return
+            yield part
+
+
+async def _aobserved(observer: RunObserver, parts: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    with observer:
+        async with aclosing(cast("Any", parts)):
+            while True:
+                with at_work(observer):
+                    part = await anext(parts, _OVER)
+                if part is _OVER:
+                    return
+                yield part
 
 
 def _own_limit(given: tuple[Any, ...], options: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -129,9 +112,3 @@ def _own_limit(given: tuple[Any, ...], options: dict[str, Any]) -> tuple[tuple[A
         return given, options
     own = {name: value for name, value in config.items() if name != "recursion_limit"}
     return (given, {**options, "config": own}) if "config" in options else ((given[0], own, *given[2:]), options)
-
-
-def _failed(run: RunSpan, error: BaseException) -> None:
-    """Who stops listening has not seen a failure."""
-    if not isinstance(error, GeneratorExit):
-        run.fail(type(error).__name__ if isinstance(error, Exception) else CANCELLED)

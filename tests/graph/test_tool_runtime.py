@@ -15,11 +15,12 @@ from langchain_core.messages import HumanMessage
 from graph.build import build_graph
 from graph.context import AgentContext
 from graph.events import Event, StepDone, Traced
-from graph.gateway import Gateway
 from graph.run import RunResult, Session, run_task
+from graph.tool_runtime import ToolRuntime
 from nodes.execute_tools.environment.checks import Checks
 from nodes.execute_tools.environment.commands import Commands
 from nodes.execute_tools.environment.run_folder import folder_name
+from nodes.execute_tools.journaled_calls import Execution
 from nodes.execute_tools.registry import Tool, ToolContext, tool
 from nodes.execute_tools.tools import default_tools
 from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
@@ -67,8 +68,8 @@ def gateway(
     tools: tuple[Tool, ...] | None = None,
     roles: Mapping[str, Collection[str]] | None = None,
     secrets: tuple[str, ...] = (),
-) -> Gateway:
-    return Gateway(tools, DEFAULT_GUARDRAIL_RULES, roles or {}, secrets)
+) -> ToolRuntime:
+    return ToolRuntime(tools, DEFAULT_GUARDRAIL_RULES, roles or {}, secrets)
 
 
 def ran(root: Path, *replies: Use | Say, **more: Any) -> tuple[RunResult, ScriptedModel]:
@@ -183,7 +184,7 @@ def test_commands_are_for_the_named_programs_alone(root: Path, monkeypatch: pyte
 
 def test_what_may_be_started_is_kept_until_there_is_too_much(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PROBLEM, lambda: None)
-    monkeypatch.setattr("graph.gateway._MOST_COMMANDS", 1)
+    monkeypatch.setattr("graph.tool_runtime._MOST_COMMANDS", 1)
     known = gateway()
     make, git = (AgentContext(workspace=str(root), allowed_programs=(it,), checks=(it,)) for it in ("make", "git"))
     for opened in (known.commands, known.checks):
@@ -313,7 +314,7 @@ def test_each_call_is_a_line_of_the_log_denied_ones_too(root: Path, tmp_path: Pa
 
 def test_what_a_step_came_to_is_not_known_without_a_journal(root: Path, tmp_path: Path) -> None:
     (tmp_path / "data").write_text("in the way", encoding="utf-8")
-    assert gateway().calls_made(AgentContext(workspace=str(root)), "t", 1, []) == {}
+    assert gateway().calls_made(AgentContext(workspace=str(root)), Execution("t", "", 1), []) == {}
 
 
 def test_a_run_without_audit_writes_no_log(root: Path, tmp_path: Path) -> None:

@@ -1,0 +1,231 @@
+"""What is observed of a run, as spans, events and metrics."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from opentelemetry import context, trace
+from opentelemetry.trace import StatusCode
+
+from graph.observing import OBSERVER, at_work, observed_call
+from graph.telemetry.spans import RunSpan, Span, observer
+from nodes.call_model.effects import Connect
+from nodes.call_model.model import Call, Model
+from nodes.call_model.prompt import Prompt
+from nodes.execute_tools.registry import ToolOutput
+from nodes.execute_tools.tool_run import ToolRun
+from nodes.records import (
+    ModelReply,
+    Outcome,
+    OutcomeKind,
+    ProviderErrorKind,
+    ProviderFailure,
+    StopReason,
+    ToolCall,
+    ToolError,
+    ToolErrorCode,
+    ToolResult,
+)
+from tests.graph.telemetry.conftest import Told
+
+
+def begun(conversation: str = "t") -> RunSpan:
+    run = observer(conversation, str)
+    assert run is not None
+    return run
+
+
+def test_a_run_is_the_current_one_only_while_it_is_at_work(told: Told) -> None:
+    run = begun("")
+    with at_work(run):
+        assert (OBSERVER.get(), trace.get_current_span()) == (run, run.span)
+    assert (OBSERVER.get(), context.get_current()) == (None, {})
+    run.end()
+    assert "gen_ai.conversation.id" not in (told.spans[0].attributes or {})
+
+
+def test_what_is_told_after_the_end_is_not_heard(told: Told, caplog: pytest.LogCaptureFixture) -> None:
+    run = begun()
+    run.end()
+    run.set({"late": 1})
+    run.event("late", {})
+    run.fail("late")
+    assert told.names() == ["invoke_agent mendgraph"]
+    assert caplog.text == ""
+    assert told.spans[0].status.status_code is StatusCode.UNSET
+
+
+def test_what_has_no_span_takes_all_and_tells_nothing() -> None:
+    nobody = Span({})
+    nobody.set({"a": 1, "b": None, "c": "", "d": ()})
+    nobody.event("e", {})
+    nobody.fail("f")
+    nobody.end()
+    assert nobody.attributes == {"a": 1, "error.type": "f"}
+
+
+def test_half_a_surrogate_pair_is_told_as_a_question_mark(told: Told) -> None:
+    """An exporter cannot write it, and would drop all the spans that it sends together."""
+    run = begun("t\ud800")
+    run.set({"said": "a\udfffb", "more": ("x",)})
+    run.event("happened", {"said": "\ud83d"})
+    run.end()
+    attributes = told.spans[0].attributes or {}
+    assert [attributes[name] for name in ("gen_ai.conversation.id", "said", "more")] == ["t?", "a?b", ("x",)]
+    assert told.spans[0].events[0].attributes == {"said": "?"}
+
+
+def test_tokens_add_up(told: Told) -> None:
+    run = begun()
+    run.spent(1, 2)
+    run.spent(10, 20)
+    run.end()
+    attributes = told.spans[0].attributes or {}
+    assert (attributes["gen_ai.usage.input_tokens"], attributes["gen_ai.usage.output_tokens"]) == (11, 22)
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [
+        (OutcomeKind.FINISHED, StatusCode.UNSET),
+        (OutcomeKind.BUDGET_STOP, StatusCode.UNSET),
+        (OutcomeKind.SYSTEM_ERROR, StatusCode.ERROR),
+    ],
+)
+def test_an_outcome_is_told_without_its_words(kind: OutcomeKind, code: StatusCode, told: Told) -> None:
+    run = begun()
+    outcome = Outcome(kind=kind, reason=StopReason.REFUSED, message="secret words", answer="secret words")
+    run.node_ended(kind.value, {}, {"outcome": outcome})
+    run.end()
+    assert told.spans[0].status.status_code is code
+    assert (told.spans[0].attributes or {})["mendgraph.outcome.reason"] == "refused"
+    assert "secret words" not in told.text()
+
+
+def test_a_part_that_raises_has_failed(told: Told) -> None:
+    run = begun()
+    with run.at_work():
+        for error in (ValueError, KeyboardInterrupt):
+            with pytest.raises(error), run.child("part", {"a": None}):
+                raise error
+        with run.child("chat m", {"gen_ai.operation.name": "chat"}, remote=True):
+            pass
+    run.end()
+    assert [(span.name, (span.attributes or {}).get("error.type")) for span in told.spans[1:]] == [
+        ("part", "ValueError"),
+        ("part", "cancelled"),
+        ("chat m", None),
+    ]
+    assert [*told.sums()] == ["gen_ai.client.operation.duration"]
+
+
+CALL = ToolCall(call_id="c", tool="mine", arguments={"a": 1}, raw_arguments="{}")
+
+
+def make(output: ToolOutput) -> None:
+    with observed_call(CALL) as ended:
+        ended(ToolRun("c", "mine", output, attempts=2))
+
+
+def test_a_call_that_nobody_observes_is_made_and_no_more() -> None:
+    assert OBSERVER.get() is None
+    make(ToolOutput(ToolResult.success(x=1)))
+
+
+def test_a_failed_call_has_its_code_and_no_words(told: Told) -> None:
+    run = begun()
+    failure = ToolOutput.failed(ToolError(code=ToolErrorCode.TIMEOUT, message="secret words"))
+    with at_work(run):
+        make(failure)
+    run.end()
+    tool = told.named("execute_tool mine")
+    assert dict(tool.attributes or {}) == {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "mine",
+        "gen_ai.tool.type": "function",
+        "gen_ai.tool.call.id": "c",
+        "gen_ai.conversation.id": "t",
+        "mendgraph.tool.attempts": 2,
+        "error.type": "timeout",
+    }
+    assert "secret words" not in told.text()
+
+
+def test_arguments_and_results_are_told_where_the_user_says_so(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "span_only")
+    run = begun()
+    with at_work(run):
+        make(ToolOutput(ToolResult.success(x=1)))
+    run.end()
+    attributes = told.named("execute_tool mine").attributes or {}
+    assert attributes["gen_ai.tool.call.arguments"] == '{"a":1}'
+    assert attributes["gen_ai.tool.call.result"] == '{"ok":true,"data":{"x":1}}'
+
+
+PROMPT = Prompt(messages=({"role": "user", "content": "Look."},))
+CHAT = Call(prompt=PROMPT, max_output_tokens=9, timeout_s=1.0)
+FAILURE = ProviderFailure(kind=ProviderErrorKind.TIMEOUT, message="secret words")
+
+
+class Mine(Model):
+    """A model that gives back what it was made with, and can count where `tokens` are given."""
+
+    def __init__(self, result: Any, tokens: int | None = None) -> None:
+        self.result, self.tokens = result, tokens
+
+    async def acount_tokens(self, _prompt: Prompt) -> int | None:
+        return self.tokens
+
+    async def acomplete(self, call: Call, on_text: Any) -> Any:
+        on_text(str(call.max_output_tokens))
+        return self.result
+
+
+def answered(model: Mine, wanted: Connect, *, own: bool = False) -> Any:
+    """What comes of one call."""
+    run = begun()
+    connected = run.model(model, wanted, own=own)
+    heard: list[str] = []
+    with at_work(run):
+        result: Any = asyncio.run(connected.acomplete(CHAT, heard.append))
+    run.end()
+    assert heard == ["9"]
+    return result
+
+
+def test_a_failed_try_has_its_kind_and_no_words(told: Told) -> None:
+    assert answered(Mine(FAILURE), Connect("m", "http://h.example/v1")) is FAILURE
+    chat = told.named("chat m")
+    assert (chat.status.status_code, (chat.attributes or {})["error.type"]) == (StatusCode.ERROR, "timeout")
+    assert "secret words" not in told.text()
+
+
+def test_a_model_without_a_name_is_named_after_its_reply(told: Told) -> None:
+    answered(Mine(ModelReply(model="mine-7b")), Connect(None, None), own=True)
+    assert (told.named("chat mine-7b").attributes or {})["gen_ai.provider.name"] == "custom"
+
+
+def test_what_is_part_of_input_and_output_is_told_where_there_is_any(told: Told) -> None:
+    parts = {"cached_tokens": 5, "cache_write_tokens": 3, "reasoning_tokens": 2}
+    for more in (parts, {}):
+        answered(Mine(ModelReply(input_tokens=9, output_tokens=4, **more)), Connect("m", None), own=True)
+    names = ("cache_read.input_tokens", "cache_creation.input_tokens", "reasoning.output_tokens")
+    chats = [span.attributes or {} for span in told.spans if span.name == "chat m"]
+    found = [[chat.get(f"gen_ai.usage.{name}") for name in names] for chat in chats]
+    assert found == [[5, 3, 2], [None, None, None]]
+
+
+def test_a_model_that_names_itself_nowhere_stays_without_a_name(told: Told) -> None:
+    answered(Mine(ModelReply()), Connect(None, None), own=True)
+    assert told.names()[1] == "chat"
+
+
+def test_what_is_no_reply_is_an_error(told: Told) -> None:
+    assert answered(Mine("nonsense"), Connect("m", None), own=True) == "nonsense"
+    assert (told.named("chat m").attributes or {})["error.type"] == "invalid_reply"
+
+
+def test_tokens_are_counted_by_the_model(told: Told) -> None:
+    connected = [begun().model(model, Connect("m", None), own=True) for model in (Mine(None, 5), Mine(None))]
+    assert [asyncio.run(each.acount_tokens(PROMPT)) for each in connected] == [5, None]
+    assert told.spans == []

@@ -1,0 +1,442 @@
+"""A call that was begun before a kill: its result again, another try, or the word that nobody knows."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from graph.context import AgentContext
+from graph.tool_runtime import ToolRuntime
+from nodes.execute_tools.engine import Engine
+from nodes.execute_tools.environment.database import StoreError
+from nodes.execute_tools.environment.journal import Journal
+from nodes.execute_tools.environment.journal_records import (
+    CallKey,
+    ChangeState,
+    FileEffect,
+    FileState,
+    RecordedCall,
+    RecordedChange,
+)
+from nodes.execute_tools.environment.lease import Lease
+from nodes.execute_tools.environment.run_folder import workspace_folder
+from nodes.execute_tools.journaled_calls import (
+    DONE_BEFORE,
+    Execution,
+    as_json,
+    calls_made,
+    changed_by_others,
+    changes_something,
+    from_json,
+    outcome_unknown,
+    resumed,
+)
+from nodes.execute_tools.registry import Tool, ToolContext, ToolOutput, tool
+from nodes.execute_tools.run_log import RunLog
+from nodes.execute_tools.step import StepResources, run_step
+from nodes.execute_tools.tool_run import ToolRun
+from nodes.execute_tools.tools import default_tools
+from nodes.execute_tools.trace import TraceSink
+from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
+from nodes.records import (
+    CallError,
+    CallResult,
+    ChangeKind,
+    Effect,
+    ExtractionError,
+    ExtractionErrorType,
+    FileChange,
+    Plan,
+    PlanStep,
+    ToolCall,
+    ToolError,
+    ToolErrorCode,
+    ToolResult,
+    Verdict,
+    VerdictKind,
+)
+from tests.runs.playing import write_files
+
+CALL = ToolCall(call_id="call_1", tool="save", arguments={"path": "a.py"}, raw_arguments='{"path": "a.py"}')
+EDITED = FileEffect("a.py", FileState("old", 0o644), FileState("new", 0o644))
+MADE = FileEffect("b.py", FileState(), FileState("made", 0o644))
+
+
+def one(effect: Effect, *, one_change: bool = False) -> Tool:
+    @tool(effect=effect, name="save", one_change=one_change)
+    def save(context: ToolContext, path: str) -> ToolOutput:
+        """Save a file."""
+        raise AssertionError((context, path))
+
+    return save
+
+
+def recorded(*changes: tuple[ChangeState, Sequence[FileEffect]], outcome: str | None = None) -> RecordedCall:
+    key = CallKey("thread", "task", 3, 0, "save", "write", "f" * 64)
+    found = [RecordedChange(f"t{at}", 1, 3, tuple(effects), (), state) for at, (state, effects) in enumerate(changes)]
+    return RecordedCall(1, key, outcome, tuple(found))
+
+
+def described(effect: FileEffect) -> FileChange:
+    kind = ChangeKind.EDITED if effect.before.sha256 else ChangeKind.CREATED
+    return FileChange(
+        path=effect.path,
+        kind=kind,
+        sha256_before=effect.before.sha256,
+        sha256_after=effect.after.sha256,
+        diff=f"diff of {effect.path}",
+    )
+
+
+def test_a_call_that_had_ended_gives_its_result_again() -> None:
+    ended = ToolRun("call_1", "save", ToolOutput.ok(path="a.py"), attempts=1, ms=12)
+    known = recorded((ChangeState.DONE, [EDITED]), outcome=as_json(ended))
+    assert resumed(CALL, one(Effect.WRITE), known, described) == ended
+
+
+@pytest.mark.parametrize("changes", [(), ((ChangeState.UNDONE, [EDITED]),)])
+def test_a_write_of_one_change_that_is_not_done_is_made_again(
+    changes: tuple[tuple[ChangeState, list[FileEffect]], ...],
+) -> None:
+    assert resumed(CALL, one(Effect.WRITE, one_change=True), recorded(*changes), described) is None
+    ran = resumed(CALL, one(Effect.WRITE), recorded(*changes), described)  # who knows what else it does
+    assert ran is not None
+    assert ran.result.error == outcome_unknown("save")
+
+
+def test_what_a_person_has_taken_back_is_not_done() -> None:
+    ended = ToolRun("call_1", "save", ToolOutput.ok(path="a.py"), attempts=1, ms=12)
+    known = recorded((ChangeState.REVERTED, [EDITED]), outcome=as_json(ended))
+    assert resumed(CALL, one(Effect.WRITE, one_change=True), known, described) is None
+
+
+def test_a_write_of_one_change_that_is_done_has_gone_well() -> None:
+    known = recorded((ChangeState.DONE, [EDITED, MADE]))
+    ran = resumed(CALL, one(Effect.WRITE, one_change=True), known, described)
+    files = [{"path": "a.py", "action": "edited"}, {"path": "b.py", "action": "created"}]
+    output = ToolOutput(
+        ToolOutput.ok(path="a.py", note=DONE_BEFORE, files=files).result,
+        (described(EDITED), described(MADE)),
+        {"a.py": "new", "b.py": "made"},
+    )
+    assert ran == ToolRun("call_1", "save", output, attempts=1)
+
+
+def test_a_write_that_may_make_more_changes_is_said_to_be_unknown_and_not_made_again() -> None:
+    ran = resumed(CALL, one(Effect.WRITE), recorded((ChangeState.DONE, [EDITED])), described)
+    assert ran is not None
+    assert ran.result.error is not None
+    assert (ran.result.error.code, ran.output.changes) == (ToolErrorCode.OUTCOME_UNKNOWN, (described(EDITED),))
+    assert "had changed a.py by then" in ran.result.error.message
+
+
+@pytest.mark.parametrize("effect", [Effect.EXECUTE, Effect.NETWORK])
+def test_a_command_or_a_request_is_never_made_again(effect: Effect) -> None:
+    ran = resumed(CALL, one(effect), recorded(), described)
+    assert ran is not None
+    assert ran.result.error == outcome_unknown("save")
+
+
+@pytest.mark.parametrize("effect", [Effect.WRITE, Effect.EXECUTE])
+def test_a_file_that_somebody_else_changed_ends_the_run(effect: Effect) -> None:
+    known = recorded((ChangeState.DONE, [MADE]), (ChangeState.FOREIGN, [EDITED]))
+    ran = resumed(CALL, one(effect, one_change=True), known, described)
+    assert ran is not None
+    assert ran.result.error == changed_by_others("save", ["a.py"])
+    assert ran.result.error.fatal
+
+
+def test_an_outcome_that_cannot_be_read_is_none() -> None:
+    ran = resumed(CALL, one(Effect.EXECUTE), recorded(outcome="{"), described)
+    assert ran is not None
+    assert ran.result.error == outcome_unknown("save")
+
+
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=8,
+)
+ERRORS = st.builds(
+    ToolError, code=st.sampled_from(ToolErrorCode), message=TEXTS, suggestions=st.tuples(TEXTS), fatal=st.booleans()
+)
+RESULTS = st.builds(lambda data: ToolResult(ok=True, data=data), st.dictionaries(TEXTS, JSON, max_size=3)) | st.builds(
+    lambda error: ToolResult(ok=False, error=error), ERRORS
+)
+CHANGES = st.builds(
+    FileChange, path=TEXTS, kind=st.sampled_from(ChangeKind), sha256_before=TEXTS, sha256_after=TEXTS, diff=TEXTS
+)
+OUTPUTS = st.builds(
+    ToolOutput,
+    result=RESULTS,
+    changes=st.lists(CHANGES, max_size=2).map(tuple),
+    files_read=st.dictionaries(TEXTS, TEXTS, max_size=2),
+    plan=st.none() | st.just(Plan(steps=(PlanStep(title="mend it"),))),
+)
+RUNS = st.builds(
+    ToolRun,
+    call_id=st.just("call_1"),
+    tool=st.just("edit_file"),
+    output=OUTPUTS,
+    error=TEXTS,
+    attempts=st.integers(0, 3),
+    cached=st.booleans(),
+    ms=st.integers(0, 10**6),
+    error_type=TEXTS,
+)
+
+
+@given(RUNS)
+def test_a_run_comes_back_as_it_was(run: ToolRun) -> None:
+    assert from_json("call_1", "edit_file", as_json(run)) == run
+
+
+def test_the_call_that_is_resumed_gives_its_own_id() -> None:
+    run = ToolRun("call_1", "edit_file", ToolOutput.ok(path="a.py"), attempts=1, ms=3)
+    assert from_json("other", "edit_file", as_json(run)) == ToolRun(
+        "other", "edit_file", ToolOutput.ok(path="a.py"), attempts=1, ms=3
+    )
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"result": {"ok": true}}', "not JSON", '{"ok": true, "more": 1}'])
+def test_what_no_run_is_is_not_taken_for_one(text: Any) -> None:
+    assert from_json("call_1", "edit_file", text) is None
+
+
+COUNTED: list[str] = []
+LEASES: list[Lease] = []
+
+
+@tool(effect=Effect.EXECUTE)
+def count(context: ToolContext, name: str) -> ToolOutput:  # noqa: ARG001 - a tool has one
+    """Count this call."""
+    COUNTED.append(name)
+    return ToolOutput.ok(calls=len(COUNTED))
+
+
+@tool(effect=Effect.EXECUTE)
+def count_and_give_up(context: ToolContext) -> ToolOutput:
+    """Count this call, in whose middle the run is cancelled."""
+    COUNTED.append("given up")
+    LEASES[-1].revoke()
+    return ToolOutput.failed(ToolError(code=ToolErrorCode.TIMEOUT, message=f"too late: {context.lease}"))
+
+
+READ = ("read_file", {"path": "a.py", "start_line": 1, "limit": 200})
+WRITE = ("write_file", {"path": "new.py", "content": "n = 1\n"})
+COUNT = ("count", {"name": "once"})
+
+
+@pytest.fixture(autouse=True)
+def nothing_counted() -> None:
+    COUNTED.clear()
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
+    write_files(tmp_path / "root", {"a.py": "a = 1\n"})
+    return str(tmp_path / "root")
+
+
+@pytest.fixture
+def journal(root: str) -> Journal:
+    folder = workspace_folder(root)
+    assert isinstance(folder, str)
+    return Journal(folder)
+
+
+class Step:
+    """A step with these calls, all allowed; `again` is the same step after a kill."""
+
+    def __init__(self, root: str, *calls: tuple[str, dict[str, Any]]) -> None:
+        self.tools = ToolRuntime((*default_tools(), count, count_and_give_up), DEFAULT_GUARDRAIL_RULES, {}, ())
+        self.workspace = self.tools.workspace(AgentContext(workspace=root))
+        self.calls = [
+            ToolCall(call_id=f"c{place}", tool=name, arguments=arguments, raw_arguments="")
+            for place, (name, arguments) in enumerate(calls)
+        ]
+        self.verdicts = [Verdict(kind=VerdictKind.ALLOW)] * len(calls)
+
+    def run(self, journal: Journal | ToolError | None, task: str = "task") -> list[CallResult]:
+        registry, sink = self.tools.registry, TraceSink("run", "1")
+        LEASES.append(Lease())
+        using = StepResources(
+            Engine(registry, sink).run_sync,
+            registry,
+            ToolContext(self.workspace, lease=LEASES[-1]),
+            RunLog(None, self.tools.redactor(), "run"),
+            Execution("run", task, 1),
+            journal,
+        )
+        return run_step(self.calls, self.verdicts, [None] * len(self.calls), using).results
+
+
+def error_of(run: CallResult) -> ToolError:
+    assert run.result.error is not None
+    return run.result.error
+
+
+def test_each_call_is_recorded_with_what_came_of_it(root: str, journal: Journal) -> None:
+    runs = Step(root, READ, WRITE, COUNT).run(journal)
+    recorded = journal.calls_of_step("run", 1)
+    known = [from_json(call.call_id, call.tool, str(recorded[place].outcome)) for place, call in enumerate(runs)]
+    assert [each and each.as_record() for each in known] == runs
+    assert [effect.path for call in recorded.values() for change in call.changes for effect in change.effects] == [
+        "new.py"
+    ]
+
+
+def test_a_call_that_a_person_has_edited_is_not_what_its_text_says(root: str) -> None:
+    Path(root, "b.py").write_text("b = 2\n")
+    step = Step(root, READ, ("read_file", {"path": "b.py", "start_line": 1, "limit": 200}))
+    step.calls[:] = [call.model_copy(update={"raw_arguments": '{"path": "a.py"}'}) for call in step.calls]
+    step.verdicts[1] = Verdict(kind=VerdictKind.ALLOW, edited=("path",))
+    assert [run.result.data["path"] for run in step.run(None)] == ["a.py", "b.py"]
+
+
+def test_a_step_that_is_run_again_gives_the_same_results_and_does_nothing_twice(root: str, journal: Journal) -> None:
+    step = Step(root, READ, WRITE, COUNT)
+    first = step.run(journal)
+    Path(root, "a.py").write_text("a = 'somebody else'\n")
+    assert step.run(journal) == first
+    assert COUNTED == ["once"]
+
+
+def test_time_travel_is_another_execution_so_everything_is_done_again(root: str, journal: Journal) -> None:
+    step = Step(root, COUNT)
+    step.run(journal)
+    (again,) = step.run(journal, task="other")
+    assert (COUNTED, again.result.data) == (["once", "once"], {"calls": 2})
+
+
+def test_other_arguments_in_its_place_are_another_call(root: str, journal: Journal) -> None:
+    Step(root, COUNT).run(journal)
+    Step(root, ("count", {"name": "other"})).run(journal)
+    assert COUNTED == ["once", "other"]
+
+
+def test_a_command_that_was_cut_off_is_not_run_again(
+    root: str, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = Step(root, COUNT)
+    cut(monkeypatch, "end", KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        step.run(journal)
+    monkeypatch.undo()
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(Path(root).parent / "data"))
+    assert error_of(step.run(journal)[0]).code is ToolErrorCode.OUTCOME_UNKNOWN
+    assert COUNTED == ["once"]
+
+
+def test_a_write_that_was_cut_off_after_its_change_has_gone_well(
+    root: str, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = Step(root, WRITE)
+    cut(monkeypatch, "end", KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        step.run(journal)
+    monkeypatch.undo()
+    before = Path(root, "new.py").stat().st_ino
+    (again,) = step.run(journal)
+    assert (again.result.ok, again.result.data["path"]) == (True, "new.py")
+    assert [change.path for change in again.changes] == ["new.py"]
+    assert Path(root, "new.py").stat().st_ino == before
+
+
+def test_a_write_that_was_cut_off_before_its_change_is_made_again(
+    root: str, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = Step(root, WRITE)
+    with monkeypatch.context() as patch:
+        cut(patch, "intend", KeyboardInterrupt)
+        with pytest.raises(KeyboardInterrupt):
+            step.run(journal)
+    run = Execution("run", "", 1)
+    assert calls_made(journal, step.tools.registry, step.workspace, run, step.calls) == {}
+    (again,) = step.run(journal)
+    assert (again.result.ok, Path(root, "new.py").read_text()) == (True, "n = 1\n")
+    (made,) = calls_made(journal, step.tools.registry, step.workspace, run, step.calls).values()
+    assert made.as_record() == again
+
+
+def test_where_the_end_cannot_be_recorded_the_result_stands(
+    root: str, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut(monkeypatch, "end", lambda: StoreError("the disk is full"))
+    assert [run.result.ok for run in Step(root, WRITE, COUNT).run(journal)] == [True, True]
+
+
+def test_a_call_whose_run_was_given_up_is_not_recorded_as_failed(root: str, journal: Journal) -> None:
+    """What it has done is decided by the files, or unknown: a result that nobody heard is not how it ended."""
+    step = Step(root, ("count_and_give_up", {}))
+    step.run(journal)
+    recorded = journal.calls_of_step("run", 1)
+    assert [call.outcome for call in recorded.values()] == [None]
+    assert error_of(step.run(journal)[0]).code is ToolErrorCode.OUTCOME_UNKNOWN
+    assert COUNTED == ["given up"]
+
+
+@pytest.mark.parametrize("method", ["find", "begin"])
+def test_where_no_record_can_be_made_nothing_with_an_effect_is_run(
+    root: str, journal: Journal, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    cut(monkeypatch, method, lambda: StoreError("the disk is full"))
+    read, write, counted = Step(root, READ, WRITE, COUNT).run(journal)
+    assert read.result.ok
+    assert [error_of(run).fatal for run in (write, counted)] == [True, True]
+    assert "the disk is full" in error_of(write).message
+    assert (COUNTED, Path(root, "new.py").exists()) == ([], False)
+
+
+def test_without_a_journal_what_has_no_effect_runs(root: str) -> None:
+    why = ToolError(code=ToolErrorCode.UNAVAILABLE, message="Another run is at work in this workspace.")
+    read, write = Step(root, READ, WRITE).run(why)
+    assert read.result.ok
+    assert (error_of(write).code, error_of(write).fatal) == (ToolErrorCode.UNAVAILABLE, False)
+    assert why.message in error_of(write).message
+
+
+def test_a_step_without_an_effect_needs_no_journal(root: str) -> None:
+    assert [run.result.ok for run in Step(root, READ).run(None)] == [True]
+
+
+@pytest.mark.parametrize(
+    ("calls", "kind", "expected"),
+    [
+        ((READ,), VerdictKind.ALLOW, False),
+        ((READ, WRITE), VerdictKind.ALLOW, True),
+        ((COUNT,), VerdictKind.ALLOW, True),
+        ((("http_get", {"url": "http://x"}),), VerdictKind.ALLOW, True),
+        ((WRITE,), VerdictKind.DENY, False),
+        ((("no_such_tool", {}),), VerdictKind.ALLOW, False),
+    ],
+)
+def test_only_calls_that_may_run_and_have_an_effect_change_something(
+    root: str, calls: tuple[tuple[str, dict[str, Any]], ...], kind: VerdictKind, expected: bool
+) -> None:
+    step = Step(root, *calls)
+    assert changes_something(step.calls, [Verdict(kind=kind)] * len(calls), step.tools.registry) is expected
+
+
+def test_what_a_cut_off_step_came_to_is_known_by_places(root: str, journal: Journal) -> None:
+    step = Step(root, READ, WRITE, COUNT, COUNT)
+    first = step.run(journal)[:2]
+    error = ExtractionError(ExtractionErrorType.INVALID_JSON_SYNTAX, 0, "{", "cut")
+    items: list[ToolCall | CallError] = [
+        *step.calls[:2],
+        CallError(call_id="c2", tool="count", raw_arguments="{", error=error),
+    ]
+    found = calls_made(journal, step.tools.registry, step.workspace, Execution("run", "", 1), items)
+    assert {place: run.as_record() for place, run in found.items()} == dict(enumerate(first))
+    assert calls_made(journal, step.tools.registry, step.workspace, Execution("run", "", 2), items) == {}
+
+
+def cut(patch: pytest.MonkeyPatch, method: str, error: Callable[[], BaseException]) -> None:
+    def fail(*_: object) -> None:
+        raise error()
+
+    patch.setattr(Journal, method, fail)
