@@ -40,8 +40,9 @@ from graph.state import Update
 from graph.stop_request import StopRequest
 from graph.tool_runtime import ToolRuntime
 from graph.workspace_records import WorkspaceRecords
-from nodes.begin_turn.node import Made, TurnResources, begin_turn
+from nodes.begin_turn.node import begin_turn
 from nodes.begin_turn.noted_files import most_bytes
+from nodes.begin_turn.turn_start import Made, TurnResources
 from nodes.call_model import ledger
 from nodes.call_model.driver import Hands
 from nodes.call_model.node import acall_model, call_model

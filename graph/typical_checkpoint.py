@@ -8,7 +8,7 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from graph.context import AgentContext
 from graph.routes import NODES
 from graph.state import AgentState
-from nodes.begin_turn.node import FRESH_TURN
+from nodes.begin_turn.turn_start import FRESH_TURN
 from nodes.call_model.ledger import Spending
 from nodes.execute_tools.policy.alerts import Vitals
 from nodes.records import (

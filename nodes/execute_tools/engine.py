@@ -19,13 +19,12 @@ from typing import Any, TypeAlias, TypeVar
 
 import orjson
 
-from nodes.execute_tools.clipping import clip
 from nodes.execute_tools.environment.deadline import await_call, monotonic_ms, monotonic_s, pause
 from nodes.execute_tools.invocation import await_tool, call_tool
-from nodes.execute_tools.normalise import is_usable, plain_output
 from nodes.execute_tools.policy.call_policy import NO_BACKOFF, CallPolicy, CallRules, PolicyMemory
 from nodes.execute_tools.redact import Redactor
 from nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput
+from nodes.execute_tools.results import clip, is_usable, plain_output
 from nodes.execute_tools.secrets.redacted_output import redacted
 from nodes.execute_tools.tool_run import (
     Failure,

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from nodes.execute_tools.environment.journal import Journal
 from nodes.execute_tools.environment.journal_records import CallKey, ChangeState, FileEffect, RecordedCall
 from nodes.execute_tools.environment.workspace import Workspace
-from nodes.execute_tools.policy.idempotency import call_fingerprint
+from nodes.execute_tools.fingerprints import call_fingerprint
 from nodes.execute_tools.registry import ActionRegistry, Tool, ToolOutput
 from nodes.execute_tools.tool_run import ToolRun
 from nodes.execute_tools.tools.past_changes import describe_effect

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypedDict, Unpack, overload
 from pydantic import BaseModel, ValidationError
 
 from nodes.execute_tools.argument_schema import (
+    SchemaArguments,
     UnusableSchemaError,
     argument_schema,
     describe_errors,
@@ -22,7 +23,6 @@ from nodes.execute_tools.environment.kept_results import KeptResults
 from nodes.execute_tools.environment.lease import Lease
 from nodes.execute_tools.environment.network import Network
 from nodes.execute_tools.environment.workspace import Workspace
-from nodes.execute_tools.schema_arguments import SchemaArguments
 from nodes.execute_tools.signature_arguments import read_signature
 from nodes.records import Effect, FileChange, JsonMap, Plan, ToolError, ToolResult, ToolSpec
 

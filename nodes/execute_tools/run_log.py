@@ -5,7 +5,7 @@ from hashlib import sha256
 from urllib.parse import urlsplit
 
 from nodes.execute_tools.environment.audit_log import AuditLog
-from nodes.execute_tools.policy.idempotency import call_fingerprint
+from nodes.execute_tools.fingerprints import call_fingerprint
 from nodes.execute_tools.redact import Redactor
 from nodes.records import CallError, CallResult, JsonMap, ToolCall, Verdict
 

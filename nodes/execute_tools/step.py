@@ -18,8 +18,8 @@ from nodes.execute_tools.environment.database import StoreError
 from nodes.execute_tools.environment.deadline import monotonic_s
 from nodes.execute_tools.environment.journal import Journal
 from nodes.execute_tools.environment.lease import Lease
+from nodes.execute_tools.fingerprints import idempotency_key
 from nodes.execute_tools.journaled_calls import JOURNALED, Execution, as_json, resumed
-from nodes.execute_tools.policy.idempotency import idempotency_key
 from nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput
 from nodes.execute_tools.run_log import RunLog
 from nodes.execute_tools.tool_run import ToolRun

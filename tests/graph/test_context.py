@@ -9,9 +9,7 @@ from graph.context import MAX_CALLS_PER_TURN_LIMIT, AgentContext
 from nodes.call_model.budget import APILimits
 from nodes.call_model.ledger import RunLimits
 from nodes.call_model.prices import Price
-from nodes.execute_tools.policy.call_policy import CallRules
-from nodes.execute_tools.policy.rate_limits import RateLimit
-from nodes.execute_tools.policy.retries import RetryPolicy
+from nodes.execute_tools.policy.call_policy import CallRules, RateLimit, RetryPolicy
 from nodes.heal.corrective_prompt import SelfHealingConfig
 from nodes.loop_check.repetition import LoopConfig
 from nodes.records import EditForm, JsonMap, Profile, Protocol

@@ -13,10 +13,8 @@ from nodes.execute_tools.environment import Environment
 from nodes.execute_tools.environment.sandbox import PathAccess, PathSandbox
 from nodes.execute_tools.environment.url_rules import NetworkRules, judge_url
 from nodes.execute_tools.environment.workspace import Workspace
-from nodes.execute_tools.policy.call_policy import CallPolicy, CallRules, PolicyMemory
+from nodes.execute_tools.policy.call_policy import CallPolicy, CallRules, PolicyMemory, RateLimit, RetryPolicy
 from nodes.execute_tools.policy.circuit_breaker import BreakerConfig
-from nodes.execute_tools.policy.rate_limits import RateLimit
-from nodes.execute_tools.policy.retries import RetryPolicy
 from nodes.execute_tools.redact import Redactor
 from nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext
 from nodes.execute_tools.tool_run import RetryableToolError

@@ -15,9 +15,8 @@ import pytest
 
 from graph.agent_language import AgentLanguage
 from nodes.execute_tools.environment import Environment, ExecResult
-from nodes.execute_tools.policy.call_policy import CallRules
+from nodes.execute_tools.policy.call_policy import CallRules, RateLimit
 from nodes.execute_tools.policy.circuit_breaker import BreakerConfig
-from nodes.execute_tools.policy.rate_limits import RateLimit
 from nodes.execute_tools.registry import ActionRegistry, ToolOutput, tool
 from nodes.execute_tools.tools.read_file import read_file
 from nodes.records import Effect, JsonMap

@@ -14,17 +14,8 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
-from nodes.execute_tools.action_arguments import (
+from nodes.execute_tools.actions import (
     GOING_OUT,
-    check_content,
-    effect_of,
-    is_writer,
-    lists,
-    named_arguments,
-    names_a_folder,
-    path_fields,
-)
-from nodes.execute_tools.action_attempts import (
     UNKNOWN,
     Action,
     ActionError,
@@ -32,8 +23,19 @@ from nodes.execute_tools.action_attempts import (
     OwnTimeout,
     SeenArguments,
     attempt_of,
+    check_content,
+    effect_of,
+    freed,
+    is_plain,
+    is_writer,
+    json_like,
+    lists,
     name_of,
+    named_arguments,
+    names_a_folder,
+    path_fields,
     seen,
+    shown,
     value_of,
 )
 from nodes.execute_tools.engine import Engine, EngineConfig
@@ -43,13 +45,20 @@ from nodes.execute_tools.environment.path_shape import extension_denial
 from nodes.execute_tools.environment.sandbox import PathAccess, PathSandbox
 from nodes.execute_tools.environment.url_rules import names_target, read_url
 from nodes.execute_tools.environment.workspace import Workspace
+from nodes.execute_tools.fingerprints import call_fingerprint
 from nodes.execute_tools.invocation import call_tool
-from nodes.execute_tools.plain_values import freed, is_plain, json_like, shown
 from nodes.execute_tools.policy.alerts import Vitals, observe_tool
-from nodes.execute_tools.policy.call_policy import OPEN_RULES, CallPolicy, CallRules, PolicyMemory, Validator
+from nodes.execute_tools.policy.call_policy import (
+    OPEN_RULES,
+    WITHOUT_CHANGE,
+    CallPolicy,
+    CallRules,
+    PolicyMemory,
+    RetryPolicy,
+    Validator,
+)
 from nodes.execute_tools.policy.circuit_breaker import BreakerConfig
-from nodes.execute_tools.policy.idempotency import Conflict, IdempotentResults, Stored, call_fingerprint
-from nodes.execute_tools.policy.retries import WITHOUT_CHANGE, RetryPolicy
+from nodes.execute_tools.policy.idempotency import Conflict, IdempotentResults, Stored
 from nodes.execute_tools.redact import PLACEHOLDER, Redactor
 from nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput
 from nodes.execute_tools.tool_run import http_status, reason_of

@@ -10,12 +10,11 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from nodes.execute_tools.argument_schema import UnusableSchemaError
+from nodes.execute_tools.argument_schema import OpenArguments, UnusableSchemaError
 from nodes.execute_tools.environment.failures import quoted
 from nodes.execute_tools.environment.mcp_sessions import McpServer
 from nodes.execute_tools.mcp_results import LONGEST_DESCRIPTION, bounded_schema, call_result, plain_text
 from nodes.execute_tools.registry import Tool, ToolContext
-from nodes.execute_tools.schema_arguments import OpenArguments
 from nodes.language.closest import closest_names
 from nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult
 

@@ -33,7 +33,7 @@ from nodes.execute_tools.environment.restore_plan import (
     restore_plan,
 )
 from nodes.execute_tools.environment.workspace import Workspace
-from nodes.execute_tools.policy.idempotency import call_fingerprint
+from nodes.execute_tools.fingerprints import call_fingerprint
 from nodes.records import ChangeKind, ToolError, ToolErrorCode
 
 __all__ = ["Restored", "RestoredFile", "restore"]

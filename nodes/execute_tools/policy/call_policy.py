@@ -1,23 +1,150 @@
-"""What an environment allows of each call, and what it learns from how the call ended. Source: spec 4.
+"""What an environment allows of each call: permission, arguments, quotas, rates and retries. Source: specs 4 and 5.
 
 The engine asks in this order: `permit` (may this tool be used at all?), `normalise` (are these arguments sensible?),
 after the guardrails `take` (is there quota, rate and a closed circuit left?), then `timeout_s`, `wait_before_retry`
 and, for everything that was taken, `settle`.
 """
 
+import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import ceil
 
 import orjson
 
+from nodes.execute_tools.environment.lease import LeaseOverError
 from nodes.execute_tools.policy.circuit_breaker import BreakerConfig, Breakers, CircuitBreaker
-from nodes.execute_tools.policy.rate_limits import RateLimit, RateWindow, quota_problem
-from nodes.execute_tools.policy.retries import RetryPolicy, wait_before_retry
 from nodes.execute_tools.redact import MARK, has_mark
 from nodes.execute_tools.registry import Tool
-from nodes.execute_tools.tool_run import Failure, ToolRun, reason_of, refused
+from nodes.execute_tools.tool_run import Failure, GuardrailError, RetryableToolError, ToolRun, reason_of, refused
 from nodes.records import CHANGING, Effect, JsonMap, ToolErrorCode, ToolSpec
+
+WITHOUT_CHANGE = frozenset({Effect.NONE, Effect.READ})
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """At most `max_retries` attempts after the first, for `exceptions` and whatever a tool itself calls retryable.
+
+    Before the n-th retry there is a wait of n times `backoff_s` seconds. A timeout is retried only after `repeatable`
+    effects: of any other its outcome is unknown, and it may be done. Source: spec 4.
+    """
+
+    max_retries: int = 1
+    backoff_s: float = 0.5
+    exceptions: tuple[type[BaseException], ...] = (TimeoutError,)
+    repeatable: frozenset[Effect] = WITHOUT_CHANGE
+
+    def __post_init__(self) -> None:
+        if self.max_retries < 0 or not 0 <= self.backoff_s < float("inf"):
+            given = f"{self.max_retries} and {self.backoff_s}"
+            raise ValueError(f"Retries and their backoff are finite and not negative, unlike {given}.")
+
+
+def wait_before_retry(error: BaseException, attempt: int, effect: Effect, policy: RetryPolicy) -> float | None:
+    """Seconds to wait before the attempt after `attempt` (the first is 1), None where there is to be none.
+
+    What a guardrail refused, what was cancelled and what was given up is never tried again.
+    """
+    if attempt > policy.max_retries or not _is_retryable(error, effect, policy):
+        return None
+    return policy.backoff_s * attempt
+
+
+def _is_retryable(error: BaseException, effect: Effect, policy: RetryPolicy) -> bool:
+    if isinstance(error, RetryableToolError):
+        return True
+    if not isinstance(error, Exception) or isinstance(error, GuardrailError | LeaseOverError):
+        return False
+    if isinstance(error, TimeoutError) and effect not in policy.repeatable:
+        return False
+    return isinstance(error, policy.exceptions)
+
+
+MOST_KEYS = 10_000
+"""Keys that are counted at a time; the calls kept for each are bounded by its limit."""
+
+
+@dataclass(frozen=True)
+class RateLimit:
+    """At most `calls` calls in any `seconds` seconds."""
+
+    calls: int
+    seconds: float
+
+    def __post_init__(self) -> None:
+        if self.calls < 1 or not 0 < self.seconds < float("inf"):
+            raise ValueError(f"A rate limit needs at least one call and a positive time, not {self}.")
+
+
+@dataclass
+class _Window:
+    """When the last admitted calls began, oldest first, and how long such a call counts, in seconds."""
+
+    starts: deque[float]
+    seconds: float
+
+    def over_at(self) -> float:
+        return self.starts[-1] + self.seconds
+
+
+class RateWindow:
+    """The calls that count at this moment, by key: a sliding window, so that no two windows meet in a burst.
+
+    Serves any number of threads. The memory is bounded: where too many keys are live, new ones have to wait, since
+    forgetting one would lift its limit.
+    """
+
+    def __init__(self, most_keys: int = MOST_KEYS) -> None:
+        self._most_keys = most_keys
+        self._windows: dict[str, _Window] = {}
+        self._lock = threading.Lock()
+
+    def take(self, key: str, limit: RateLimit, now: float) -> float:
+        """0.0 where a call may run at `now` (seconds of a clock that never goes back), which then counts.
+
+        Otherwise the seconds until one may, and nothing is counted.
+        """
+        with self._lock:
+            window = self._windows.get(key)
+            if window is None:
+                if wait := self._wait_for_room(now):
+                    return wait
+                window = self._windows[key] = _Window(deque(), limit.seconds)
+            window.seconds = limit.seconds
+            return _take_from(window, limit, now)
+
+    def _wait_for_room(self, now: float) -> float:
+        if len(self._windows) < self._most_keys:
+            return 0.0
+        for key in [key for key, window in self._windows.items() if window.over_at() <= now]:
+            del self._windows[key]
+        if len(self._windows) < self._most_keys:
+            return 0.0
+        return min(window.over_at() for window in self._windows.values()) - now
+
+
+def _take_from(window: _Window, limit: RateLimit, now: float) -> float:
+    starts = window.starts
+    while starts and starts[0] + limit.seconds <= now:
+        starts.popleft()
+    if len(starts) >= limit.calls:
+        return starts[-limit.calls] + limit.seconds - now
+    # Threads read the clock before they wait for the lock, so a later one may come first.
+    starts.append(max(now, starts[-1]) if starts else now)
+    return 0.0
+
+
+def quota_problem(tool: str, used: int, quota: int | None) -> str:
+    """Why a tool that was called `used` times may not be called again, "" where it may. No quota is no limit."""
+    if quota is None or used < quota:
+        return ""
+    if quota <= 0:
+        return f"The quota of {tool} is 0 calls: go on without it."
+    times = "once" if quota == 1 else f"{quota} times"
+    return f"The quota of {tool} is used up: it may be called {times}. Go on with what you have."
+
 
 Validator = Callable[[JsonMap], JsonMap]
 """Takes the arguments of one tool and gives them back, checked and normalised; raises to refuse them."""

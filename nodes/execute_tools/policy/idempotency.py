@@ -4,17 +4,11 @@ Source of the rule: Stripe's API reference, "Idempotent requests": the first res
 comes back with other parameters is an error.
 """
 
-import hashlib
-import json
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, TypeVar
-
-import orjson
-
-from nodes.records import JsonMap
 
 Value = TypeVar("Value")
 
@@ -96,33 +90,3 @@ class IdempotentResults(Generic[Value]):
         with self._lock:
             self._running.pop(key, None)
             self._finished.pop(key, None)
-
-
-def idempotency_key(thread: str, step: int, index: int, tool: str, arguments: JsonMap) -> str:
-    """The key of the call at place `index` of a step: the same whenever this step is run again. 64 hex digits.
-
-    Raises:
-        TypeError: something in the arguments is no JSON value.
-    """
-    return _digest([thread, step, index, tool, arguments])
-
-
-def call_fingerprint(tool: str, arguments: JsonMap) -> str:
-    """What a call does, whoever makes it and when: the same for the same arguments in any order. 64 hex digits.
-
-    Raises:
-        TypeError: something in the arguments is no JSON value.
-    """
-    return _digest([tool, arguments])
-
-
-def _digest(value: list[object]) -> str:
-    return hashlib.sha256(_canonical(value)).hexdigest()
-
-
-def _canonical(value: list[object]) -> bytes:
-    """The value as JSON with sorted keys; lone surrogates and integers beyond 64 bits have a form of their own."""
-    try:
-        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
-    except TypeError:
-        return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()

@@ -38,8 +38,10 @@ def known_values(environment: Mapping[str, str]) -> tuple[str, ...]:
     """The secrets among these variables: values under secret names, and passwords in URLs. None twice."""
     found: dict[str, None] = {}
     for name, value in environment.items():
-        password = url_password(value)
-        found.update(dict.fromkeys(_passwords_in_query(value)))
+        password = ""
+        if "://" in value:
+            password = url_password(value)
+            found.update(dict.fromkeys(_passwords_in_query(value)))
         if password:
             found.update(dict.fromkeys((password, unquote(password))))
         elif _is_secret_variable(name):
@@ -75,8 +77,7 @@ def forms_of(values: Iterable[str]) -> tuple[str, ...]:
 
 def _passwords_in_query(value: str) -> Iterator[str]:
     """Those behind the question mark of an address, as PostgreSQL's `?password=`."""
-    if "://" in value:
-        yield from (text for name, text in parse_qsl(value.partition("?")[2]) if is_secret_key(name))
+    yield from (text for name, text in parse_qsl(value.partition("?")[2]) if is_secret_key(name))
 
 
 @lru_cache(maxsize=1024)  # names, never values: a run asks about the same ones at every step

@@ -5,7 +5,8 @@ import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
 from nodes.begin_turn.named_files import Ahead, read_ahead
-from nodes.begin_turn.node import FRESH_TURN, BeginTurnState, TurnResources, Update, begin_turn
+from nodes.begin_turn.node import BeginTurnState, begin_turn
+from nodes.begin_turn.turn_start import FRESH_TURN, TurnResources
 from nodes.language.history import RESULT_MESSAGE_NAME, close_dangling_calls
 from nodes.language.media import media_of, media_problem
 from nodes.records import EditForm, LoopRecord, Plan, PlanStep, Profile, Protocol, StopCause, StopReason
@@ -22,7 +23,7 @@ def begun(
     problem: str | None = None,
     files: Iterable[tuple[str, int]] = (),
     ahead: Ahead = FILES_ALONE,
-) -> Update:
+) -> dict[str, Any]:
     using = TurnResources(
         profile or Profile(),
         problem,
@@ -53,7 +54,7 @@ class Workspace(NamedTuple):
         return None
 
 
-def fresh(**changed: object) -> Update:
+def fresh(**changed: object) -> dict[str, Any]:
     emptied: dict[str, object] = {"changes": ("replaced", []), "files_read": {}}
     return {**FRESH_TURN, **emptied, "plan": Plan(), "profile": Profile(), **changed}
 

@@ -18,8 +18,7 @@ from nodes.execute_tools.engine import (
 )
 from nodes.execute_tools.environment.lease import Lease
 from nodes.execute_tools.environment.workspace import Workspace
-from nodes.execute_tools.policy.call_policy import CallPolicy, CallRules, PolicyMemory
-from nodes.execute_tools.policy.retries import RetryPolicy
+from nodes.execute_tools.policy.call_policy import CallPolicy, CallRules, PolicyMemory, RetryPolicy
 from nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput
 from nodes.execute_tools.trace import TraceEvent, TraceSink
 from nodes.records import ChangeKind, Effect, FileChange, ToolCall, ToolError, ToolErrorCode, ToolResult

@@ -8,9 +8,8 @@ import pytest
 
 from nodes.execute_tools.environment import Environment, ExecResult
 from nodes.execute_tools.environment.audit_log import AuditLog
-from nodes.execute_tools.policy.call_policy import CallRules
+from nodes.execute_tools.policy.call_policy import CallRules, RateLimit
 from nodes.execute_tools.policy.circuit_breaker import BreakerConfig
-from nodes.execute_tools.policy.rate_limits import RateLimit
 from nodes.records import Effect, JsonMap
 from tests.nodes.execute_tools.environment.action_doubles import Do, Later, echo, fail
 

@@ -1,17 +1,33 @@
+import asyncio
+import threading
+import time
+from collections import deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given, strategies as st
 from pydantic import BaseModel
 
-from nodes.execute_tools.policy.call_policy import NO_BACKOFF, OPEN_RULES, CallPolicy, CallRules, PolicyMemory
+from nodes.execute_tools.environment.lease import LeaseOverError
+from nodes.execute_tools.policy.call_policy import (
+    NO_BACKOFF,
+    OPEN_RULES,
+    CallPolicy,
+    CallRules,
+    PolicyMemory,
+    RateLimit,
+    RateWindow,
+    RetryPolicy,
+    quota_problem,
+    wait_before_retry,
+)
 from nodes.execute_tools.policy.circuit_breaker import BreakerConfig
-from nodes.execute_tools.policy.rate_limits import RateLimit
-from nodes.execute_tools.policy.retries import RetryPolicy
 from nodes.execute_tools.redact import MARK
 from nodes.execute_tools.registry import Tool, ToolOutput
-from nodes.execute_tools.tool_run import Failure, RetryableToolError, ToolRun, refused
+from nodes.execute_tools.tool_run import Failure, GuardrailError, RetryableToolError, ToolRun, refused
 from nodes.records import Effect, ToolError, ToolErrorCode
 
 
@@ -269,3 +285,193 @@ def test_what_is_offered_may_be_used(rules: CallRules, names: set[str]) -> None:
     tools = [make(Effect.READ, "read"), make(Effect.WRITE, "write"), make(Effect.EXECUTE, "run")]
     assert policy(rules).offered(each.spec for each in tools) == names
     assert {each.name for each in tools if policy(rules).permit(each, {}) is None} == names
+
+
+ONCE = RetryPolicy()
+OFTEN = RetryPolicy(max_retries=3, backoff_s=0.25)
+
+
+def test_the_defaults_are_those_of_spec_4() -> None:
+    assert RetryPolicy() == RetryPolicy(max_retries=1, backoff_s=0.5, exceptions=(TimeoutError,))
+
+
+@pytest.mark.parametrize(("retries", "backoff"), [(-1, 0.5), (1, -0.5), (1, float("inf")), (1, float("nan"))])
+def test_a_policy_that_makes_no_sense_is_refused(retries: int, backoff: float) -> None:
+    with pytest.raises(ValueError, match="finite and not negative, unlike"):
+        RetryPolicy(max_retries=retries, backoff_s=backoff)
+
+
+@pytest.mark.parametrize("effect", Effect)
+def test_retries_are_counted_after_the_first_attempt_and_the_wait_grows_by_as_much(effect: Effect) -> None:
+    error = RetryableToolError("busy")
+    assert [wait_before_retry(error, attempt, effect, ONCE) for attempt in (1, 2)] == [0.5, None]
+    assert [wait_before_retry(error, attempt, effect, OFTEN) for attempt in (1, 2, 3, 4)] == [0.25, 0.5, 0.75, None]
+    assert wait_before_retry(error, 1, effect, RetryPolicy(max_retries=0)) is None
+    assert wait_before_retry(error, 1, effect, RetryPolicy(backoff_s=0.0)) == 0.0
+
+
+@pytest.mark.parametrize("exceptions", [(TimeoutError,), (OSError,), (Exception,)])
+@pytest.mark.parametrize(
+    ("effect", "wait"),
+    [
+        (Effect.NONE, 0.5),
+        (Effect.READ, 0.5),
+        (Effect.WRITE, None),
+        (Effect.EXECUTE, None),
+        (Effect.NETWORK, None),
+    ],
+)
+def test_a_timeout_is_retried_only_where_nothing_may_have_changed(
+    exceptions: tuple[type[BaseException], ...], effect: Effect, wait: float | None
+) -> None:
+    assert wait_before_retry(TimeoutError(), 1, effect, RetryPolicy(exceptions=exceptions)) == wait
+
+
+@pytest.mark.parametrize(
+    ("error", "exceptions", "wait"),
+    [
+        (ConnectionResetError(), (ConnectionError,), 0.5),
+        (ConnectionResetError(), (TimeoutError,), None),
+        (ConnectionResetError(), (), None),
+        (TimeoutError(), (), None),
+        (ValueError("x"), (TimeoutError,), None),
+        (ValueError("x"), (KeyError, ValueError), 0.5),
+        (RetryableToolError("x"), (), 0.5),
+    ],
+)
+def test_only_what_is_listed_is_retried(
+    error: Exception, exceptions: tuple[type[BaseException], ...], wait: float | None
+) -> None:
+    assert wait_before_retry(error, 1, Effect.READ, RetryPolicy(exceptions=exceptions)) == wait
+
+
+@pytest.mark.parametrize(
+    "error",
+    [GuardrailError("no"), LeaseOverError("over"), KeyboardInterrupt(), asyncio.CancelledError(), SystemExit()],
+)
+def test_refusals_and_endings_are_never_retried(error: BaseException) -> None:
+    assert wait_before_retry(error, 1, Effect.READ, RetryPolicy(exceptions=(BaseException,))) is None
+
+
+class SlowLimit(RateLimit):
+    """A limit that lets other threads go first whenever its calls are looked at."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "calls":
+            time.sleep(0.001)
+        return super().__getattribute__(name)
+
+
+TWO_IN_TEN = RateLimit(calls=2, seconds=10.0)
+
+
+@pytest.mark.parametrize(("calls", "seconds"), [(0, 1.0), (-1, 1.0), (1, 0.0), (1, -1.0), (1, float("inf"))])
+def test_a_limit_that_makes_no_sense_is_refused(calls: int, seconds: float) -> None:
+    with pytest.raises(ValueError, match="A rate limit needs at least one call and a positive time, not RateLimit"):
+        RateLimit(calls, seconds)
+
+
+def test_calls_pass_up_to_the_limit_and_the_next_one_learns_how_long_to_wait() -> None:
+    window = RateWindow()
+    assert [window.take("a", TWO_IN_TEN, now) for now in (0.0, 4.0, 5.0, 9.5, 10.0, 10.5, 14.0)] == [
+        0.0,
+        0.0,
+        5.0,
+        0.5,
+        0.0,  # the call at 0 counts no longer
+        3.5,
+        0.0,
+    ]
+
+
+def test_what_is_refused_does_not_count() -> None:
+    window = RateWindow()
+    waits = [window.take("a", RateLimit(1, 10.0), now) for now in (0.0, 1.0, 2.0, 9.0, 10.0)]
+    assert waits == [0.0, 9.0, 8.0, 1.0, 0.0]
+
+
+def test_each_key_is_counted_apart() -> None:
+    window = RateWindow()
+    once = RateLimit(1, 10.0)
+    assert [window.take(key, once, 0.0) for key in ("a", "b", "a", "b")] == [0.0, 0.0, 10.0, 10.0]
+
+
+def test_a_limit_may_change_between_two_calls() -> None:
+    window = RateWindow()
+    three = RateLimit(3, 10.0)
+    assert [window.take("a", three, now) for now in (0.0, 1.0, 2.0)] == [0.0, 0.0, 0.0]
+    assert window.take("a", RateLimit(1, 10.0), 3.0) == 9.0
+    assert window.take("a", RateLimit(4, 10.0), 3.0) == 0.0
+    assert window.take("a", RateLimit(1, 1.0), 4.0) == 0.0
+
+
+def test_a_clock_that_was_read_before_the_lock_was_had_lets_nothing_through() -> None:
+    window = RateWindow()
+    assert [window.take("a", TWO_IN_TEN, now) for now in (5.0, 4.0, 14.5, 15.0)] == [0.0, 0.0, 0.5, 0.0]
+    full = RateWindow(most_keys=1)
+    assert [full.take("a", TWO_IN_TEN, now) for now in (5.0, 4.0)] == [0.0, 0.0]
+    assert full.take("b", TWO_IN_TEN, 14.5) == 0.5
+
+
+def test_where_too_many_keys_are_live_a_new_one_waits_and_no_limit_is_lifted() -> None:
+    window = RateWindow(most_keys=2)
+    once = RateLimit(1, 10.0)
+    assert [window.take(key, once, now) for key, now in (("a", 0.0), ("b", 1.0), ("c", 3.0))] == [0.0, 0.0, 7.0]
+    assert window.take("a", once, 3.0) == 7.0
+    assert window.take("c", once, 10.0) == 0.0
+    assert window.take("b", once, 10.0) == 1.0
+    assert len(window._windows) == 2
+
+
+def test_a_key_whose_limit_grew_is_kept_for_as_long_as_it_counts() -> None:
+    window = RateWindow(most_keys=1)
+    assert [window.take("a", RateLimit(2, seconds), 0.0) for seconds in (1.0, 10.0)] == [0.0, 0.0]
+    assert window.take("b", RateLimit(1, 1.0), 5.0) == 5.0
+
+
+@given(
+    st.integers(1, 4),
+    st.integers(1, 20),
+    st.lists(st.integers(0, 8), max_size=60),
+)
+def test_no_window_holds_more_calls_than_allowed_and_none_is_refused_without_need(
+    calls: int, seconds: int, steps: list[int]
+) -> None:
+    window, limit, admitted, now = RateWindow(), RateLimit(calls, float(seconds)), deque[int](), 0
+    for step in steps:
+        now += step
+        counting = [start for start in admitted if now - start < seconds]
+        wait = window.take("k", limit, float(now))
+        assert wait == (0.0 if len(counting) < calls else counting[-calls] + seconds - now)
+        if wait == 0.0:
+            admitted.append(now)
+    assert len(window._windows["k"].starts if steps else ()) <= calls
+
+
+def test_threads_together_get_no_more_than_the_limit() -> None:
+    window, limit, start = RateWindow(), SlowLimit(10, 10.0), threading.Barrier(8)
+
+    def take_many(_: int) -> int:
+        start.wait()
+        return sum(window.take("a", limit, 1.0) == 0.0 for _ in range(3))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(take_many, range(8))) == 10
+
+
+@pytest.mark.parametrize(
+    ("used", "quota", "problem"),
+    [
+        (0, None, ""),
+        (1_000, None, ""),
+        (0, 1, ""),
+        (4, 5, ""),
+        (5, 5, "The quota of fetch is used up: it may be called 5 times. Go on with what you have."),
+        (6, 5, "The quota of fetch is used up: it may be called 5 times. Go on with what you have."),
+        (1, 1, "The quota of fetch is used up: it may be called once. Go on with what you have."),
+        (0, 0, "The quota of fetch is 0 calls: go on without it."),
+        (0, -1, "The quota of fetch is 0 calls: go on without it."),
+    ],
+)
+def test_a_quota(used: int, quota: int | None, problem: str) -> None:
+    assert quota_problem("fetch", used, quota) == problem
