@@ -3,7 +3,7 @@
 from nodes.execute_tools.environment.database import StoreError
 from nodes.execute_tools.environment.failures import os_failure
 from nodes.execute_tools.environment.journal import Journal
-from nodes.execute_tools.environment.rebuilt_files import Rebuilt, rebuild
+from nodes.execute_tools.environment.rebuilding import Rebuilt, rebuild
 from nodes.execute_tools.environment.run_folder import workspace_folder
 from nodes.execute_tools.environment.run_lock import Owner
 from nodes.execute_tools.environment.sandbox import check_workspace

@@ -13,18 +13,17 @@ from graph.run_log import RunLog
 from graph.slices import ExecuteToolsSlice
 from graph.telemetry.traced_call import told_call
 from nodes.execute_tools.cut_off_calls import resumed
-from nodes.execute_tools.environment.approved_workspace import ApprovedWorkspace
 from nodes.execute_tools.environment.database import StoreError
-from nodes.execute_tools.environment.journal import Journal
-from nodes.execute_tools.environment.journal_records import CallKey
+from nodes.execute_tools.environment.journal import CallKey, Journal
 from nodes.execute_tools.environment.workspace import Workspace
+from nodes.execute_tools.environment.workspace_views import ApprovedWorkspace
 from nodes.execute_tools.policy.idempotency import call_fingerprint
 from nodes.execute_tools.recorded_runs import as_json
 from nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput
 from nodes.execute_tools.step import Run
 from nodes.execute_tools.tool_run import ToolRun
 from nodes.execute_tools.tools.past_changes import describe_effect
-from nodes.guard.verdicts import results_of_denied
+from nodes.guard.policy import results_of_denied
 from nodes.records import CHANGING, CallError, CallResult, Effect, ToolCall, ToolError, ToolErrorCode, VerdictKind
 
 JOURNALED = CHANGING | {Effect.NETWORK}

@@ -7,7 +7,8 @@ then: `environment.recovery` has looked.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from nodes.execute_tools.environment.journal_records import ChangeState, FileEffect, RecordedCall
+from nodes.execute_tools.environment.change_records import ChangeState, FileEffect
+from nodes.execute_tools.environment.journal import RecordedCall
 from nodes.execute_tools.recorded_runs import from_json
 from nodes.execute_tools.registry import Tool, ToolOutput
 from nodes.execute_tools.tool_run import ToolRun

@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from nodes.execute_tools.engine import ToolRun
-from nodes.execute_tools.environment.deadline import monotonic_s
-from nodes.execute_tools.environment.lease import Lease
+from nodes.execute_tools.environment.deadline import Lease, monotonic_s
 from nodes.execute_tools.registry import ToolContext
 from nodes.records import CallError, CallResult, FileChange, Plan, ToolCall, ToolErrorCode, ToolResult
 

@@ -190,7 +190,7 @@ def test_a_disk_that_refuses_is_told(machines: Machines, monkeypatch: pytest.Mon
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr("nodes.execute_tools.environment.rebuilt_files.write_temporary", full)
+        patch.setattr("nodes.execute_tools.environment.rebuilding.write_temporary", full)
         assert (
             refusal(second) == f"io_error: Cannot make the files of the run again in '{second.root}': the disk is full."
         )

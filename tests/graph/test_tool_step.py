@@ -12,8 +12,8 @@ from graph.run_log import RunLog
 from graph.tool_step import Execution, ToolStep, calls_made, changes_something
 from nodes.execute_tools.engine import Engine
 from nodes.execute_tools.environment.database import StoreError
+from nodes.execute_tools.environment.deadline import Lease
 from nodes.execute_tools.environment.journal import Journal
-from nodes.execute_tools.environment.lease import Lease
 from nodes.execute_tools.environment.run_folder import workspace_folder
 from nodes.execute_tools.recorded_runs import as_json
 from nodes.execute_tools.registry import ToolContext, ToolOutput, tool

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from nodes.execute_tools.environment.lease import LeaseOverError
+from nodes.execute_tools.environment.deadline import LeaseOverError
 from nodes.execute_tools.tool_run import GuardrailError, RetryableToolError
 from nodes.records import Effect
 

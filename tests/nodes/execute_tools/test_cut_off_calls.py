@@ -5,14 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from nodes.execute_tools.cut_off_calls import DONE_BEFORE, changed_by_others, outcome_unknown, resumed
-from nodes.execute_tools.environment.journal_records import (
-    CallKey,
-    ChangeState,
-    FileEffect,
-    FileState,
-    RecordedCall,
-    RecordedChange,
-)
+from nodes.execute_tools.environment.change_records import ChangeState, FileEffect, FileState, RecordedChange
+from nodes.execute_tools.environment.journal import CallKey, RecordedCall
 from nodes.execute_tools.recorded_runs import as_json
 from nodes.execute_tools.registry import Tool, ToolContext, ToolOutput, tool
 from nodes.execute_tools.tool_run import ToolRun

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from nodes.execute_tools.cache import ToolCache
 from nodes.execute_tools.engine import Engine, EngineConfig, GuardrailError, Phase, RetryableToolError, ToolRun
-from nodes.execute_tools.environment.lease import Lease
+from nodes.execute_tools.environment.deadline import Lease
 from nodes.execute_tools.environment.workspace import Workspace
 from nodes.execute_tools.policy.call_policy import CallPolicy, CallRules, PolicyMemory
 from nodes.execute_tools.policy.retries import RetryPolicy

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.execute_tools.environment.lease import Lease
+from nodes.execute_tools.environment.deadline import Lease
 from nodes.execute_tools.registry import ToolContext, ToolOutput
 from nodes.execute_tools.step import NOTHING_TO_JUDGE, StepDone, run_step
 from nodes.execute_tools.tool_run import ToolRun

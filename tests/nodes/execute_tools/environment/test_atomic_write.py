@@ -14,13 +14,22 @@ from hypothesis import given, strategies as st
 from nodes.execute_tools.environment.atomic_write import (
     PERMISSION_BITS,
     TEMPORARY_SUFFIX,
+    OpenFolders,
+    RenameStep,
     Role,
+    commit,
+    identity,
+    identity_at,
     name_exclusively,
+    sync_folder,
     temporary_name,
+    undo,
     write_temporary,
     write_through,
 )
 from nodes.execute_tools.environment.handles import closing
+from tests.nodes.execute_tools.environment.back_ends import BACK_ENDS, use
+from tests.nodes.execute_tools.environment.layout import build
 
 
 @pytest.fixture
@@ -297,3 +306,259 @@ def test_attributes_that_cannot_be_kept_are_no_failure(
     make(folder_fd, b"new")
     monkeypatch.undo()
     assert ((folder / "t").read_bytes(), _attributes(folder / "t")) == (b"new", {})
+
+
+@pytest.fixture
+def step_folder(tmp_path: Path) -> Path:
+    (tmp_path / "old").write_bytes(b"old")
+    (tmp_path / "new.tmp").write_bytes(b"new")
+    return tmp_path
+
+
+@pytest.fixture
+def step_folder_fd(step_folder: Path) -> Iterator[int]:
+    with closing(os.open(step_folder, os.O_RDONLY | os.O_DIRECTORY)) as descriptor:
+        yield descriptor
+
+
+def files(step_folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in step_folder.iterdir()}
+
+
+def step_of(kind: str, step_folder: Path, descriptor: int) -> RenameStep:
+    """A file that comes, one that is replaced, one that goes."""
+    if kind == "arrival":
+        return RenameStep(descriptor, "name", None, identity_at(descriptor, "new.tmp"), "new.tmp")
+    old = identity_at(descriptor, "old")
+    if kind == "departure":
+        return RenameStep(descriptor, "old", old, None, kept="old.tmp")
+    os.link(step_folder / "old", step_folder / "old.tmp")
+    return RenameStep(descriptor, "old", old, identity_at(descriptor, "new.tmp"), "new.tmp", "old.tmp")
+
+
+AFTER = {
+    "arrival": {"old": b"old", "name": b"new"},
+    "replacement": {"old": b"new", "old.tmp": b"old"},
+    "departure": {"old.tmp": b"old", "new.tmp": b"new"},
+}
+KINDS = tuple(AFTER)
+
+
+def without_temporaries(found: dict[str, bytes]) -> dict[str, bytes]:
+    return {name: data for name, data in found.items() if not name.endswith(".tmp")}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_step_is_taken_and_taken_back(step_folder: Path, step_folder_fd: int, kind: str) -> None:
+    step = step_of(kind, step_folder, step_folder_fd)
+    inode = (step_folder / "old").stat().st_ino
+    commit(step)
+    assert files(step_folder) == AFTER[kind]
+    undo(step)
+    assert without_temporaries(files(step_folder)) == {"old": b"old"}
+    assert (step_folder / "old").stat().st_ino == inode
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_step_that_was_not_taken_is_nothing_to_take_back(step_folder: Path, step_folder_fd: int, kind: str) -> None:
+    step = step_of(kind, step_folder, step_folder_fd)
+    before = files(step_folder)
+    undo(step)
+    assert files(step_folder) == before
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_name_that_means_another_file_by_now_is_left_alone(step_folder: Path, step_folder_fd: int, kind: str) -> None:
+    step = step_of(kind, step_folder, step_folder_fd)
+    (step_folder / "theirs").write_bytes(b"theirs")
+    os.rename(step_folder / "theirs", step_folder / step.name)
+    before = files(step_folder)
+    with pytest.raises(OSError, match=f"{os.strerror(errno.ESTALE)}|{os.strerror(errno.EEXIST)}") as caught:
+        commit(step)
+    assert caught.value.errno == (errno.EEXIST if kind == "arrival" else errno.ESTALE)
+    undo(step)
+    assert files(step_folder) == before
+
+
+def test_a_file_that_vanished_is_not_replaced(step_folder: Path, step_folder_fd: int) -> None:
+    step = step_of("replacement", step_folder, step_folder_fd)
+    (step_folder / "old").unlink()
+    with pytest.raises(OSError, match=os.strerror(errno.ESTALE)):
+        commit(step)
+    assert files(step_folder) == {"new.tmp": b"new", "old.tmp": b"old"}
+
+
+@pytest.mark.parametrize("kind", ["arrival", "replacement"])
+def test_what_another_program_put_there_afterwards_is_not_taken_back(
+    step_folder: Path, step_folder_fd: int, kind: str
+) -> None:
+    step = step_of(kind, step_folder, step_folder_fd)
+    commit(step)
+    (step_folder / "theirs").write_bytes(b"theirs")
+    os.rename(step_folder / "theirs", step_folder / step.name)
+    undo(step)
+    assert files(step_folder)[step.name] == b"theirs"
+
+
+def test_a_file_that_went_away_does_not_overwrite_what_came_in_its_place(
+    step_folder: Path, step_folder_fd: int
+) -> None:
+    step = step_of("departure", step_folder, step_folder_fd)
+    commit(step)
+    (step_folder / "old").write_bytes(b"theirs")
+    with pytest.raises(FileExistsError):
+        undo(step)
+    assert files(step_folder) == {"old": b"theirs", "old.tmp": b"old", "new.tmp": b"new"}
+
+
+def test_a_file_that_is_swapped_while_it_goes_comes_back(
+    step_folder: Path, step_folder_fd: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step, rename = step_of("departure", step_folder, step_folder_fd), os.rename
+
+    def swap(*args: object, **named: object) -> None:
+        monkeypatch.undo()
+        (step_folder / "theirs").write_bytes(b"theirs")
+        rename(step_folder / "theirs", step_folder / "old")
+        rename(*args, **named)  # type: ignore[arg-type] # whatever the code gives
+
+    monkeypatch.setattr(os, "rename", swap)
+    with pytest.raises(OSError, match=os.strerror(errno.ESTALE)):
+        commit(step)
+    undo(step)
+    assert without_temporaries(files(step_folder)) == {"old": b"theirs"}
+
+
+def test_a_link_is_a_file_of_its_own(step_folder: Path, step_folder_fd: int) -> None:
+    (step_folder / "link").symlink_to("old")
+    assert identity_at(step_folder_fd, "link") == identity((step_folder / "link").lstat())
+    assert identity_at(step_folder_fd, "link") != identity_at(step_folder_fd, "old")
+    assert identity_at(step_folder_fd, "nothing") is None
+
+
+@pytest.fixture(params=BACK_ENDS)
+def folders(root: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenFolders]:
+    use(request.param, monkeypatch)
+    with OpenFolders(str(root)) as opened:
+        yield opened
+
+
+def inode(descriptor: int) -> int:
+    return os.fstat(descriptor).st_ino
+
+
+def test_a_folder_is_opened_once_and_closed_at_the_end(root: Path) -> None:
+    before = len(os.listdir("/dev/fd"))
+    with OpenFolders(str(root)) as folders:
+        first = folders.open(("src",))
+        assert (folders.open(("src",)), inode(first)) == (first, (root / "src").stat().st_ino)
+        assert (folders.open(()), inode(folders.root)) == (folders.root, root.stat().st_ino)
+        assert len(os.listdir("/dev/fd")) == before + 2
+    assert len(os.listdir("/dev/fd")) == before
+
+
+def test_a_root_that_is_not_there_cannot_be_opened(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        OpenFolders(str(tmp_path / "nothing"))
+
+
+def test_missing_folders_are_made_and_told(root: Path, folders: OpenFolders) -> None:
+    made: list[str] = []
+    assert inode(folders.open(("src", "x", "y"), made=made)) == (root / "src" / "x" / "y").stat().st_ino
+    assert made == ["src/x", "src/x/y"]
+    folders.open(("src", "x"), made=made)
+    assert made == ["src/x", "src/x/y"]
+
+
+@pytest.mark.parametrize(
+    ("parts", "number"), [(("no",), errno.ENOENT), (("a.py",), errno.ENOTDIR), (("out",), errno.ESTALE)]
+)
+def test_what_is_no_folder_is_not_opened(folders: OpenFolders, parts: tuple[str, ...], number: int) -> None:
+    with pytest.raises(OSError, match=os.strerror(number)) as caught:
+        folders.open(parts)
+    assert caught.value.errno == number
+
+
+@pytest.mark.parametrize(
+    ("parts", "name", "length"),
+    [((), "", 0), (("src",), "src", 1), (("src", "x", "y"), "src", 1), (("x", "y"), "", 0)],
+)
+def test_the_innermost_folder_that_is_there(
+    root: Path, folders: OpenFolders, parts: tuple[str, ...], name: str, length: int
+) -> None:
+    folder, found = folders.deepest(parts)
+    assert (inode(folder), found) == ((root / name).stat().st_ino, length)
+
+
+@pytest.mark.parametrize(("parts", "number"), [(("a.py", "x"), errno.ENOTDIR), (("out", "x"), errno.ESTALE)])
+def test_no_folder_is_looked_for_beyond_what_is_none(folders: OpenFolders, parts: tuple[str, ...], number: int) -> None:
+    with pytest.raises(OSError, match=os.strerror(number)):
+        folders.deepest(parts)
+
+
+def test_the_real_name_follows_a_folder_that_is_moved(root: Path, folders: OpenFolders) -> None:
+    folder = folders.open(("src",))
+    assert (folders.real_name(folder, "b.py"), folders.real_name(folders.root, "a.py")) == ("src/b.py", "a.py")
+    (root / "deep").mkdir()
+    os.rename(root / "src", root / "deep" / "er")
+    assert folders.real_name(folder, "x", "y") == "deep/er/x/y"
+    os.rename(root / "deep" / "er", root.parent / "away")
+    with pytest.raises(OSError, match=os.strerror(errno.ESTALE)):
+        folders.real_name(folder, "b.py")
+
+
+def test_where_the_kernel_tells_no_names_there_is_none(folders: OpenFolders, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nodes.execute_tools.environment.atomic_write.handle_name", lambda _: None)
+    assert folders.real_name(folders.root, "a.py") is None
+
+
+def test_all_opened_folders_and_those_above_new_ones_are_synced(
+    root: Path, folders: OpenFolders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    made: list[str] = []
+    folders.open(("x", "y"), made=made)
+    folders.open(("src",))
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(inode(descriptor)))
+    folders.sync(made)
+    assert sorted(synced) == sorted((root / name).stat().st_ino for name in ("", "x", "x/y", "src"))
+
+
+def test_a_folder_that_is_something_else_by_now_is_not_synced(folders: OpenFolders) -> None:
+    folders.sync(["gone/x", "a.py/x", "out/x"])
+    before = len(os.listdir("/dev/fd"))
+    folders.sync([f"{name}/x" for name in ("src", ".git")])
+    assert len(os.listdir("/dev/fd")) == before
+
+
+@pytest.mark.parametrize(("number", "told"), [(errno.EIO, True), (errno.ENOSPC, True), (errno.EINVAL, False)])
+def test_a_sync_that_fails_is_told_where_the_system_knows_it(
+    folders: OpenFolders, monkeypatch: pytest.MonkeyPatch, number: int, told: bool
+) -> None:
+    def fail(_: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    if not told:
+        sync_folder(folders.root)
+        return
+    with pytest.raises(OSError, match=os.strerror(number)):
+        sync_folder(folders.root)
+
+
+def test_folders_made_for_nothing_go_unless_they_are_in_use(root: Path, folders: OpenFolders) -> None:
+    made: list[str] = []
+    folders.open(("x", "y", "z"), made=made)
+    (root / "x" / "theirs").write_bytes(b"")
+    folders.remove_made([*made, "src", "gone/too"])
+    assert sorted(os.listdir(root / "x")) == ["theirs"]
+    assert (root / "src" / "b.py").exists()
+
+
+def test_a_link_in_place_of_a_folder_is_not_followed_when_it_is_removed(tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir()
+    root = build(tmp_path / "tree")
+    (tmp_path / "tree" / "outside" / "empty").mkdir()
+    with OpenFolders(str(root)) as folders:
+        folders.remove_made(["out", "out/empty"])
+    assert ((tmp_path / "tree" / "outside" / "empty").is_dir(), (root / "out").is_symlink()) == (True, True)

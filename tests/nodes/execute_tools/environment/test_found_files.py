@@ -6,10 +6,18 @@ from pathlib import Path
 import pytest
 
 from nodes.execute_tools.environment import found_files
-from nodes.execute_tools.environment.found_files import bytes_at, found_at, size_at
+from nodes.execute_tools.environment.change_records import FileState
+from nodes.execute_tools.environment.found_files import (
+    NO_FILE,
+    Found,
+    FoundAbove,
+    FoundDirectory,
+    Unusable,
+    bytes_at,
+    found_at,
+    size_at,
+)
 from nodes.execute_tools.environment.handles import closing, open_root
-from nodes.execute_tools.environment.journal_records import FileState
-from nodes.execute_tools.environment.restore_plan import NO_FILE, Found, FoundAbove, FoundDirectory, Unusable
 from tests.nodes.execute_tools.environment.layout import sha
 
 A_LINK = Unusable("it is a symbolic link now, or reached through one")

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from nodes.execute_tools.environment.lease import LeaseOverError
+from nodes.execute_tools.environment.deadline import LeaseOverError
 from nodes.execute_tools.policy.retries import RetryPolicy, wait_before_retry
 from nodes.execute_tools.tool_run import GuardrailError, RetryableToolError
 from nodes.records import Effect

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from nodes.execute_tools.environment.change_records import ChangeRecorder, ChangeState, FileEffect, FileState
 from nodes.execute_tools.environment.journal import CallRecorder, Journal
-from nodes.execute_tools.environment.journal_records import ChangeRecorder, ChangeState, FileEffect, FileState
 
 
 def test_the_words_for_states_are_a_storage_format() -> None:
