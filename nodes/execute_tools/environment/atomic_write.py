@@ -160,7 +160,8 @@ class RenameStep:
 
     `temporary` is the name that the new file has until the step, `kept` the one that the old file has until the end,
     both in the same directory. A file that is replaced has `kept` as a second name from the start, unless it had to
-    be copied there; without `kept` the step cannot be taken back. One that goes away gets it by the step.
+    be copied there; without `kept` the step cannot be taken back. One that goes away gets it by the step. An error of
+    the step says "Cannot `doing` `path`".
     """
 
     directory_fd: int
@@ -169,6 +170,8 @@ class RenameStep:
     after: Identity | None
     temporary: str = ""
     kept: str = ""
+    doing: str = ""
+    path: str = ""
 
     @property
     def replaces(self) -> bool:

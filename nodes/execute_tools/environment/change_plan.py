@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
 from nodes.execute_tools.environment.atomic_write import PERMISSION_BITS, Identity, OpenFolders, identity
-from nodes.execute_tools.environment.change_records import FileEffect, FileState
+from nodes.execute_tools.environment.change_records import FileEffect, FileState, folders_above
 from nodes.execute_tools.environment.failures import os_failure, quoted
 from nodes.execute_tools.environment.handles import beginning, closing, open_regular, open_root
 from nodes.execute_tools.environment.judged_paths import JudgedPaths
@@ -80,23 +80,15 @@ class PlacedChange:
         """The places that this change concerns."""
         return (self.place,) if self.target is None else (self.place, self.target)
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Their real names."""
-        return tuple(place.real for place in self.places)
-
 
 _DOING: Final[dict[type[Change], str]] = {WriteFile: "write", DeleteFile: "delete", MoveFile: "move"}
-
-
-_MOST_LISTED: Final = 3
 
 
 def listed(paths: Sequence[str]) -> str:
     """The first of these paths, each once, for a sentence; and how many more there are."""
     names = list(dict.fromkeys(paths))
-    shown, more = names[:_MOST_LISTED], len(names) - _MOST_LISTED
-    return ", ".join(map(quoted, shown)) + (f" and {more} more" if more > 0 else "")
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(map(quoted, names[:3])) + more
 
 
 def placed_changes(paths: JudgedPaths, changes: Sequence[Change]) -> list[PlacedChange] | ToolError:
@@ -123,14 +115,16 @@ def _write(paths: JudgedPaths, change: WriteFile) -> PlacedChange | ToolError:
     if denial is not None:
         return denial
     if change.expected_sha256:
-        gone = conflict(place, "write", "it is gone") if place.missing else None
+        gone = _conflict(place, "write", "it is gone") if place.missing else None
         return gone or PlacedChange(change, place)
     if place.missing:
         return PlacedChange(change, place)
     try:
-        return in_the_way(paths, place)
+        with closing(open_root(paths.root)) as root:
+            os.close(open_regular(root, place.parts, os.O_RDONLY)[0])  # says it better where it is no file
     except OSError as error:
         return os_failure(error, "write", place.requested)
+    return _conflict(place, "write", "it exists already; read it first, then replace it")
 
 
 def _leave(paths: JudgedPaths, change: DeleteFile | MoveFile) -> PlacedChange | ToolError:
@@ -146,7 +140,7 @@ def _leave(paths: JudgedPaths, change: DeleteFile | MoveFile) -> PlacedChange | 
     if isinstance(target, ToolError):
         return target
     if not target.missing:
-        return conflict(target, "move to", "it exists already")
+        return _conflict(target, "move to", "it exists already")
     link = _link(paths, change.target, target, "move to")
     return link or _held(paths, change, source, target) or PlacedChange(change, source, target)
 
@@ -178,15 +172,13 @@ def _link(paths: JudgedPaths, path: str, place: Place, doing: str) -> ToolError 
 def _overlap(changes: Sequence[PlacedChange]) -> ToolError | None:
     """The error where two changes concern one file, or where one needs a new file of another to be a directory."""
     taken: set[str] = set()
-    for name in (name for change in changes for name in change.names):
+    for name in (place.real for change in changes for place in change.places):
         if name in taken:
             return _invalid(f"Two of these changes concern {quoted(name)}: make one of them.")
         taken.add(name)
     new = {place.real for change in changes for place in change.places if place.missing}
     for name in sorted(new):
-        parts = name.split("/")
-        above = ("/".join(parts[:length]) for length in range(1, len(parts)))
-        file = next((each for each in above if each in new), None)
+        file = next((each for each in folders_above(name) if each in new), None)
         if file is not None:
             return _invalid(f"{quoted(file)} cannot be a file here, because {quoted(name)} needs it as a directory.")
     return None
@@ -200,92 +192,9 @@ LARGEST_BACKUP: Final = 10_000_000
 """Bytes of a file whose old content is recorded before it changes: as many as the tools read at once."""
 
 
-@dataclass(frozen=True)
-class CurrentFile:
-    """A file under its real name; `data` is its bytes, None where they were not asked for."""
-
-    name: str
-    status: os.stat_result
-    data: bytes | None
-
-
-@dataclass(frozen=True)
-class Expected:
-    """What a file has to be so that it may be used.
-
-    `doing` is the verb for errors; `writable` says that it must not be read-only, `whole` that its bytes are wanted.
-    """
-
-    doing: str
-    sha256: str
-    writable: bool
-    whole: bool
-
-
-def current_file(paths: JudgedPaths, folders: OpenFolders, place: Place, expected: Expected) -> CurrentFile | ToolError:
-    """The file at the place, if it may be used and still holds what is expected.
-
-    IO_ERROR where its bytes are wanted and are more than `LARGEST_BACKUP`.
-
-    Raises:
-        OSError: there is no such folder, or it is no file, or is read-only.
-    """
-    folder = folders.open(place.parts[:-1])
-    try:
-        flags = os.O_RDWR if expected.writable else os.O_RDONLY
-        descriptor, status = open_regular(folder, place.parts[-1:], flags)
-    except FileNotFoundError:
-        return conflict(place, expected.doing, "it is gone")
-    with os.fdopen(descriptor, "rb") as stream:
-        name = paths.opened_name(descriptor, folders.root, place, for_write=True)
-        if isinstance(name, ToolError):
-            return name
-        if expected.writable and not status.st_mode & 0o222:  # the bits do not bind root, but they say what is meant
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        if not expected.whole:
-            data, sha256 = None, hashlib.file_digest(stream, "sha256").hexdigest()
-        else:
-            if status.st_size > LARGEST_BACKUP:
-                return _too_large(place, expected.doing, status.st_size)
-            data = stream.read(LARGEST_BACKUP + 1)
-            sha256 = hashlib.sha256(data).hexdigest()
-    if sha256 != expected.sha256:
-        return conflict(place, expected.doing, "it has changed since it was read; read it again")
-    return CurrentFile(name, status, data)
-
-
-def new_name(
-    paths: JudgedPaths, folders: OpenFolders, folder: int, rest: tuple[str, ...], place: Place
-) -> str | ToolError:
-    """The real name that `rest` gets in the open folder, judged; `place.real` where the kernel knows none.
-
-    A directory can be moved to where nothing may be written, between the decision and its opening.
-
-    Raises:
-        OSError: ESTALE, the folder has been moved out of the workspace.
-    """
-    name = folders.real_name(folder, *rest)
-    return place.real if name is None else paths.denial(name, for_write=True) or name
-
-
-def in_the_way(paths: JudgedPaths, place: Place) -> ToolError:
-    """Why nothing new can be made where something is."""
-    with closing(open_root(paths.root)) as root:
-        os.close(open_regular(root, place.parts, os.O_RDONLY)[0])  # says it better where it is no file
-    return conflict(place, "write", "it exists already; read it first, then replace it")
-
-
-def conflict(place: Place, doing: str, reason: str) -> ToolError:
+def _conflict(place: Place, doing: str, reason: str) -> ToolError:
     """The error for a file that is not what it was taken for."""
     return ToolError(code=ToolErrorCode.CONFLICT, message=f"Cannot {doing} {quoted(place.requested)}: {reason}.")
-
-
-def _too_large(place: Place, doing: str, size: int) -> ToolError:
-    message = (
-        f"Cannot {doing} {quoted(place.requested)}: it has {size} bytes, and what a file of more than {LARGEST_BACKUP}"
-        " held cannot be kept, so it could not be restored. Go on without it."
-    )
-    return ToolError(code=ToolErrorCode.IO_ERROR, message=message)
 
 
 _NO_FILE: Final = FileState()
@@ -383,18 +292,17 @@ class _Planner:
             new = FileState(_sha256(change.data), _bits(change.mode))
             name = self._come(place, new, "write", change.data)
             return name if isinstance(name, ToolError) else ChangedFile(name, sha256=new.sha256)
-        current = current_file(self._paths, self._folders, place, self._expected(placed))
+        current = self._current(placed)
         if isinstance(current, ToolError):
             return current
-        if current.data is not None:
-            self.plan.backups[change.expected_sha256] = current.data
-        before = FileState(change.expected_sha256, _bits(current.status.st_mode))
-        original = Original(place, identity(current.status))
+        real, status = current
+        before = FileState(change.expected_sha256, _bits(status.st_mode))
+        original = Original(place, identity(status))
         if isinstance(change, WriteFile):
             after = FileState(_sha256(change.data), before.mode if change.mode is None else _bits(change.mode))
-            effect = FileEffect(current.name, before, after)
+            effect = FileEffect(real, before, after)
             self.plan.effects.append(PlannedEffect(effect, placed.doing, place, change.data, original))
-            return ChangedFile(current.name, sha256=after.sha256)
+            return ChangedFile(real, sha256=after.sha256)
         target = ""
         if isinstance(change, MoveFile) and placed.target is not None:
             # It comes to the target first and leaves its old name then: there is no moment without it.
@@ -403,9 +311,44 @@ class _Planner:
             if isinstance(name, ToolError):
                 return name
             target = name
-        effect = FileEffect(current.name, before, _NO_FILE)
+        effect = FileEffect(real, before, _NO_FILE)
         self.plan.effects.append(PlannedEffect(effect, placed.doing, place, None, original))
-        return ChangedFile(current.name, target, new.sha256 if target else "")
+        return ChangedFile(real, target, new.sha256 if target else "")
+
+    def _current(self, placed: PlacedChange) -> tuple[str, os.stat_result] | ToolError:
+        """The real name and the status of the file, if it may be used and still holds what is expected.
+
+        With backups its bytes are kept, and IO_ERROR says that there are more than `LARGEST_BACKUP`.
+        """
+        change, place = placed.change, placed.place
+        keeps = change.data is None if isinstance(change, MoveFile) else change.even_read_only
+        folder = self._folders.open(place.parts[:-1])
+        try:
+            descriptor, status = open_regular(folder, place.parts[-1:], os.O_RDONLY if keeps else os.O_RDWR)
+        except FileNotFoundError:
+            return _conflict(place, placed.doing, "it is gone")
+        with os.fdopen(descriptor, "rb") as stream:
+            name = self._paths.opened_name(descriptor, self._folders.root, place, for_write=True)
+            if isinstance(name, ToolError):
+                return name
+            if not keeps and not status.st_mode & 0o222:  # the bits do not bind root, but they say what is meant
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            if not self._backups:
+                sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
+            elif status.st_size > LARGEST_BACKUP:
+                message = (
+                    f"Cannot {placed.doing} {quoted(place.requested)}: it has {status.st_size} bytes, and what a file"
+                    f" of more than {LARGEST_BACKUP} held cannot be kept, so it could not be restored. Go on"
+                    " without it."
+                )
+                return ToolError(code=ToolErrorCode.IO_ERROR, message=message)
+            else:
+                data = stream.read(LARGEST_BACKUP + 1)
+                sha256 = _sha256(data)
+                self.plan.backups[sha256] = data
+        if sha256 != change.expected_sha256:
+            return _conflict(place, placed.doing, "it has changed since it was read; read it again")
+        return name, status
 
     def _come(
         self, place: Place, after: FileState, doing: str, data: bytes | None, original: Original | None = None
@@ -413,20 +356,18 @@ class _Planner:
         """Plan a new file, and the directories that it needs. Gives its real name."""
         parts = place.parts
         folder, length = self._folders.deepest(parts[:-1])
-        name = new_name(self._paths, self._folders, folder, parts[length:], place)
-        if isinstance(name, ToolError):
-            return name
+        # A directory can be moved to where nothing may be written, between the decision and its opening.
+        name = self._folders.real_name(folder, *parts[length:])
+        denial = None if name is None else self._paths.denial(name, for_write=True)
+        if denial is not None:
+            return denial
+        name = name or place.real
         above = name.split("/")[:-1]
         missing = len(parts) - 1 - length
         made = ("/".join(above[:depth]) for depth in range(len(above) - missing + 1, len(above) + 1))
         self.plan.made.extend(each for each in made if each not in self.plan.made)
         self.plan.effects.append(PlannedEffect(FileEffect(name, _NO_FILE, after), doing, place, data, original))
         return name
-
-    def _expected(self, placed: PlacedChange) -> Expected:
-        change = placed.change
-        keeps = change.data is None if isinstance(change, MoveFile) else change.even_read_only
-        return Expected(placed.doing, change.expected_sha256, writable=not keeps, whole=self._backups)
 
 
 def _sha256(data: bytes) -> str:

@@ -76,3 +76,9 @@ class ChangeRecorder(Protocol):
 
     def settle(self, token: str, state: ChangeState) -> None:
         """Write down how it ended. Where that fails nothing is lost: the next start decides by the files' hashes."""
+
+
+def folders_above(path: str) -> list[str]:
+    """The names of the folders that a path goes through, outermost first."""
+    parts = path.split("/")
+    return ["/".join(parts[:length]) for length in range(1, len(parts))]

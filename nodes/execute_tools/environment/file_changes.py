@@ -1,7 +1,7 @@
 """Several files are written, deleted and moved: all of it happens, or none, also if the process is killed meanwhile.
 
 `plan_changes` checks every file. What is going to happen is written down by the recorder; from then on a kill leaves a
-change behind that `recovery` brings to an end. `_stage` puts what is new under temporary names, where nobody looks;
+change behind that `recovery` brings to an end. `_stage_all` puts what is new under temporary names, where nobody looks;
 `_commit` takes the rename steps; `_take_back` takes them back where one fails. What fails after the last step does not
 undo the change any more, but is reported.
 """
@@ -46,15 +46,6 @@ _NO_SECOND_NAME: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS,
 """Why a file gets no second name: it may not, or the place is on another disk. Then it is copied. Source: link(2)."""
 
 
-@dataclass(frozen=True)
-class PlannedStep:
-    """A step with the words for its failure: "Cannot `doing` `path`"."""
-
-    names: RenameStep
-    doing: str
-    path: str
-
-
 @dataclass
 class Transaction:
     """What has been prepared so far. All of it is known here before it is made, so that it can be removed.
@@ -65,7 +56,7 @@ class Transaction:
 
     folders: OpenFolders
     token: str = field(default_factory=lambda: secrets.token_hex(8))
-    steps: list[PlannedStep] = field(default_factory=list)
+    steps: list[RenameStep] = field(default_factory=list)
     temporaries: list[tuple[int, str]] = field(default_factory=list)
     made: list[str] = field(default_factory=list)
 
@@ -82,17 +73,17 @@ class Transaction:
         return removed, failure
 
 
-def stage(transaction: Transaction, plan: Plan) -> ToolError | None:
+def _stage_all(transaction: Transaction, plan: Plan) -> ToolError | None:
     """Prepare all effects, in order; no name that anybody knows changes yet. Says what cannot be prepared."""
     for place, planned in enumerate(plan.effects):
         try:
-            _stage(transaction, planned, place, alone=len(plan.effects) == 1)
+            _stage_one(transaction, planned, place, alone=len(plan.effects) == 1)
         except OSError as error:
             return os_failure(error, planned.doing, planned.place.requested)
     return None
 
 
-def _stage(transaction: Transaction, planned: PlannedEffect, place: int, *, alone: bool) -> None:
+def _stage_one(transaction: Transaction, planned: PlannedEffect, place: int, *, alone: bool) -> None:
     """A file that is replaced alone needs no name for the old one: one step has nothing to be taken back after it."""
     folders, effect, parts = transaction.folders, planned.effect, planned.place.parts
     folder = folders.open(parts[:-1], made=transaction.made if planned.comes else None)
@@ -110,8 +101,8 @@ def _stage(transaction: Transaction, planned: PlannedEffect, place: int, *, alon
     if kept and planned.original is not None and not planned.goes:
         _second_name(folders, planned.original, effect.before.mode, folder, kept)
     before = None if planned.comes or planned.original is None else planned.original.identity
-    names = RenameStep(folder, parts[-1], before, after, temporary, kept)
-    transaction.steps.append(PlannedStep(names, planned.doing, planned.place.requested))
+    doing, path = planned.doing, planned.place.requested
+    transaction.steps.append(RenameStep(folder, parts[-1], before, after, temporary, kept, doing, path))
 
 
 def _new_file(folders: OpenFolders, planned: PlannedEffect, folder: int, temporary: str) -> Identity | None:
@@ -165,32 +156,32 @@ def _make(transaction: Transaction, plan: Plan, recorder: ChangeRecorder | None)
     try:
         if recorder is not None:
             effects = [planned.effect for planned in plan.effects]
-            recorder.intend(transaction.token, effects, {**_new_bytes(plan), **plan.backups}, plan.made)
-        refusal = stage(transaction, plan) or _commit(transaction)
+            new = {each.effect.after.sha256: each.data for each in plan.effects if each.data is not None}
+            recorder.intend(transaction.token, effects, {**new, **plan.backups}, plan.made)
+        refusal = _stage_all(transaction, plan) or _commit(transaction)
     except RecordError as error:
         message = f"Nothing was changed, because the record of it could not be written: {error}"
         return ToolError(code=ToolErrorCode.IO_ERROR, message=message, fatal=True)
     except BaseException:
         _take_back(transaction, recorder)
         raise
-    if refusal is not None:
-        return _with_lost(refusal, _take_back(transaction, recorder))
-    return _finish(transaction, recorder) or tuple(plan.done)
-
-
-def _new_bytes(plan: Plan) -> dict[str, bytes]:
-    """What the files will hold, by its hash."""
-    return {planned.effect.after.sha256: planned.data for planned in plan.effects if planned.data is not None}
+    if refusal is None:
+        return _finish(transaction, recorder) or tuple(plan.done)
+    lost = _take_back(transaction, recorder)
+    if not lost:
+        return refusal
+    message = f"{refusal.message} Undoing the rest failed as well: {'; '.join(lost)}."  # a person has to put it right
+    return refusal.model_copy(update={"message": message, "fatal": True})
 
 
 def _commit(transaction: Transaction) -> ToolError | None:
     for step in transaction.steps:
         try:
-            commit(step.names)
+            commit(step)
         except OSError as error:
             return os_failure(error, step.doing, step.path)
-        if step.names.replaces:  # the name that the new file had is used up
-            transaction.temporaries.remove((step.names.directory_fd, step.names.temporary))
+        if step.replaces:  # the name that the new file had is used up
+            transaction.temporaries.remove((step.directory_fd, step.temporary))
     return None
 
 
@@ -202,14 +193,14 @@ def _take_back(transaction: Transaction, recorder: ChangeRecorder | None) -> lis
     lost: list[str] = []
     for step in reversed(transaction.steps):
         try:
-            undo(step.names)
+            undo(step)
         except OSError:
-            kept = (step.names.directory_fd, step.names.kept)
+            kept = (step.directory_fd, step.kept)
             if kept in transaction.temporaries:
                 transaction.temporaries.remove(kept)
-                lost.append(f"{quoted(step.path)} is kept as {quoted(step.names.kept)} beside it")
+                lost.append(f"{quoted(step.path)} is kept as {quoted(step.kept)} beside it")
             else:
-                lost.append(f"{quoted(step.path)} is left {'behind' if step.names.before is None else 'changed'}")
+                lost.append(f"{quoted(step.path)} is left {'behind' if step.before is None else 'changed'}")
     _, failure = transaction.remove_temporaries()
     transaction.folders.remove_made(transaction.made)
     if recorder is not None and not lost and failure is None:
@@ -246,11 +237,3 @@ def _settle(transaction: Transaction, recorder: ChangeRecorder | None, state: Ch
     if recorder is not None:
         with suppress(RecordError):
             recorder.settle(transaction.token, state)
-
-
-def _with_lost(refusal: ToolError, lost: Sequence[str]) -> ToolError:
-    """The refusal, with what a person has to put right where not even the old state could be restored."""
-    if not lost:
-        return refusal
-    message = f"{refusal.message} Undoing the rest failed as well: {'; '.join(lost)}."
-    return refusal.model_copy(update={"message": message, "fatal": True})

@@ -12,11 +12,22 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from nodes.execute_tools.environment.atomic_write import Role, temporary_name, write_temporary
-from nodes.execute_tools.environment.change_records import UNKNOWN_SHA256, ChangeState, FileState, RecordedChange
-from nodes.execute_tools.environment.failures import quoted
+from nodes.execute_tools.environment.change_records import (
+    UNKNOWN_SHA256,
+    ChangeState,
+    FileState,
+    RecordedChange,
+    folders_above,
+)
+from nodes.execute_tools.environment.database import StoreError
+from nodes.execute_tools.environment.failures import os_failure, quoted
 from nodes.execute_tools.environment.found_files import NO_FILE, Found, FoundAbove, FoundDirectory, bytes_at, found_at
 from nodes.execute_tools.environment.handles import closing, open_directory, open_root
 from nodes.execute_tools.environment.journal import Journal
+from nodes.execute_tools.environment.run_folder import workspace_folder
+from nodes.execute_tools.environment.run_lock import Owner
+from nodes.execute_tools.environment.sandbox import check_workspace
+from nodes.execute_tools.environment.workspace_lock import WorkspaceLock
 from nodes.records import ToolError, ToolErrorCode
 
 _HAPPENED: Final = frozenset({ChangeState.DONE, ChangeState.REVERTED})
@@ -65,22 +76,23 @@ def path_histories(changes: Sequence[RecordedChange]) -> tuple[PathHistory, ...]
 
 
 def rebuild_plan(
-    changes: Sequence[RecordedChange], histories: Iterable[PathHistory], found: Mapping[str, Found]
+    changes: Sequence[RecordedChange], histories: Sequence[PathHistory], found: Mapping[str, Found]
 ) -> RebuildPlan | ToolError:
     """How the copy becomes as these changes have left it; `found` is what is there now, by each path of `histories`.
 
     CONFLICT where it is neither as before the first change nor as after the last one.
     """
-    unfinished = _unfinished(changes)
+    cut_off = [change for change in changes if change.state is ChangeState.INTENDED]
+    maybe = {(effect.path, effect.after) for change in cut_off for effect in change.effects}
     removed: list[str] = []
     written: list[WriteStep] = []
     wanted = {history.path for history in histories if history.last.sha256}
-    going = {history.path for history in histories if not history.last.sha256}
+    going = {history.path for history in histories} - wanted
     for history in histories:
         now = _seen(found[history.path], going, wanted)
         if now is None:
             return impossible(history.path, "something else is in its place")
-        if _is(now, history.last) or any(_is(now, state) for state in unfinished.get(history.path, ())):
+        if _is(now, history.last) or any(path == history.path and _is(now, state) for path, state in maybe):
             continue
         if not _is(now, history.first) and history.first.sha256 != UNKNOWN_SHA256:
             return impossible(history.path, "the copy does not hold what the run began with")
@@ -90,8 +102,8 @@ def rebuild_plan(
             mode = None if history.first.mode == history.last.mode and now.sha256 else history.last.mode
             written.append(WriteStep(history.path, history.last.sha256, mode))
     made = {name for change in changes if change.state in _HAPPENED for name in change.made} - wanted
-    needed = {each for path in wanted for each in _above(path)} | made
-    inner = {name for name in needed if not any(each in wanted for each in (name, *_above(name)))}
+    needed = {each for path in wanted for each in folders_above(path)} | made
+    inner = {name for name in needed if not any(each in wanted for each in (name, *folders_above(name)))}
     return RebuildPlan(tuple(removed), tuple(sorted(inner)), tuple(written))
 
 
@@ -99,14 +111,6 @@ def impossible(path: str, why: str) -> ToolError:
     """The error for a workspace that cannot be made again."""
     message = f"The files of this run cannot be made again here, so begin it anew: {quoted(path)}: {why}."
     return ToolError(code=ToolErrorCode.CONFLICT, message=message, suggestions=(path,))
-
-
-def _unfinished(changes: Iterable[RecordedChange]) -> dict[str, list[FileState]]:
-    """How a change that was cut off may have left each path, in the folder where it was at work."""
-    found: dict[str, list[FileState]] = {}
-    for effect in (each for change in changes if change.state is ChangeState.INTENDED for each in change.effects):
-        found.setdefault(effect.path, []).append(effect.after)
-    return found
 
 
 def _seen(found: Found, going: set[str], wanted: set[str]) -> FileState | None:
@@ -136,11 +140,6 @@ def _same_mode(one: FileState, other: FileState) -> bool:
     return one.mode & _EXECUTABLE == other.mode & _EXECUTABLE
 
 
-def _above(path: str) -> list[str]:
-    parts = path.split("/")
-    return ["/".join(parts[:length]) for length in range(1, len(parts))]
-
-
 _MARK: Final = "rebuild"
 _GONE: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
 
@@ -151,6 +150,35 @@ class Rebuilt(NamedTuple):
     written: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     unfinished: int = 0
+
+
+def rebuild_workspace(run_id: str, root: str) -> Rebuilt | ToolError:
+    """Bring a fresh copy of the run's workspace to where the run's last change that came to its end has left it.
+
+    Called before the run is resumed, in a folder with the run's shared name (`give_shared_name`). Where the files are
+    so already, as in the folder in which the run was at work, nothing is done; so it may be called before every resume,
+    and again after a kill. A change that was cut off is decided by the recovery when the run begins, by the files'
+    hashes. What commands have left in ignored files is not recorded, and so not made again.
+
+    Returns:
+        What was written and removed. CONFLICT says that the files cannot be made again (their bytes were not kept, or
+        the copy is not what the run began with): begin the run anew. UNAVAILABLE where another run works in the
+        workspace, IO_ERROR where the store or the disk cannot be used: try again.
+    """
+    real = check_workspace(root)
+    if isinstance(real, ToolError):
+        return real
+    folder = workspace_folder(real)
+    if isinstance(folder, ToolError):
+        return folder
+    try:
+        with WorkspaceLock(folder) as lock:
+            busy = lock.acquire(Owner(run_id))
+            return busy or rebuild(Journal(folder), real)
+    except StoreError as error:
+        return ToolError(code=ToolErrorCode.IO_ERROR, message=str(error))
+    except OSError as error:
+        return os_failure(error, "make the files of the run again in", root)
 
 
 def rebuild(journal: Journal, root: str) -> Rebuilt | ToolError:

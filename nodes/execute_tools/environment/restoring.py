@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from nodes.execute_tools.environment.atomic_write import PERMISSION_BITS, sync_folder
 from nodes.execute_tools.environment.change_plan import LARGEST_BACKUP, MOST_CHANGES, Change, DeleteFile, WriteFile
-from nodes.execute_tools.environment.change_records import UNKNOWN_SHA256, FileState, RecordedChange
+from nodes.execute_tools.environment.change_records import UNKNOWN_SHA256, FileState, RecordedChange, folders_above
 from nodes.execute_tools.environment.database import StoreError
 from nodes.execute_tools.environment.failures import os_failure, quoted
 from nodes.execute_tools.environment.found_files import (
@@ -137,7 +137,7 @@ def restore_plan(
         elif isinstance(now, FileState):
             steps[effect.path] = RestoreStep(effect.path, now, effect.before)
     clearing = _in_the_way(steps)
-    needed = {each for path, step in steps.items() if step.goal.sha256 for each in _above(path)}
+    needed = {each for path, step in steps.items() if step.goal.sha256 for each in folders_above(path)}
     return RestorePlan(
         tuple(steps[path] for path in sorted(clearing)),
         tuple(steps[path] for path in sorted(steps.keys() - clearing)),
@@ -196,17 +196,12 @@ def _obstacle(effect: NetEffect, now: FileState | Unusable) -> LeftFile | None:
 def _in_the_way(steps: Mapping[str, RestoreStep]) -> set[str]:
     """The files that have to go before others can come: they lie where those need a directory, or below them."""
     come = {path for path, step in steps.items() if step.kind is ChangeKind.CREATED}
-    above = {each for path in come for each in _above(path)}
+    above = {each for path in come for each in folders_above(path)}
     return {
         path
         for path, step in steps.items()
-        if step.kind is ChangeKind.DELETED and (path in above or not come.isdisjoint(_above(path)))
+        if step.kind is ChangeKind.DELETED and (path in above or not come.isdisjoint(folders_above(path)))
     }
-
-
-def _above(path: str) -> list[str]:
-    parts = path.split("/")
-    return ["/".join(parts[:length]) for length in range(1, len(parts))]
 
 
 UNDO_TOOL: Final = "undo"

@@ -18,7 +18,6 @@ from nodes.execute_tools.environment.atomic_write import (
     RenameStep,
     Role,
     commit,
-    identity,
     identity_at,
     name_exclusively,
     sync_folder,
@@ -118,11 +117,6 @@ def test_a_temporary_name_is_hidden_recognisable_and_not_too_long(name: str) -> 
     assert (name.startswith(stem), len(stem) > 0, len(os.fsencode(found)) <= 255) == (True, True, True)
 
 
-def test_temporary_names_of_one_change_differ() -> None:
-    names = {temporary_name(f"{folder}/f", "t", place, role) for folder in "ab" for place in (0, 1) for role in Role}
-    assert names == {f".f.t000{place}{role}{TEMPORARY_SUFFIX}" for place in (0, 1) for role in "nk"}
-
-
 def test_a_name_that_is_taken_is_not_touched(folder: Path, folder_fd: int) -> None:
     (folder / "f").write_text("old")
     (folder / "t").write_text("new")
@@ -189,17 +183,6 @@ def test_a_failure_anywhere_leaves_no_new_file(
         make(folder_fd, b"new bytes")
     monkeypatch.undo()
     assert caught.value.errno == number
-    assert ((folder / "f").read_text(), os.listdir(folder)) == ("old", ["f"])
-
-
-def test_an_interrupt_leaves_no_new_file(folder: Path, folder_fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(_: int) -> None:
-        raise KeyboardInterrupt
-
-    (folder / "f").write_text("old")
-    monkeypatch.setattr(os, "fsync", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        make(folder_fd, b"new")
     assert ((folder / "f").read_text(), os.listdir(folder)) == ("old", ["f"])
 
 
@@ -336,68 +319,8 @@ def step_of(kind: str, step_folder: Path, descriptor: int) -> RenameStep:
     return RenameStep(descriptor, "old", old, identity_at(descriptor, "new.tmp"), "new.tmp", "old.tmp")
 
 
-AFTER = {
-    "arrival": {"old": b"old", "name": b"new"},
-    "replacement": {"old": b"new", "old.tmp": b"old"},
-    "departure": {"old.tmp": b"old", "new.tmp": b"new"},
-}
-KINDS = tuple(AFTER)
-
-
 def without_temporaries(found: dict[str, bytes]) -> dict[str, bytes]:
     return {name: data for name, data in found.items() if not name.endswith(".tmp")}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_step_is_taken_and_taken_back(step_folder: Path, step_folder_fd: int, kind: str) -> None:
-    step = step_of(kind, step_folder, step_folder_fd)
-    inode = (step_folder / "old").stat().st_ino
-    commit(step)
-    assert files(step_folder) == AFTER[kind]
-    undo(step)
-    assert without_temporaries(files(step_folder)) == {"old": b"old"}
-    assert (step_folder / "old").stat().st_ino == inode
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_step_that_was_not_taken_is_nothing_to_take_back(step_folder: Path, step_folder_fd: int, kind: str) -> None:
-    step = step_of(kind, step_folder, step_folder_fd)
-    before = files(step_folder)
-    undo(step)
-    assert files(step_folder) == before
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_name_that_means_another_file_by_now_is_left_alone(step_folder: Path, step_folder_fd: int, kind: str) -> None:
-    step = step_of(kind, step_folder, step_folder_fd)
-    (step_folder / "theirs").write_bytes(b"theirs")
-    os.rename(step_folder / "theirs", step_folder / step.name)
-    before = files(step_folder)
-    with pytest.raises(OSError, match=f"{os.strerror(errno.ESTALE)}|{os.strerror(errno.EEXIST)}") as caught:
-        commit(step)
-    assert caught.value.errno == (errno.EEXIST if kind == "arrival" else errno.ESTALE)
-    undo(step)
-    assert files(step_folder) == before
-
-
-def test_a_file_that_vanished_is_not_replaced(step_folder: Path, step_folder_fd: int) -> None:
-    step = step_of("replacement", step_folder, step_folder_fd)
-    (step_folder / "old").unlink()
-    with pytest.raises(OSError, match=os.strerror(errno.ESTALE)):
-        commit(step)
-    assert files(step_folder) == {"new.tmp": b"new", "old.tmp": b"old"}
-
-
-@pytest.mark.parametrize("kind", ["arrival", "replacement"])
-def test_what_another_program_put_there_afterwards_is_not_taken_back(
-    step_folder: Path, step_folder_fd: int, kind: str
-) -> None:
-    step = step_of(kind, step_folder, step_folder_fd)
-    commit(step)
-    (step_folder / "theirs").write_bytes(b"theirs")
-    os.rename(step_folder / "theirs", step_folder / step.name)
-    undo(step)
-    assert files(step_folder)[step.name] == b"theirs"
 
 
 def test_a_file_that_went_away_does_not_overwrite_what_came_in_its_place(
@@ -429,71 +352,11 @@ def test_a_file_that_is_swapped_while_it_goes_comes_back(
     assert without_temporaries(files(step_folder)) == {"old": b"theirs"}
 
 
-def test_a_link_is_a_file_of_its_own(step_folder: Path, step_folder_fd: int) -> None:
-    (step_folder / "link").symlink_to("old")
-    assert identity_at(step_folder_fd, "link") == identity((step_folder / "link").lstat())
-    assert identity_at(step_folder_fd, "link") != identity_at(step_folder_fd, "old")
-    assert identity_at(step_folder_fd, "nothing") is None
-
-
 @pytest.fixture(params=BACK_ENDS)
 def folders(root: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenFolders]:
     use(request.param, monkeypatch)
     with OpenFolders(str(root)) as opened:
         yield opened
-
-
-def inode(descriptor: int) -> int:
-    return os.fstat(descriptor).st_ino
-
-
-def test_a_folder_is_opened_once_and_closed_at_the_end(root: Path) -> None:
-    before = len(os.listdir("/dev/fd"))
-    with OpenFolders(str(root)) as folders:
-        first = folders.open(("src",))
-        assert (folders.open(("src",)), inode(first)) == (first, (root / "src").stat().st_ino)
-        assert (folders.open(()), inode(folders.root)) == (folders.root, root.stat().st_ino)
-        assert len(os.listdir("/dev/fd")) == before + 2
-    assert len(os.listdir("/dev/fd")) == before
-
-
-def test_a_root_that_is_not_there_cannot_be_opened(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        OpenFolders(str(tmp_path / "nothing"))
-
-
-def test_missing_folders_are_made_and_told(root: Path, folders: OpenFolders) -> None:
-    made: list[str] = []
-    assert inode(folders.open(("src", "x", "y"), made=made)) == (root / "src" / "x" / "y").stat().st_ino
-    assert made == ["src/x", "src/x/y"]
-    folders.open(("src", "x"), made=made)
-    assert made == ["src/x", "src/x/y"]
-
-
-@pytest.mark.parametrize(
-    ("parts", "number"), [(("no",), errno.ENOENT), (("a.py",), errno.ENOTDIR), (("out",), errno.ESTALE)]
-)
-def test_what_is_no_folder_is_not_opened(folders: OpenFolders, parts: tuple[str, ...], number: int) -> None:
-    with pytest.raises(OSError, match=os.strerror(number)) as caught:
-        folders.open(parts)
-    assert caught.value.errno == number
-
-
-@pytest.mark.parametrize(
-    ("parts", "name", "length"),
-    [((), "", 0), (("src",), "src", 1), (("src", "x", "y"), "src", 1), (("x", "y"), "", 0)],
-)
-def test_the_innermost_folder_that_is_there(
-    root: Path, folders: OpenFolders, parts: tuple[str, ...], name: str, length: int
-) -> None:
-    folder, found = folders.deepest(parts)
-    assert (inode(folder), found) == ((root / name).stat().st_ino, length)
-
-
-@pytest.mark.parametrize(("parts", "number"), [(("a.py", "x"), errno.ENOTDIR), (("out", "x"), errno.ESTALE)])
-def test_no_folder_is_looked_for_beyond_what_is_none(folders: OpenFolders, parts: tuple[str, ...], number: int) -> None:
-    with pytest.raises(OSError, match=os.strerror(number)):
-        folders.deepest(parts)
 
 
 def test_the_real_name_follows_a_folder_that_is_moved(root: Path, folders: OpenFolders) -> None:
@@ -505,23 +368,6 @@ def test_the_real_name_follows_a_folder_that_is_moved(root: Path, folders: OpenF
     os.rename(root / "deep" / "er", root.parent / "away")
     with pytest.raises(OSError, match=os.strerror(errno.ESTALE)):
         folders.real_name(folder, "b.py")
-
-
-def test_where_the_kernel_tells_no_names_there_is_none(folders: OpenFolders, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nodes.execute_tools.environment.atomic_write.handle_name", lambda _: None)
-    assert folders.real_name(folders.root, "a.py") is None
-
-
-def test_all_opened_folders_and_those_above_new_ones_are_synced(
-    root: Path, folders: OpenFolders, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    synced: list[int] = []
-    made: list[str] = []
-    folders.open(("x", "y"), made=made)
-    folders.open(("src",))
-    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(inode(descriptor)))
-    folders.sync(made)
-    assert sorted(synced) == sorted((root / name).stat().st_ino for name in ("", "x", "x/y", "src"))
 
 
 def test_a_folder_that_is_something_else_by_now_is_not_synced(folders: OpenFolders) -> None:
@@ -544,15 +390,6 @@ def test_a_sync_that_fails_is_told_where_the_system_knows_it(
         return
     with pytest.raises(OSError, match=os.strerror(number)):
         sync_folder(folders.root)
-
-
-def test_folders_made_for_nothing_go_unless_they_are_in_use(root: Path, folders: OpenFolders) -> None:
-    made: list[str] = []
-    folders.open(("x", "y", "z"), made=made)
-    (root / "x" / "theirs").write_bytes(b"")
-    folders.remove_made([*made, "src", "gone/too"])
-    assert sorted(os.listdir(root / "x")) == ["theirs"]
-    assert (root / "src" / "b.py").exists()
 
 
 def test_a_link_in_place_of_a_folder_is_not_followed_when_it_is_removed(tmp_path: Path) -> None:

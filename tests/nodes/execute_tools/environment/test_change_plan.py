@@ -1,40 +1,28 @@
-import errno
-import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from nodes.execute_tools.environment import change_plan
-from nodes.execute_tools.environment.atomic_write import OpenFolders, identity
+from nodes.execute_tools.environment.atomic_write import OpenFolders
 from nodes.execute_tools.environment.change_plan import (
     MOST_CHANGES,
     Change,
     ChangedFile,
-    CurrentFile,
     DeleteFile,
-    Expected,
     MoveFile,
-    Original,
     PlacedChange,
     Plan,
-    PlannedEffect,
     WriteFile,
-    conflict,
-    current_file,
-    in_the_way,
-    listed,
-    new_name,
     placed_changes,
     plan_changes,
 )
 from nodes.execute_tools.environment.change_records import FileEffect, FileState
 from nodes.execute_tools.environment.judged_paths import JudgedPaths
-from nodes.execute_tools.environment.sandbox import Place
 from nodes.execute_tools.environment.workspace import Workspace
 from nodes.records import ToolError, ToolErrorCode
 from tests.nodes.execute_tools.environment.file_trees import all_kinds, everything, modes
-from tests.nodes.execute_tools.environment.layout import DENIAL, SECRET, no_env, sha, tree_of
+from tests.nodes.execute_tools.environment.layout import DENIAL, no_env, sha, tree_of
 from tests.nodes.execute_tools.environment.recorder_doubles import MemoryJournal
 
 A, B = sha(b"a = 1\r\n"), sha(b"b = 2\n")
@@ -45,29 +33,6 @@ def placed(root: Path, *changes: Change) -> list[PlacedChange] | ToolError:
     found = placed_changes(JudgedPaths(str(root), no_env), changes)
     assert tree_of(root) == before
     return found
-
-
-def test_each_change_gets_the_places_of_its_paths(root: Path) -> None:
-    changes: Sequence[Change] = (
-        WriteFile("./a.py", b"", A),
-        WriteFile("new/file.py", b""),
-        MoveFile("src/b.py", "src/c.py", B),
-    )
-    assert placed(root, *changes) == [
-        PlacedChange(changes[0], Place("a.py", "a.py")),
-        PlacedChange(changes[1], Place("new/file.py", "new/file.py", missing=True)),
-        PlacedChange(changes[2], Place("src/b.py", "src/b.py"), Place("src/c.py", "src/c.py", missing=True)),
-    ]
-
-
-def test_a_file_is_written_through_a_link_and_moved_out_of_a_linked_directory(root: Path) -> None:
-    (root / "folder").symlink_to("src")
-    found = placed(root, WriteFile("link.py", b"", B))
-    assert isinstance(found, list)
-    assert found[0].names == ("src/b.py",)
-    found = placed(root, MoveFile("folder/b.py", "folder/c.py", B))
-    assert isinstance(found, list)
-    assert found[0].names == ("src/b.py", "src/c.py")
 
 
 INVALID, CONFLICT = ToolErrorCode.INVALID_ARGUMENT, ToolErrorCode.CONFLICT
@@ -176,22 +141,6 @@ def test_the_number_of_changes_is_bounded(root: Path, count: int, fits: bool) ->
         assert found.message == "201 files are too many for one change: 200 are allowed."
 
 
-@pytest.mark.parametrize(
-    ("paths", "text"),
-    [
-        (["a"], "'a'"),
-        (["a", "b", "a"], "'a', 'b'"),
-        (["a", "b\n", "c"], "'a', 'b\\n', 'c'"),
-        (["a", "b", "c", "d", "e"], "'a', 'b', 'c' and 2 more"),
-    ],
-)
-def test_paths_are_listed_in_a_sentence(paths: list[str], text: str) -> None:
-    assert listed(paths) == text
-
-
-NO_FILE = FileState()
-
-
 @pytest.fixture
 def plan(root: Path) -> Callable[..., Plan | ToolError]:
     """Plans, and sees to it that nothing is changed."""
@@ -206,94 +155,6 @@ def plan(root: Path) -> Callable[..., Plan | ToolError]:
         return found
 
     return planned
-
-
-def original(root: Path, name: str) -> Original:
-    return Original(Place(name, name), identity((root / name).stat()))
-
-
-def test_each_change_is_one_effect_and_a_move_is_two(root: Path, plan: Callable[..., Plan]) -> None:
-    (root / "a.py").chmod(0o640)
-    (root / "c.py").write_bytes(b"c")
-    (root / "c.py").chmod(0o4755)
-    new, target = Place("x/new.py", "x/new.py", missing=True), Place("x/y/c.py", "x/y/c.py", missing=True)
-    found = plan(
-        WriteFile("x/new.py", b"new"),
-        WriteFile("a.py", b"a = 2\n", A),
-        DeleteFile("src/b.py", B),
-        MoveFile("c.py", "x/y/c.py", sha(b"c"), b"cc"),
-    )
-    a, b, c = (FileState(A, 0o640), FileState(B, modes(root)["src/b.py"]), FileState(sha(b"c"), 0o755))
-    assert found == Plan(
-        effects=[
-            PlannedEffect(FileEffect("x/new.py", NO_FILE, FileState(sha(b"new"))), "write", new, b"new"),
-            PlannedEffect(
-                FileEffect("a.py", a, FileState(sha(b"a = 2\n"), 0o640)),
-                "write",
-                Place("a.py", "a.py"),
-                b"a = 2\n",
-                original(root, "a.py"),
-            ),
-            PlannedEffect(
-                FileEffect("src/b.py", b, NO_FILE),
-                "delete",
-                Place("src/b.py", "src/b.py"),
-                None,
-                original(root, "src/b.py"),
-            ),
-            PlannedEffect(
-                FileEffect("x/y/c.py", NO_FILE, FileState(sha(b"cc"), 0o755)),
-                "move to",
-                target,
-                b"cc",
-                original(root, "c.py"),
-            ),
-            PlannedEffect(FileEffect("c.py", c, NO_FILE), "move", Place("c.py", "c.py"), None, original(root, "c.py")),
-        ],
-        done=[
-            ChangedFile("x/new.py", sha256=sha(b"new")),
-            ChangedFile("a.py", sha256=sha(b"a = 2\n")),
-            ChangedFile("src/b.py"),
-            ChangedFile("c.py", "x/y/c.py", sha(b"cc")),
-        ],
-        made=["x", "x/y"],
-        backups={A: b"a = 1\r\n", B: b"b = 2\n", sha(b"c"): b"c"},
-    )
-    assert [(each.comes, each.goes) for each in found.effects] == [
-        (True, False),
-        (False, False),
-        (False, True),
-        (True, False),
-        (False, True),
-    ]
-
-
-def test_a_file_that_only_moves_is_the_original_itself(root: Path, plan: Callable[..., Plan]) -> None:
-    arrival, departure = plan(MoveFile("a.py", "src/a.py", A)).effects
-    state = FileState(A, modes(root)["a.py"])
-    assert (arrival.effect, departure.effect) == (
-        FileEffect("src/a.py", NO_FILE, state),
-        FileEffect("a.py", state, NO_FILE),
-    )
-    assert (arrival.data, arrival.original) == (None, original(root, "a.py"))
-
-
-@pytest.mark.parametrize(("mode", "expected"), [(None, 0o640), (0o755, 0o755), (0o4711, 0o711), (0, 0)])
-def test_a_mode_is_that_of_the_file_or_the_one_that_is_given(
-    root: Path, plan: Callable[..., Plan], mode: int | None, expected: int
-) -> None:
-    (root / "a.py").chmod(0o640)
-    replaced = plan(WriteFile("a.py", b"x", A, mode=mode)).effects[0].effect
-    created = plan(WriteFile("new.py", b"x", mode=mode)).effects[0].effect
-    assert (replaced.before.mode, replaced.after.mode) == (0o640, expected)
-    assert created.after.mode == (None if mode is None else expected)
-
-
-def test_real_names_are_planned(root: Path, plan: Callable[..., Plan]) -> None:
-    (root / "folder").symlink_to("src")
-    found = plan(WriteFile("link.py", b"x", B), WriteFile("folder/x/new.py", b""))
-    assert [each.effect.path for each in found.effects] == ["src/b.py", "src/x/new.py"]
-    assert found.made == ["src/x"]
 
 
 def test_without_backups_no_bytes_are_held_and_no_file_is_too_large(
@@ -358,93 +219,3 @@ def paths(root: Path) -> JudgedPaths:
 def folders(root: Path) -> Iterator[OpenFolders]:
     with OpenFolders(str(root)) as opened:
         yield opened
-
-
-def at(name: str) -> Place:
-    return Place(name, name)
-
-
-@pytest.mark.parametrize("whole", [False, True])
-@pytest.mark.parametrize("writable", [False, True])
-def test_a_file_that_is_as_expected(
-    root: Path, paths: JudgedPaths, folders: OpenFolders, whole: bool, writable: bool
-) -> None:
-    found = current_file(paths, folders, at("src/b.py"), Expected("write", B, writable=writable, whole=whole))
-    assert found == CurrentFile("src/b.py", (root / "src" / "b.py").stat(), b"b = 2\n" if whole else None)
-
-
-@pytest.mark.parametrize("whole", [False, True])
-def test_a_file_that_is_not_as_expected(paths: JudgedPaths, folders: OpenFolders, whole: bool) -> None:
-    found = current_file(paths, folders, at("a.py"), Expected("move", B, writable=False, whole=whole))
-    assert found == ToolError(
-        code=ToolErrorCode.CONFLICT,
-        message="Cannot move 'a.py': it has changed since it was read; read it again.",
-    )
-
-
-def test_a_file_that_vanished_is_a_conflict(paths: JudgedPaths, folders: OpenFolders) -> None:
-    found = current_file(paths, folders, at("gone.py"), Expected("write", A, writable=True, whole=False))
-    assert found == ToolError(code=ToolErrorCode.CONFLICT, message="Cannot write 'gone.py': it is gone.")
-
-
-def test_the_real_name_of_the_opened_file_is_judged(paths: JudgedPaths, folders: OpenFolders) -> None:
-    expected = Expected("write", sha(SECRET), writable=True, whole=True)
-    assert current_file(paths, folders, at(".env"), expected) == DENIAL
-
-
-@pytest.mark.parametrize(("writable", "refused"), [(True, True), (False, False)])
-def test_a_read_only_file_is_refused_where_it_has_to_be_writable(
-    root: Path, paths: JudgedPaths, folders: OpenFolders, writable: bool, refused: bool
-) -> None:
-    (root / "a.py").chmod(0o444)
-    expected = Expected("delete", A, writable=writable, whole=False)
-    if not refused:
-        assert isinstance(current_file(paths, folders, at("a.py"), expected), CurrentFile)
-        return
-    with pytest.raises(PermissionError) as caught:
-        current_file(paths, folders, at("a.py"), expected)
-    assert caught.value.errno == errno.EACCES
-
-
-@pytest.mark.parametrize(("name", "number"), [("src", errno.EISDIR), ("link.py", errno.ESTALE), ("pipe", errno.ENXIO)])
-def test_what_is_no_file_is_refused(
-    root: Path, paths: JudgedPaths, folders: OpenFolders, name: str, number: int
-) -> None:
-    os.mkfifo(root / "pipe")
-    with pytest.raises(OSError, match=os.strerror(number)):
-        current_file(paths, folders, at(name), Expected("write", A, writable=True, whole=False))
-
-
-def test_a_file_that_is_too_large_for_a_backup_is_refused_where_one_is_wanted(
-    root: Path, paths: JudgedPaths, folders: OpenFolders, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(change_plan, "LARGEST_BACKUP", 6)
-    for name, sha256, fits in (("src/b.py", B, True), ("a.py", A, False)):
-        found = current_file(paths, folders, at(name), Expected("delete", sha256, writable=True, whole=True))
-        assert isinstance(found, CurrentFile) is fits
-        assert isinstance(current_file(paths, folders, at(name), Expected("move", sha256, False, False)), CurrentFile)
-    assert found == ToolError(
-        code=ToolErrorCode.IO_ERROR,
-        message="Cannot delete 'a.py': it has 7 bytes, and what a file of more than 6 held cannot be kept, so it could"
-        " not be restored. Go on without it.",
-    )
-    assert (root / "a.py").exists()
-
-
-def test_a_new_name_is_judged_as_what_it_really_is(
-    root: Path, paths: JudgedPaths, folders: OpenFolders, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = folders.open(("src",))
-    assert new_name(paths, folders, folder, ("x", "y.py"), at("src/x/y.py")) == "src/x/y.py"
-    os.rename(root / "src", root / ".git" / "hooks")
-    assert new_name(paths, folders, folder, ("pre-commit",), at("src/pre-commit")) == DENIAL
-    monkeypatch.setattr("nodes.execute_tools.environment.atomic_write.handle_name", lambda _: None)
-    assert new_name(paths, folders, folder, ("y.py",), at("src/y.py")) == "src/y.py"
-
-
-def test_what_is_in_the_way_is_said(paths: JudgedPaths) -> None:
-    assert in_the_way(paths, at("a.py")) == conflict(
-        at("a.py"), "write", "it exists already; read it first, then replace it"
-    )
-    with pytest.raises(IsADirectoryError):
-        in_the_way(paths, at("src"))

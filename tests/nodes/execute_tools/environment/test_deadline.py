@@ -19,7 +19,6 @@ from nodes.execute_tools.environment.deadline import (
     GivenUp,
     Lease,
     LeaseOverError,
-    Worker,
     _answer,
     _raised,
     await_call,
@@ -316,13 +315,6 @@ def test_what_has_begun_is_finished_before_the_lease_ends() -> None:
     assert order == ["effect", "over"]
 
 
-def test_an_effect_that_fails_is_over() -> None:
-    lease = Lease()
-    with pytest.raises(ValueError, match="x"), lease.effect():
-        raise ValueError("x")
-    assert not lease.busy
-
-
 def test_what_runs_is_finished_under_a_closed_lease_and_nothing_else_begins() -> None:
     step = Lease()
     call = Lease(step)
@@ -331,18 +323,6 @@ def test_what_runs_is_finished_under_a_closed_lease_and_nothing_else_begins() ->
         assert call.busy
     assert (step.closed, call.closed) == (True, True)
     assert (step.over, call.over) == (False, False)
-
-
-def test_a_lease_that_is_over_is_closed() -> None:
-    step = Lease()
-    call = Lease(step)
-    call.revoke()
-    assert (call.over, call.closed) == (True, True)
-    assert (step.over, step.closed) == (False, False)
-
-
-def test_a_pause_takes_its_time() -> None:
-    assert Lease().pause(0.001)
 
 
 @pytest.mark.parametrize("end", [Lease.close, Lease.revoke])
@@ -373,34 +353,6 @@ def test_a_signal_handler_may_close_a_lease_whose_thread_is_at_work() -> None:
         assert not lease.pause(60)
     finally:
         signal.signal(signal.SIGUSR1, before)
-
-
-def start(function: object) -> Worker[object]:
-    return Worker(contextvars.copy_context(), function)  # type: ignore[arg-type] # any callable will do
-
-
-def tools() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "tool"]
-
-
-def wait_until_none_is_left() -> None:
-    for thread in tools():
-        thread.join(5)
-    assert tools() == []
-
-
-def test_the_outcome_is_what_the_function_returns() -> None:
-    assert start(lambda: 7).outcome.result(5) == 7
-    wait_until_none_is_left()
-
-
-def test_the_outcome_is_what_the_function_raises() -> None:
-    def fail() -> None:
-        raise ValueError("x")
-
-    with pytest.raises(ValueError, match="x"):
-        start(fail).outcome.result(5)
-    wait_until_none_is_left()
 
 
 def test_an_interrupt_is_no_error() -> None:

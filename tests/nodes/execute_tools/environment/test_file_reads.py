@@ -50,14 +50,6 @@ def test_what_may_not_be_read(workspace: Workspace, path: str, code: ToolErrorCo
     assert code_of(workspace.open_file(path)) is code
 
 
-def test_a_missing_file_is_told_with_what_was_meant(workspace: Workspace) -> None:
-    assert workspace.read_file("src/B.pyx") == ToolError(
-        code=ToolErrorCode.NOT_FOUND,
-        message="No such file: 'src/B.pyx'. Did you mean 'src/b.py'?",
-        suggestions=("src/b.py",),
-    )
-
-
 def test_a_file_that_is_too_large_is_refused_with_its_size(workspace: Workspace) -> None:
     assert workspace.read_file("a.py", max_bytes=7) == content("a.py", b"a = 1\r\n")
     assert workspace.read_file("a.py", max_bytes=6) == ToolError(
@@ -144,16 +136,6 @@ def test_only_regular_files_that_are_allowed_under_all_their_names_are_read(
     os.link(root / "src" / "b.py", root / "linked.py")
     os.mkfifo(root / "pipe")
     assert read(root, name) == [data]
-
-
-def test_a_file_is_read_up_to_its_largest_size(root: Path) -> None:
-    assert [read(root, "a.py", most=most) for most in (6, 7)] == [[None], [b"a = 1\r\n"]]
-
-
-def test_files_of_several_directories_in_any_order(root: Path) -> None:
-    names = ("src/b.py", "a.py", "missing/a", "missing/b", "src/b.py", "out/secret.txt", "a.py")
-    a, b = b"a = 1\r\n", b"b = 2\n"
-    assert read(root, *names) == [b, a, None, None, b, None, a]
 
 
 def test_a_directory_is_opened_once_for_the_files_in_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

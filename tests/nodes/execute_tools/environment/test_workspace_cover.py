@@ -137,15 +137,6 @@ def test_a_folder_beside_the_workspace_that_goes_away_is_not_covered(
     assert find_ways_out([str(tmp_path)], str(tmp_path / "root"), time.monotonic() + 60) == Cover()
 
 
-def test_a_workspace_that_is_no_folder_cannot_be_looked_through(tmp_path: Path) -> None:
-    put(tmp_path, "file")
-    handle = os.open(tmp_path / "file", os.O_RDONLY)
-    with closing(handle):
-        found = find_cover(handle, secret, time.monotonic() + 60)
-    message = "Cannot look through '.': a part of it is a file where a directory is needed."
-    assert found == ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
-
-
 TOO_MUCH = (
     "unavailable: The workspace has more than {} denied files or folders, or {} repositories, so no command is run in"
     " it: move what is not needed out of it."
@@ -171,13 +162,6 @@ def test_what_is_too_much_is_refused(
     found = cover_of(tmp_path, seconds=seconds)
     assert isinstance(found, ToolError)
     assert f"{found.code.value}: {found.message}" == error
-
-
-def test_bounds_themselves_are_not_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put(tmp_path, "a/c", "1.env", "a/2.env", ".git", "a/.git")
-    for name, most in (("MOST_COVERED", 2), ("MOST_REPOSITORIES", 2), ("DEEPEST", 1)):
-        monkeypatch.setattr(workspace_cover, name, most)
-    assert cover_of(tmp_path) == Cover([".git", "a/.git"], ["1.env", "a/2.env"])
 
 
 def test_other_names_of_denied_files_and_of_gits_own_are_hidden(tmp_path: Path) -> None:
@@ -517,16 +501,6 @@ def test_what_a_killed_command_left_is_removed_unless_it_is_needed_or_holds_some
     assert not (tmp_path / ".git").exists()
 
 
-def test_a_file_system_without_locks_is_no_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def unknown(*_: object) -> None:
-        raise OSError(errno.ENOLCK, "no locks")
-
-    monkeypatch.setattr(fcntl, "flock", unknown)
-    with protected(tmp_path) as problem:
-        assert problem is None
-        assert (tmp_path / ".git").is_dir()
-
-
 @pytest.mark.parametrize(
     ("call", "number", "code"),
     [
@@ -590,11 +564,6 @@ def test_settings_that_a_command_makes_are_set_aside_and_told(place: Place, atta
     assert result.exit_code == 0
     assert names(place.root) == [SET_ASIDE]
     assert read_settings_file(str(place.root)) is None
-
-
-def test_made_settings_are_told(place: Place) -> None:
-    result = place.result("sh", "-c", f"echo x > {SETTINGS_FILE}; mkdir sub; echo x > sub/{SETTINGS_FILE}")
-    assert result.made_denied == (SETTINGS_FILE, f"sub/{SETTINGS_FILE}")
 
 
 def test_a_link_cannot_be_made_into_settings(place: Place) -> None:
