@@ -47,15 +47,13 @@ from nodes.call_model import ledger
 from nodes.call_model.driver import Hands
 from nodes.call_model.node import acall_model, call_model
 from nodes.call_model.window import WHOLE
-from nodes.execute_tools.environment.deadline import await_call, calls_in_loop
+from nodes.execute_tools.environment.deadline import Lease, await_call, calls_in_loop
 from nodes.execute_tools.environment.file_reads import FileContent
-from nodes.execute_tools.environment.lease import Lease
 from nodes.execute_tools.environment.sandbox import check_workspace
 from nodes.execute_tools.environment.url_rules import rule_problems
 from nodes.execute_tools.journaled_calls import Execution
 from nodes.execute_tools.policy.alerts import Alert, Vitals, observe_cost, observe_reply, observe_tool
-from nodes.guard.policy import judge_workspace
-from nodes.guard.verdicts import told_of_edit
+from nodes.guard.policy import judge_workspace, told_of_edit
 from nodes.heal.node import heal
 from nodes.loop_check.node import check
 from nodes.loop_check.signature import signature_of

@@ -17,8 +17,7 @@ from graph.context import AgentContext
 from graph.slices import GuardSlice
 from graph.state import Update
 from graph.tool_runtime import ToolRuntime, last_request
-from nodes.execute_tools.environment.approved_workspace import change_mark
-from nodes.execute_tools.environment.dry_workspace import DryChange, DryWorkspace
+from nodes.execute_tools.environment.workspace_views import DryChange, DryWorkspace, change_mark
 from nodes.execute_tools.invocation import call_tool
 from nodes.execute_tools.registry import Tool, ToolContext, ToolOutput
 from nodes.execute_tools.tools import default_tools

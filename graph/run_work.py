@@ -11,7 +11,7 @@ from graph.open_store import with_store
 from graph.step_history import newest_plan
 from graph.store import Store
 from nodes.execute_tools.environment.journal import Journal
-from nodes.execute_tools.environment.restore_plan import NetEffect, net_effects
+from nodes.execute_tools.environment.restoring import NetEffect, net_effects
 from nodes.execute_tools.environment.sandbox import check_workspace
 from nodes.execute_tools.environment.workspace import FileContent, Workspace
 from nodes.execute_tools.tools.diffs import unified_diff

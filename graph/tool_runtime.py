@@ -26,12 +26,11 @@ from nodes.execute_tools.environment.audit_log import AuditLog
 from nodes.execute_tools.environment.checks import CheckRules, Checks, open_checks
 from nodes.execute_tools.environment.command_rules import CommandRules
 from nodes.execute_tools.environment.commands import Commands, open_commands
-from nodes.execute_tools.environment.deadline import monotonic_s
+from nodes.execute_tools.environment.deadline import Lease, monotonic_s
 from nodes.execute_tools.environment.failures import os_failure
 from nodes.execute_tools.environment.journal import Journal
 from nodes.execute_tools.environment.judged_paths import ContentJudge
 from nodes.execute_tools.environment.kept_results import KeptResults
-from nodes.execute_tools.environment.lease import Lease
 from nodes.execute_tools.environment.network import Network
 from nodes.execute_tools.environment.run_folder import run_folder, workspace_folder
 from nodes.execute_tools.environment.sandbox import check_workspace
@@ -48,10 +47,8 @@ from nodes.execute_tools.step import StepResources, nothing_done
 from nodes.execute_tools.tool_run import ToolRun
 from nodes.execute_tools.tools import default_tools
 from nodes.execute_tools.trace import TraceEvent, TraceSink
-from nodes.guard.file_rules import FileGuardrailRule
-from nodes.guard.own_settings import OWN_SETTINGS_RULE
-from nodes.guard.policy import judge_content, judge_path
-from nodes.guard.verdicts import results_of_denied, told_of_edit
+from nodes.guard.file_rules import OWN_SETTINGS_RULE, FileGuardrailRule
+from nodes.guard.policy import judge_content, judge_path, results_of_denied, told_of_edit
 from nodes.language.closest import closest_names
 from nodes.language.history import is_request
 from nodes.records import (

@@ -10,8 +10,7 @@ from typing import Any, Final
 
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 
-from nodes.execute_tools.environment.deadline import await_call, call_here
-from nodes.execute_tools.environment.lease import Lease
+from nodes.execute_tools.environment.deadline import Lease, await_call, call_here
 
 NODE_S: Final = 60.0
 """Seconds after which a node that only reads and decides is given up. It takes milliseconds."""

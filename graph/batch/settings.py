@@ -10,7 +10,7 @@ from graph.batch.orders import WorkOrder
 from graph.configuration.loading import read_user_settings, read_workspace_settings
 from graph.configuration.trust import widening
 from graph.context import AgentContext
-from nodes.execute_tools.environment.settings_files import is_one_of, trusted_hash
+from nodes.execute_tools.environment.user_files import is_one_of, trusted_hash
 from nodes.records import JsonMap, ToolError, ToolErrorCode
 
 ANY_FILE = "*"

@@ -129,7 +129,7 @@ def _rebuilt(order: WorkOrder, root: str) -> ToolError | None:
     """With a shared store the run may have been begun elsewhere: bring this copy to where it stands."""
     if not is_shared():
         return None
-    from graph.rebuilding import rebuild_workspace
+    from nodes.execute_tools.environment.rebuilding import rebuild_workspace
 
     rebuilt = rebuild_workspace(order.run_id, root)
     return rebuilt if isinstance(rebuilt, ToolError) else None

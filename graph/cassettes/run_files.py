@@ -15,7 +15,7 @@ from graph.cassettes.run_course import RunCourse
 from graph.judged_workspace import judged_workspace
 from nodes.execute_tools.environment.failures import quoted
 from nodes.execute_tools.environment.journal import Journal
-from nodes.execute_tools.environment.restore_plan import net_effects
+from nodes.execute_tools.environment.restoring import net_effects
 from nodes.execute_tools.environment.workspace import FileContent, Workspace
 from nodes.execute_tools.redact import Redactor
 from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES

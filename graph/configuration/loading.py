@@ -15,14 +15,15 @@ from graph.configuration.settings_file import Problem, Settings, parse_settings
 from graph.configuration.trust import widening
 from graph.context import AgentContext
 from nodes.execute_tools.environment.failures import quoted
-from nodes.execute_tools.environment.settings_files import (
+from nodes.execute_tools.environment.user_files import (
     SETTINGS_FILE,
+    configuration_file,
     hash_of,
     is_one_of,
     read_settings_file,
+    read_user_file,
     trusted_hash,
 )
-from nodes.execute_tools.environment.user_files import configuration_file, read_user_file
 from nodes.records import ToolError, ToolErrorCode
 
 CONFIG_VARIABLE: Final = "MENDGRAPH_CONFIG"

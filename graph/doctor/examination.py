@@ -10,7 +10,7 @@ from time import monotonic
 from typing import Any, Final
 
 from graph.doctor.finding import Check, Finding, Status, broken, cleaned
-from nodes.execute_tools.environment.worker import Worker
+from nodes.execute_tools.environment.deadline import Worker
 from nodes.execute_tools.redact import Redactor, known_values
 
 PATIENCE_S: Final = 20.0

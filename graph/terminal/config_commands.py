@@ -86,8 +86,7 @@ def check(context: typer.Context, file: opt.SettingsFile = None) -> int:
     from graph.configuration import loading
     from graph.configuration.settings_file import Settings, parse_settings
     from graph.terminal.ending import Line
-    from nodes.execute_tools.environment.settings_files import SETTINGS_FILE
-    from nodes.execute_tools.environment.user_files import read_user_file
+    from nodes.execute_tools.environment.user_files import SETTINGS_FILE, read_user_file
 
     chosen = options_without_events(context)
     found: list[Settings | tuple[Problem, ...]]
@@ -116,23 +115,23 @@ def trust(context: typer.Context, forget: opt.Forget = False) -> int:
     """
     from graph.configuration.loading import read_workspace_settings
     from graph.terminal.ending import Line
-    from nodes.execute_tools.environment import settings_files
+    from nodes.execute_tools.environment import user_files
 
     chosen = options_without_events(context)
     own = read_workspace_settings(str(chosen.root))
     if not forget and isinstance(own, tuple):
         return _wrong(chosen, own)
     if not forget and not (own and not isinstance(own, tuple) and own.file):
-        message = f"There is no {settings_files.SETTINGS_FILE} in this folder to trust."
+        message = f"There is no {user_files.SETTINGS_FILE} in this folder to trust."
         return refused(chosen, ToolError(code=ToolErrorCode.NOT_FOUND, message=message))
     sha256 = "" if forget or isinstance(own, tuple) else own.sha256
-    problem = settings_files.trust(str(chosen.root), sha256)
+    problem = user_files.trust(str(chosen.root), sha256)
     if problem is not None:
         return refused(chosen, problem)
     if chosen.as_json:
         return tell_object({"trusted": bool(sha256), "sha256": sha256})
     if isinstance(own, tuple) or not sha256:
-        return tell([Line(f"{settings_files.SETTINGS_FILE} of this folder is not trusted any more")])
+        return tell([Line(f"{user_files.SETTINGS_FILE} of this folder is not trusted any more")])
     sets = [Line(one_line(f"  {name} = {_shown(value)}", LONGEST_LINE)) for name, value in own.values.items()]
     return tell([Line(f"trusted {own.file} as it is now; it sets"), *sets])
 

@@ -46,7 +46,7 @@ from nodes.execute_tools.tools import default_tools
 from nodes.records import EditForm
 
 TOOL_THREAD: Final = "tool"
-"""What the threads of calls are called (`environment.worker`)."""
+"""What the threads of calls are called (`environment.deadline`)."""
 
 TIDY_UP_S: Final = 0.5
 """How long a call may take to notice that it is over, and to end. Commands look every 50 ms."""

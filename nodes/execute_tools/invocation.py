@@ -4,9 +4,7 @@ import asyncio
 from dataclasses import replace
 from functools import partial
 
-from nodes.execute_tools.environment.deadline import await_call, call_here
-from nodes.execute_tools.environment.isolation import call_isolated
-from nodes.execute_tools.environment.lease import Lease
+from nodes.execute_tools.environment.deadline import Lease, await_call, call_here, call_isolated
 from nodes.execute_tools.registry import Tool, ToolContext
 from nodes.records import CHANGING, Effect, JsonMap, ToolError
 

@@ -11,8 +11,8 @@ from functools import partial
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from nodes.execute_tools.environment.journal import Journal
-from nodes.execute_tools.environment.journal_records import CallKey, ChangeState, FileEffect, RecordedCall
+from nodes.execute_tools.environment.change_records import ChangeState, FileEffect
+from nodes.execute_tools.environment.journal import CallKey, Journal, RecordedCall
 from nodes.execute_tools.environment.workspace import Workspace
 from nodes.execute_tools.fingerprints import call_fingerprint
 from nodes.execute_tools.registry import ActionRegistry, Tool, ToolOutput

@@ -19,8 +19,8 @@ from nodes.execute_tools.argument_schema import (
 )
 from nodes.execute_tools.environment.checks import Checks
 from nodes.execute_tools.environment.commands import Commands
+from nodes.execute_tools.environment.deadline import Lease
 from nodes.execute_tools.environment.kept_results import KeptResults
-from nodes.execute_tools.environment.lease import Lease
 from nodes.execute_tools.environment.network import Network
 from nodes.execute_tools.environment.workspace import Workspace
 from nodes.execute_tools.signature_arguments import read_signature

@@ -13,11 +13,10 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from nodes.execute_tools.environment.approved_workspace import ApprovedWorkspace
 from nodes.execute_tools.environment.database import StoreError
-from nodes.execute_tools.environment.deadline import monotonic_s
+from nodes.execute_tools.environment.deadline import Lease, monotonic_s
 from nodes.execute_tools.environment.journal import Journal
-from nodes.execute_tools.environment.lease import Lease
+from nodes.execute_tools.environment.workspace_views import ApprovedWorkspace
 from nodes.execute_tools.fingerprints import idempotency_key
 from nodes.execute_tools.journaled_calls import JOURNALED, Execution, as_json, resumed
 from nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput

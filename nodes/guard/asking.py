@@ -25,7 +25,7 @@ from nodes.guard.approvals import (
 from nodes.guard.file_rules import PROJECT_CONFIG_RULE, is_project_config
 from nodes.guard.grants import Grant, grant_for, grant_words, is_granted
 from nodes.guard.paths import shown
-from nodes.guard.verdicts import Item, denied
+from nodes.guard.policy import Item, denied
 from nodes.records import (
     CallResult,
     Effect,

@@ -13,7 +13,7 @@ allowed its exact content; it counts as project configuration instead.
 
 from collections.abc import Callable
 from pathlib import Path, PosixPath, PurePath
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from nodes.guard.paths import climbs, folded_parts
 from nodes.guard.secret_files import KEY_FILES, PACKAGE_LOGINS, SENSITIVE_FILES, plain_path
@@ -222,3 +222,15 @@ def _real(path: Path) -> Path | None:
         return path.resolve()
     except (OSError, RuntimeError, ValueError):
         return None
+
+
+NAME: Final = ".mendgraph.toml"
+
+
+def is_own_settings(path: Path) -> bool:
+    """Is this a `.mendgraph.toml`, in any folder: each can be the workspace of a later run?"""
+    return folded_parts(path)[-1:] == (NAME,)
+
+
+OWN_SETTINGS_RULE: Final = FileGuardrailRule("own_settings", "Settings of the agent itself", is_own_settings)
+"""Holds for every run beside its other rules, and for changes alone: what the file says is no secret."""

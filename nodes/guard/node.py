@@ -11,7 +11,7 @@ from nodes.guard.approvals import RESPONSE_SCHEMA, ApprovalRequest
 from nodes.guard.asking import GuardUpdate, Hands, Settled, settle_with_person, stop_asked_for
 from nodes.guard.chat_pages import page_answer, page_fields
 from nodes.guard.grants import Grant
-from nodes.guard.verdicts import Item, results_of_denied
+from nodes.guard.policy import Item, results_of_denied
 from nodes.records import LoopRecord, ToolSpec, Verdict, VerdictKind
 
 

@@ -9,8 +9,7 @@ from typing import Final
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from nodes.execute_tools.environment.ignore_rules import IgnoreRules
-from nodes.execute_tools.environment.listing import Entry
+from nodes.execute_tools.environment.tree_walk import Entry, IgnoreRules
 from nodes.execute_tools.tools.path_globs import parse_glob
 from tests.architecture.backtracking import growth
 from tests.architecture.patterns import patterns, unseen
@@ -19,8 +18,8 @@ MOST_GROWTH: Final = 8.0
 MADE_OF_THEM: Final = {
     "graph.serving.request_guard.__init__": "the operator's own, of langgraph.json",
     "graph.serving.request_rules._thread_problem": "a fixed form with a name in it",
-    "nodes.execute_tools.environment.ignore_rules._block": "see below",
-    "nodes.execute_tools.environment.ignore_rules.expression": "see below",
+    "nodes.execute_tools.environment.tree_walk._block": "see below",
+    "nodes.execute_tools.environment.tree_walk.expression": "see below",
     "nodes.execute_tools.secrets.shapes._folded": "its patterns are in a variable",
     "nodes.execute_tools.tools.named_definitions.surely_named": "an escaped name between words of ours",
     "nodes.execute_tools.tools.path_globs._segments": "see below",

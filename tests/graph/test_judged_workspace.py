@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from graph.judged_workspace import RecordRules, judged_workspace
-from nodes.execute_tools.environment.beneath_reader import BeneathReader
 from nodes.execute_tools.environment.commands import CommandRules, Commands, open_commands
+from nodes.execute_tools.environment.file_reads import BeneathReader
 from nodes.execute_tools.environment.handles import closing, open_root
 from nodes.execute_tools.environment.judged_paths import JudgedPaths
 from nodes.execute_tools.environment.workspace import DeleteFile, FileContent, MoveFile, Workspace

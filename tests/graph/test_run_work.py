@@ -10,8 +10,8 @@ from graph.run import Session
 from graph.run_work import RunDiff, run_diffs, run_plan
 from graph.store import Store
 from graph.time_travel import undo_run
-from nodes.execute_tools.environment.journal import Journal
-from nodes.execute_tools.environment.journal_records import CallKey, FileEffect, FileState
+from nodes.execute_tools.environment.change_records import FileEffect, FileState
+from nodes.execute_tools.environment.journal import CallKey, Journal
 from nodes.execute_tools.environment.restoring import Restored
 from nodes.guard.file_rules import FileGuardrailRule
 from nodes.records import Plan, PlanStatus, PlanStep, ToolError, ToolErrorCode

@@ -16,9 +16,9 @@ from graph.context import AgentContext
 from graph.run_records import RunRecord
 from graph.store import Store
 from graph.workspace_saver import WorkspaceSaver
+from nodes.execute_tools.environment.change_records import ChangeState, FileEffect, FileState
 from nodes.execute_tools.environment.database import FILE_NAME, FORMAT, StoreError
-from nodes.execute_tools.environment.journal import Journal
-from nodes.execute_tools.environment.journal_records import CallKey, ChangeState, FileEffect, FileState
+from nodes.execute_tools.environment.journal import CallKey, Journal
 from nodes.execute_tools.environment.run_folder import run_folder, run_folder_path, workspace_folder_path
 from nodes.records import Outcome, OutcomeKind, StopReason, ToolError, ToolErrorCode
 from tests.doubles.replies import Say

@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 
 from graph import two_ways
 from graph.two_ways import NodeTimeoutError, Route, TwoWays, bounded
-from nodes.execute_tools.environment.lease import LeaseOverError
+from nodes.execute_tools.environment.deadline import LeaseOverError
 
 
 class State(TypedDict, total=False):

@@ -9,9 +9,9 @@ import pytest
 
 from graph.workspace_records import WorkspaceRecords, decide_open_changes
 from nodes.execute_tools.environment import run_folder
+from nodes.execute_tools.environment.change_records import ChangeState, FileEffect, FileState
 from nodes.execute_tools.environment.database import StoreError
-from nodes.execute_tools.environment.journal import Journal
-from nodes.execute_tools.environment.journal_records import CallKey, ChangeState, FileEffect, FileState
+from nodes.execute_tools.environment.journal import CallKey, Journal
 from nodes.execute_tools.environment.run_lock import Owner, RunLock
 from nodes.execute_tools.trace import TraceEvent, TraceSink
 from nodes.records import ToolError, ToolErrorCode

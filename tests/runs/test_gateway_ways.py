@@ -17,7 +17,7 @@ from graph.build import build_graph
 from graph.context import AgentContext
 from graph.events import Asked, Denied, Event, ToolStarted, Traced
 from graph.state import serializer
-from nodes.execute_tools.environment.lease import LeaseOverError
+from nodes.execute_tools.environment.deadline import LeaseOverError
 from nodes.execute_tools.environment.run_folder import folder_name
 from nodes.execute_tools.registry import ToolContext, tool
 from nodes.execute_tools.tools import default_tools

@@ -41,8 +41,7 @@ from nodes.execute_tools.actions import (
 from nodes.execute_tools.engine import Engine, EngineConfig
 from nodes.execute_tools.environment.audit_log import AuditLog
 from nodes.execute_tools.environment.deadline import monotonic_ms, monotonic_s
-from nodes.execute_tools.environment.path_shape import extension_denial
-from nodes.execute_tools.environment.sandbox import PathAccess, PathSandbox
+from nodes.execute_tools.environment.sandbox import PathAccess, PathSandbox, extension_denial
 from nodes.execute_tools.environment.url_rules import names_target, read_url
 from nodes.execute_tools.environment.workspace import Workspace
 from nodes.execute_tools.fingerprints import call_fingerprint

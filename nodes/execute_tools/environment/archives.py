@@ -20,7 +20,7 @@ from typing import IO, Any, Final, NamedTuple, cast
 
 from nodes.execute_tools.environment.failures import os_failure, quoted
 from nodes.execute_tools.environment.handles import closing, open_directory, open_regular
-from nodes.execute_tools.environment.path_shape import LONGEST_NAME, LONGEST_PATH
+from nodes.execute_tools.environment.sandbox import LONGEST_NAME, LONGEST_PATH
 from nodes.execute_tools.environment.tree_copy import copy_bytes
 from nodes.records import ToolError, ToolErrorCode
 

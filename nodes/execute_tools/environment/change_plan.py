@@ -1,20 +1,201 @@
-"""What a change will do, name by name, as it is written down before it begins. Nothing on the disk changes here."""
+"""What may be asked of several files at once, where that takes place, and what it will do, name by name.
 
+Nothing on the disk changes here; the plan is written down before the change begins.
+"""
+
+import errno
 import hashlib
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
-from nodes.execute_tools.environment.atomic_write import PERMISSION_BITS
-from nodes.execute_tools.environment.change_places import MoveFile, PlacedChange, WriteFile
-from nodes.execute_tools.environment.current_files import Expected, current_file, new_name
-from nodes.execute_tools.environment.failures import os_failure
-from nodes.execute_tools.environment.journal_records import FileEffect, FileState
+from nodes.execute_tools.environment.atomic_write import PERMISSION_BITS, Identity, OpenFolders, identity
+from nodes.execute_tools.environment.change_records import FileEffect, FileState, folders_above
+from nodes.execute_tools.environment.failures import os_failure, quoted
+from nodes.execute_tools.environment.handles import beginning, closing, open_regular, open_root
 from nodes.execute_tools.environment.judged_paths import JudgedPaths
-from nodes.execute_tools.environment.name_steps import Identity, identity
-from nodes.execute_tools.environment.open_folders import OpenFolders
-from nodes.execute_tools.environment.sandbox import Place
-from nodes.records import ToolError
+from nodes.execute_tools.environment.sandbox import PathAccess, Place
+from nodes.records import CONTENT_BYTES, ToolError, ToolErrorCode
+
+MOST_CHANGES: Final = 200
+"""Changes in one request: each may hold two open directories, and a process has 1024 handles. Source: getrlimit(2)."""
+
+
+@dataclass(frozen=True)
+class WriteFile:
+    """Put `data` at the path. `expected_sha256` is the hash of what is there now, "" where nothing may be yet.
+
+    `mode` is the permission bits to give; None leaves a file those that it has, and a new one gets those of a new file.
+    A file that nobody may write is refused, unless `even_read_only`.
+    """
+
+    path: str
+    data: bytes
+    expected_sha256: str = ""
+    mode: int | None = None
+    even_read_only: bool = False
+
+
+@dataclass(frozen=True)
+class DeleteFile:
+    """Take the file away, if it still holds what the hash says.
+
+    A file that nobody may write is refused, unless `even_read_only`.
+    """
+
+    path: str
+    expected_sha256: str
+    even_read_only: bool = False
+
+
+@dataclass(frozen=True)
+class MoveFile:
+    """Give the file another name, where nothing may be yet; with `data`, that is its new content."""
+
+    path: str
+    target: str
+    expected_sha256: str
+    data: bytes | None = None
+
+
+Change: TypeAlias = WriteFile | DeleteFile | MoveFile
+
+
+@dataclass(frozen=True)
+class PlacedChange:
+    """A change with the place of its path, and of its target where it is a move."""
+
+    change: Change
+    place: Place
+    target: Place | None = None
+
+    @property
+    def doing(self) -> str:
+        """The verb for errors."""
+        return _DOING[type(self.change)]
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """The places that this change concerns."""
+        return (self.place,) if self.target is None else (self.place, self.target)
+
+
+_DOING: Final[dict[type[Change], str]] = {WriteFile: "write", DeleteFile: "delete", MoveFile: "move"}
+
+
+def listed(paths: Sequence[str]) -> str:
+    """The first of these paths, each once, for a sentence; and how many more there are."""
+    names = list(dict.fromkeys(paths))
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(map(quoted, names[:3])) + more
+
+
+def placed_changes(paths: JudgedPaths, changes: Sequence[Change]) -> list[PlacedChange] | ToolError:
+    """Each change in its place, or why one of them cannot be made, or not together with another one.
+
+    Nothing is changed, and no file is opened for its content.
+    """
+    if len(changes) > MOST_CHANGES:
+        return _invalid(f"{len(changes)} files are too many for one change: {MOST_CHANGES} are allowed.")
+    found: list[PlacedChange] = []
+    for change in changes:
+        placed = _write(paths, change) if isinstance(change, WriteFile) else _leave(paths, change)
+        if isinstance(placed, ToolError):
+            return placed
+        found.append(placed)
+    return _overlap(found) or found
+
+
+def _write(paths: JudgedPaths, change: WriteFile) -> PlacedChange | ToolError:
+    place = paths.place(change.path, PathAccess.WRITE_FILE)
+    if isinstance(place, ToolError):
+        return place
+    denial = paths.held_denial(place.real, lambda: change.data[:CONTENT_BYTES])
+    if denial is not None:
+        return denial
+    if change.expected_sha256:
+        gone = _conflict(place, "write", "it is gone") if place.missing else None
+        return gone or PlacedChange(change, place)
+    if place.missing:
+        return PlacedChange(change, place)
+    try:
+        with closing(open_root(paths.root)) as root:
+            os.close(open_regular(root, place.parts, os.O_RDONLY)[0])  # says it better where it is no file
+    except OSError as error:
+        return os_failure(error, "write", place.requested)
+    return _conflict(place, "write", "it exists already; read it first, then replace it")
+
+
+def _leave(paths: JudgedPaths, change: DeleteFile | MoveFile) -> PlacedChange | ToolError:
+    source = paths.existing(change.path, PathAccess.WRITE_FILE)
+    if isinstance(source, ToolError):
+        return source
+    link = _link(paths, change.path, source, _DOING[type(change)])
+    if link is not None:
+        return link
+    if isinstance(change, DeleteFile):
+        return PlacedChange(change, source)
+    target = paths.place(change.target, PathAccess.WRITE_FILE)
+    if isinstance(target, ToolError):
+        return target
+    if not target.missing:
+        return _conflict(target, "move to", "it exists already")
+    link = _link(paths, change.target, target, "move to")
+    return link or _held(paths, change, source, target) or PlacedChange(change, source, target)
+
+
+def _held(paths: JudgedPaths, change: MoveFile, source: Place, target: Place) -> ToolError | None:
+    """Why what the file holds may not stand under its new name, or None."""
+
+    def read() -> bytes:
+        if change.data is not None:
+            return change.data[:CONTENT_BYTES]
+        with closing(open_root(paths.root)) as root:
+            return beginning(root, source.parts)
+
+    return paths.held_denial(target.real, read)
+
+
+def _link(paths: JudgedPaths, path: str, place: Place, doing: str) -> ToolError | None:
+    """The error where the last part of the path is a symbolic link: its file is not what would go away or come."""
+    above, name = os.path.split(os.path.normpath(path))
+    folder = paths.place(above or ".", PathAccess.LIST_DIR)
+    if isinstance(folder, ToolError):
+        return folder
+    if not place.parts or place.parts == (*folder.parts, name):
+        return None
+    message = f"Cannot {doing} {quoted(place.requested)}: it is a symbolic link to {quoted(place.real)}."
+    return _invalid(f"{message} Name the file itself.", place.real)
+
+
+def _overlap(changes: Sequence[PlacedChange]) -> ToolError | None:
+    """The error where two changes concern one file, or where one needs a new file of another to be a directory."""
+    taken: set[str] = set()
+    for name in (place.real for change in changes for place in change.places):
+        if name in taken:
+            return _invalid(f"Two of these changes concern {quoted(name)}: make one of them.")
+        taken.add(name)
+    new = {place.real for change in changes for place in change.places if place.missing}
+    for name in sorted(new):
+        file = next((each for each in folders_above(name) if each in new), None)
+        if file is not None:
+            return _invalid(f"{quoted(file)} cannot be a file here, because {quoted(name)} needs it as a directory.")
+    return None
+
+
+def _invalid(message: str, *suggestions: str) -> ToolError:
+    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message, suggestions=suggestions)
+
+
+LARGEST_BACKUP: Final = 10_000_000
+"""Bytes of a file whose old content is recorded before it changes: as many as the tools read at once."""
+
+
+def _conflict(place: Place, doing: str, reason: str) -> ToolError:
+    """The error for a file that is not what it was taken for."""
+    return ToolError(code=ToolErrorCode.CONFLICT, message=f"Cannot {doing} {quoted(place.requested)}: {reason}.")
+
 
 _NO_FILE: Final = FileState()
 
@@ -111,18 +292,17 @@ class _Planner:
             new = FileState(_sha256(change.data), _bits(change.mode))
             name = self._come(place, new, "write", change.data)
             return name if isinstance(name, ToolError) else ChangedFile(name, sha256=new.sha256)
-        current = current_file(self._paths, self._folders, place, self._expected(placed))
+        current = self._current(placed)
         if isinstance(current, ToolError):
             return current
-        if current.data is not None:
-            self.plan.backups[change.expected_sha256] = current.data
-        before = FileState(change.expected_sha256, _bits(current.status.st_mode))
-        original = Original(place, identity(current.status))
+        real, status = current
+        before = FileState(change.expected_sha256, _bits(status.st_mode))
+        original = Original(place, identity(status))
         if isinstance(change, WriteFile):
             after = FileState(_sha256(change.data), before.mode if change.mode is None else _bits(change.mode))
-            effect = FileEffect(current.name, before, after)
+            effect = FileEffect(real, before, after)
             self.plan.effects.append(PlannedEffect(effect, placed.doing, place, change.data, original))
-            return ChangedFile(current.name, sha256=after.sha256)
+            return ChangedFile(real, sha256=after.sha256)
         target = ""
         if isinstance(change, MoveFile) and placed.target is not None:
             # It comes to the target first and leaves its old name then: there is no moment without it.
@@ -131,9 +311,44 @@ class _Planner:
             if isinstance(name, ToolError):
                 return name
             target = name
-        effect = FileEffect(current.name, before, _NO_FILE)
+        effect = FileEffect(real, before, _NO_FILE)
         self.plan.effects.append(PlannedEffect(effect, placed.doing, place, None, original))
-        return ChangedFile(current.name, target, new.sha256 if target else "")
+        return ChangedFile(real, target, new.sha256 if target else "")
+
+    def _current(self, placed: PlacedChange) -> tuple[str, os.stat_result] | ToolError:
+        """The real name and the status of the file, if it may be used and still holds what is expected.
+
+        With backups its bytes are kept, and IO_ERROR says that there are more than `LARGEST_BACKUP`.
+        """
+        change, place = placed.change, placed.place
+        keeps = change.data is None if isinstance(change, MoveFile) else change.even_read_only
+        folder = self._folders.open(place.parts[:-1])
+        try:
+            descriptor, status = open_regular(folder, place.parts[-1:], os.O_RDONLY if keeps else os.O_RDWR)
+        except FileNotFoundError:
+            return _conflict(place, placed.doing, "it is gone")
+        with os.fdopen(descriptor, "rb") as stream:
+            name = self._paths.opened_name(descriptor, self._folders.root, place, for_write=True)
+            if isinstance(name, ToolError):
+                return name
+            if not keeps and not status.st_mode & 0o222:  # the bits do not bind root, but they say what is meant
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            if not self._backups:
+                sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
+            elif status.st_size > LARGEST_BACKUP:
+                message = (
+                    f"Cannot {placed.doing} {quoted(place.requested)}: it has {status.st_size} bytes, and what a file"
+                    f" of more than {LARGEST_BACKUP} held cannot be kept, so it could not be restored. Go on"
+                    " without it."
+                )
+                return ToolError(code=ToolErrorCode.IO_ERROR, message=message)
+            else:
+                data = stream.read(LARGEST_BACKUP + 1)
+                sha256 = _sha256(data)
+                self.plan.backups[sha256] = data
+        if sha256 != change.expected_sha256:
+            return _conflict(place, placed.doing, "it has changed since it was read; read it again")
+        return name, status
 
     def _come(
         self, place: Place, after: FileState, doing: str, data: bytes | None, original: Original | None = None
@@ -141,20 +356,18 @@ class _Planner:
         """Plan a new file, and the directories that it needs. Gives its real name."""
         parts = place.parts
         folder, length = self._folders.deepest(parts[:-1])
-        name = new_name(self._paths, self._folders, folder, parts[length:], place)
-        if isinstance(name, ToolError):
-            return name
+        # A directory can be moved to where nothing may be written, between the decision and its opening.
+        name = self._folders.real_name(folder, *parts[length:])
+        denial = None if name is None else self._paths.denial(name, for_write=True)
+        if denial is not None:
+            return denial
+        name = name or place.real
         above = name.split("/")[:-1]
         missing = len(parts) - 1 - length
         made = ("/".join(above[:depth]) for depth in range(len(above) - missing + 1, len(above) + 1))
         self.plan.made.extend(each for each in made if each not in self.plan.made)
         self.plan.effects.append(PlannedEffect(FileEffect(name, _NO_FILE, after), doing, place, data, original))
         return name
-
-    def _expected(self, placed: PlacedChange) -> Expected:
-        change = placed.change
-        keeps = change.data is None if isinstance(change, MoveFile) else change.even_read_only
-        return Expected(placed.doing, change.expected_sha256, writable=not keeps, whole=self._backups)
 
 
 def _sha256(data: bytes) -> str:

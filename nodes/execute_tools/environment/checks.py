@@ -17,9 +17,9 @@ from typing import Final, Self
 from nodes.execute_tools.environment.bubblewrap import SCRATCH
 from nodes.execute_tools.environment.command_rules import CommandRules
 from nodes.execute_tools.environment.commands import CommandResult, Commands, open_commands
+from nodes.execute_tools.environment.deadline import Lease
 from nodes.execute_tools.environment.failures import quoted
 from nodes.execute_tools.environment.judged_paths import ContentJudge
-from nodes.execute_tools.environment.lease import Lease
 from nodes.execute_tools.environment.resource_limits import ResourceLimits, evidence_limits
 from nodes.execute_tools.environment.workspace_cover import Denied
 from nodes.records import JsonMap, ToolError, ToolErrorCode

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Final, NamedTuple
 
-from nodes.execute_tools.environment.beneath_reader import BeneathReader
+from nodes.execute_tools.environment.change_records import UNKNOWN_SHA256, FileState
 from nodes.execute_tools.environment.file_index import Content, ContentReader, FileIndex, WatchLimits
+from nodes.execute_tools.environment.file_reads import BeneathReader
 from nodes.execute_tools.environment.handles import closing, open_root
-from nodes.execute_tools.environment.journal_records import UNKNOWN_SHA256, FileState
 from nodes.execute_tools.environment.judged_paths import JudgedPaths
 from nodes.execute_tools.environment.tree_status import Status, Tree, Unwatched, look_through
 from nodes.records import ChangeKind

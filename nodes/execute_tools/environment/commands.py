@@ -20,17 +20,23 @@ from nodes.execute_tools.environment.command_rules import (
     own_installation,
     readable_folders,
 )
+from nodes.execute_tools.environment.deadline import Lease, LeaseOverError
 from nodes.execute_tools.environment.failures import os_failure, quoted
 from nodes.execute_tools.environment.handles import closing, open_beneath, open_root
 from nodes.execute_tools.environment.judged_paths import ContentJudge, JudgedPaths
-from nodes.execute_tools.environment.lease import Lease, LeaseOverError
 from nodes.execute_tools.environment.processes import Ends, EndsOfOutput, read_until
-from nodes.execute_tools.environment.protected_git import linked_repository, protected_git
-from nodes.execute_tools.environment.protected_settings import kept_settings
 from nodes.execute_tools.environment.resource_limits import Limit, LimitReached, ResourceLimits
-from nodes.execute_tools.environment.sandbox import PathAccess
-from nodes.execute_tools.environment.workspace_cover import Cover, Denied, HeldSecrets, find_cover, find_ways_out
-from nodes.execute_tools.environment.workspace_root import check_workspace
+from nodes.execute_tools.environment.sandbox import PathAccess, check_workspace
+from nodes.execute_tools.environment.workspace_cover import (
+    Cover,
+    Denied,
+    HeldSecrets,
+    find_cover,
+    find_ways_out,
+    kept_settings,
+    linked_repository,
+    protected_git,
+)
 from nodes.records import ToolError, ToolErrorCode
 
 __all__ = ["CommandResult", "CommandRules", "Commands", "Ends", "open_commands"]

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
+from nodes.execute_tools.environment.atomic_write import sync_folder
 from nodes.execute_tools.environment.failures import os_failure, quoted
 from nodes.execute_tools.environment.handles import closing, open_beneath, open_root
-from nodes.execute_tools.environment.open_folders import sync_folder
 from nodes.records import ToolError, ToolErrorCode
 
 WORKSPACE: Final = "workspace"

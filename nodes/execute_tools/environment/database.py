@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
+from nodes.execute_tools.environment.change_records import RecordError
 from nodes.execute_tools.environment.database_schema import SCHEMA
 from nodes.execute_tools.environment.deadline import monotonic_s, pause
 from nodes.execute_tools.environment.failures import os_failure, quoted
@@ -50,7 +51,7 @@ _REASONS: Final[dict[int, str]] = {
 }
 
 
-class StoreError(Exception):
+class StoreError(RecordError):
     """The database cannot be read or written; the text is one sentence or two, with the remedy."""
 
 

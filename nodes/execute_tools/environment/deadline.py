@@ -1,21 +1,135 @@
-"""The clock, and calls that are waited for no longer than a deadline."""
+"""The clock, calls that are waited for no longer than a deadline, and the scope in which a call may change the world.
+
+A thread cannot be ended from outside. An exception that is sent to it does not reach a call of C, and as long as it is
+on its way Python 3.11 and 3.12 slow down all other threads, and let those that are traced spin for ever. Source:
+measured on 3.11.7. So a thread that is given up loses its scope, and ends when its call does.
+"""
 
 import asyncio
 import contextvars
+import ctypes
+import os
+import pickle
+import selectors
 import signal
+import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import Future
-from contextlib import contextmanager
+from concurrent.futures import CancelledError, Future, InvalidStateError
+from contextlib import contextmanager, nullcontext, suppress
 from math import inf
+from queue import Empty, SimpleQueue
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any, Final, Generic, NoReturn, TypeVar, cast
 
-from nodes.execute_tools.environment.lease import Lease
-from nodes.execute_tools.environment.worker import UNPORTABLE, GivenUp, Worker, portable
+
+class LeaseOverError(TimeoutError):
+    """Raised in a call that was given up when it wants to change something nevertheless."""
+
+
+class Lease:
+    """Held by one call. An effect that has begun is finished; one that begins after `revoke` is refused.
+
+    The lease of a call ends with its `parent`, that of the step. A lease that is closed still holds for what runs, but
+    no further call begins.
+    """
+
+    def __init__(self, parent: "Lease | None" = None) -> None:
+        self._parent = parent
+        self._lock = threading.RLock()
+        self._over = False
+        self._closed = False
+        self._busy = 0
+        self._bell: SimpleQueue[None] = SimpleQueue()
+
+    @contextmanager
+    def effect(self) -> Iterator[None]:
+        """Guard one effect, which has to be short.
+
+        Raises:
+            LeaseOverError: the call's time is over, and nothing may change any more.
+        """
+        with nullcontext() if self._parent is None else self._parent.effect(), self._lock:
+            if self._over:
+                raise LeaseOverError("the time of this call is over")
+            self._busy += 1
+            try:
+                yield
+            finally:
+                self._busy -= 1
+
+    def revoke(self) -> None:
+        """End the right; returns when an effect that is being done by another thread is done."""
+        self.close()
+        with self._lock:
+            self._over = True
+
+    def close(self) -> None:
+        """Let what runs be finished, and nothing else begin. It takes no lock, so that a signal handler may call it."""
+        self._closed = True
+        self._bell.put(None)
+
+    def pause(self, seconds: float) -> bool:
+        """Do nothing for this long, or until this lease is closed; says whether something may begin after that."""
+        if not self.closed:
+            with suppress(Empty):
+                self._bell.get(timeout=seconds)
+        return not self.closed
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing may change any more."""
+        return self._over or (self._parent is not None and self._parent.over)
+
+    @property
+    def closed(self) -> bool:
+        """Whether no further call may begin."""
+        return self._closed or (self._parent is not None and self._parent.closed)
+
+    @property
+    def busy(self) -> bool:
+        """Whether an effect is being done right now."""
+        return self._busy > 0
+
 
 Result = TypeVar("Result")
+
+
+UNPORTABLE: Final = (StopIteration, StopAsyncIteration, GeneratorExit, asyncio.CancelledError, CancelledError)
+"""Exceptions that mean something else to whoever waits for a call than to the call itself."""
+
+
+class GivenUp(BaseException):
+    """Raised inside a call whose time is over. Like KeyboardInterrupt it is no error that a handler may catch."""
+
+
+class Worker(Generic[Result]):
+    """Runs `function` at once, in a daemon thread called "tool"; `outcome` receives what it returns or raises."""
+
+    def __init__(self, context: contextvars.Context, function: Callable[[], Result]) -> None:
+        self.outcome: Future[Result] = Future()
+        self._function = function
+        threading.Thread(target=context.run, args=(self._settle,), name="tool", daemon=True).start()
+
+    def _settle(self) -> None:
+        try:
+            result = self._function()
+        except BaseException as error:  # noqa: BLE001 - whoever waits for the outcome gets it
+            with suppress(InvalidStateError):
+                self.outcome.set_exception(portable(error))
+        else:
+            with suppress(InvalidStateError):
+                self.outcome.set_result(result)
+
+
+def portable(error: BaseException) -> BaseException:
+    """The error, unless raising it in another thread or an event loop would mean something else there."""
+    if isinstance(error, UNPORTABLE):
+        return RuntimeError(f"{type(error).__name__} was raised")
+    return error
+
 
 LONGEST_S = 100_000_000
 """The longest deadline, about three years. Source: the most that BSD's and macOS's timers take (`itimerfix`)."""
@@ -163,3 +277,104 @@ def _give_up(outcome: "Future[Result]", lease: Lease | None) -> None:
         return
     if lease is not None:
         lease.revoke()
+
+
+_CHUNK = 65_536
+_SET_PDEATHSIG = 1
+"""Source: prctl(2). It is about the thread that forks, which waits for the child."""
+
+
+def call_isolated(seconds: float, function: Callable[[], Result]) -> Result:
+    """What `function` returns or raises in a copy of this process; TimeoutError when the time is over.
+
+    What it changes in memory is lost; what it returns has to be picklable. The process and its process group are gone
+    when this returns.
+
+    Raises:
+        ChildProcessError: the process ended without an answer, by a signal or by leaving on its own.
+    """
+    parent, (read_end, write_end) = os.getpid(), os.pipe()
+    try:
+        with warnings.catch_warnings():  # the copy runs one function and leaves, so other threads' locks do not matter
+            warnings.simplefilter("ignore", DeprecationWarning)
+            child = os.fork()
+    except OSError:
+        os.close(read_end)
+        os.close(write_end)
+        raise
+    if child == 0:
+        _end_with(parent)
+        _answer(write_end, function)
+    os.close(write_end)
+    try:
+        answer = _read_within(read_end, seconds)
+    finally:
+        os.close(read_end)
+        status = _end(child)
+    if not answer:
+        raise ChildProcessError(_how_it_ended(status))
+    good, value = pickle.loads(answer)  # noqa: S301 - our own child's words
+    if good:
+        return cast("Result", value)
+    raise value
+
+
+def _end_with(parent: int) -> None:
+    """Let this process be killed when its parent is: nothing may happen after the run that it belongs to."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it was killed in between
+            os._exit(1)
+
+
+def _answer(write_end: int, function: Callable[[], Any]) -> NoReturn:
+    """The child's whole life."""
+    try:
+        os.setsid()
+        try:
+            answer = pickle.dumps((True, function()))
+        except BaseException as error:  # noqa: BLE001 - the parent raises it again
+            answer = _raised(error)
+        rest = memoryview(answer)
+        while rest:
+            rest = rest[os.write(write_end, rest) :]
+    finally:
+        os._exit(0)
+
+
+def _raised(error: BaseException) -> bytes:
+    try:
+        answer = pickle.dumps((False, error))
+        pickle.loads(answer)  # noqa: S301 - our own words; some exceptions cannot be built again
+    except Exception:  # noqa: BLE001 - then its words have to do
+        return pickle.dumps((False, RuntimeError(f"{type(error).__name__}: {error}")))
+    return answer
+
+
+def _read_within(descriptor: int, seconds: float) -> bytes:
+    deadline = time.monotonic() + seconds
+    answer = bytearray()
+    with selectors.DefaultSelector() as selector:
+        selector.register(descriptor, selectors.EVENT_READ)
+        while True:
+            left = deadline - time.monotonic()
+            if left <= 0 or not selector.select(left):
+                raise TimeoutError(f"given up after {seconds:g} s")
+            chunk = os.read(descriptor, _CHUNK)
+            if not chunk:
+                return bytes(answer)
+            answer += chunk
+
+
+def _end(child: int) -> int:
+    """Kill what is left of the child's group, and take its status."""
+    for kill in (os.killpg, os.kill):
+        with suppress(ProcessLookupError, PermissionError):
+            kill(child, signal.SIGKILL)
+    return os.waitpid(child, 0)[1]
+
+
+def _how_it_ended(status: int) -> str:
+    if os.WIFSIGNALED(status):
+        return f"its process was ended by signal {os.WTERMSIG(status)}"
+    return "its process left without an answer"

@@ -1,26 +1,137 @@
 """Several files are written, deleted and moved: all of it happens, or none, also if the process is killed meanwhile.
 
 `plan_changes` checks every file. What is going to happen is written down by the recorder; from then on a kill leaves a
-change behind that `recovery` brings to an end. `stage` puts what is new under temporary names, where nobody looks;
-`_commit` takes the steps of `name_steps`, each of which makes one name mean another file; `_take_back` takes them back
-where one fails. What fails after the last step does not undo the change any more, but is told.
+change behind that `recovery` brings to an end. `_stage_all` puts what is new under temporary names, where nobody looks;
+`_commit` takes the rename steps; `_take_back` takes them back where one fails. What fails after the last step does not
+undo the change any more, but is reported.
 """
 
+import errno
+import os
+import secrets
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
 
-from nodes.execute_tools.environment.change_places import Change, listed, placed_changes
-from nodes.execute_tools.environment.change_plan import ChangedFile, Plan, plan_changes
-from nodes.execute_tools.environment.change_staging import Transaction, stage
-from nodes.execute_tools.environment.database import StoreError
+from nodes.execute_tools.environment.atomic_write import (
+    Identity,
+    OpenFolders,
+    RenameStep,
+    Role,
+    commit,
+    identity,
+    identity_at,
+    temporary_name,
+    undo,
+    write_temporary,
+)
+from nodes.execute_tools.environment.change_plan import (
+    Change,
+    ChangedFile,
+    Original,
+    Plan,
+    PlannedEffect,
+    listed,
+    placed_changes,
+    plan_changes,
+)
+from nodes.execute_tools.environment.change_records import ChangeRecorder, ChangeState, RecordError
 from nodes.execute_tools.environment.failures import os_failure, quoted
-from nodes.execute_tools.environment.journal_records import ChangeRecorder, ChangeState
+from nodes.execute_tools.environment.handles import open_regular
 from nodes.execute_tools.environment.judged_paths import JudgedPaths
-from nodes.execute_tools.environment.name_steps import commit, undo
-from nodes.execute_tools.environment.open_folders import OpenFolders
 from nodes.records import ToolError, ToolErrorCode
 
-__all__ = ["ChangedFile", "change_files"]
+_NO_SECOND_NAME: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
+"""Why a file gets no second name: it may not, or the place is on another disk. Then it is copied. Source: link(2)."""
+
+
+@dataclass
+class Transaction:
+    """What has been prepared so far. All of it is known here before it is made, so that it can be removed.
+
+    `temporaries` are names in open directories that must be gone in the end, `made` the directories that were made.
+    The `token` is in every temporary name.
+    """
+
+    folders: OpenFolders
+    token: str = field(default_factory=lambda: secrets.token_hex(8))
+    steps: list[RenameStep] = field(default_factory=list)
+    temporaries: list[tuple[int, str]] = field(default_factory=list)
+    made: list[str] = field(default_factory=list)
+
+    def remove_temporaries(self) -> tuple[int, OSError | None]:
+        """Take them all away. Gives how many were there, and why one could not be removed."""
+        removed, failure = 0, None
+        for folder, name in self.temporaries:
+            try:
+                with suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=folder)
+                    removed += 1
+            except OSError as error:
+                failure = error
+        return removed, failure
+
+
+def _stage_all(transaction: Transaction, plan: Plan) -> ToolError | None:
+    """Prepare all effects, in order; no name that anybody knows changes yet. Says what cannot be prepared."""
+    for place, planned in enumerate(plan.effects):
+        try:
+            _stage_one(transaction, planned, place, alone=len(plan.effects) == 1)
+        except OSError as error:
+            return os_failure(error, planned.doing, planned.place.requested)
+    return None
+
+
+def _stage_one(transaction: Transaction, planned: PlannedEffect, place: int, *, alone: bool) -> None:
+    """A file that is replaced alone needs no name for the old one: one step has nothing to be taken back after it."""
+    folders, effect, parts = transaction.folders, planned.effect, planned.place.parts
+    folder = folders.open(parts[:-1], made=transaction.made if planned.comes else None)
+    if planned.comes and folders.real_name(folder, parts[-1]) not in {effect.path, None}:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+    temporary = kept = ""
+    after: Identity | None = None
+    if not planned.goes:
+        temporary = temporary_name(effect.path, transaction.token, place, Role.NEW)
+        transaction.temporaries.append((folder, temporary))
+        after = _new_file(folders, planned, folder, temporary)
+    if planned.goes or not (planned.comes or alone):
+        kept = temporary_name(effect.path, transaction.token, place, Role.KEPT)
+        transaction.temporaries.append((folder, kept))
+    if kept and planned.original is not None and not planned.goes:
+        _second_name(folders, planned.original, effect.before.mode, folder, kept)
+    before = None if planned.comes or planned.original is None else planned.original.identity
+    doing, path = planned.doing, planned.place.requested
+    transaction.steps.append(RenameStep(folder, parts[-1], before, after, temporary, kept, doing, path))
+
+
+def _new_file(folders: OpenFolders, planned: PlannedEffect, folder: int, temporary: str) -> Identity | None:
+    original, mode = planned.original, planned.effect.after.mode
+    if planned.data is not None:
+        like = None if original is None else (folders.open(original.place.parts[:-1]), original.place.parts[-1])
+        return identity(write_temporary(folder, temporary, planned.data, mode=mode, like=like))
+    return None if original is None else _second_name(folders, original, mode, folder, temporary)
+
+
+def _second_name(folders: OpenFolders, original: Original, mode: int | None, folder: int, temporary: str) -> Identity:
+    """Give the file another name in the open folder too; where that cannot be, make a copy of it there."""
+    source = (folders.open(original.place.parts[:-1]), original.place.parts[-1])
+    try:
+        os.link(source[1], temporary, src_dir_fd=source[0], dst_dir_fd=folder, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in _NO_SECOND_NAME:
+            raise
+        descriptor, status = open_regular(source[0], source[1:], os.O_RDONLY)
+        with os.fdopen(descriptor, "rb") as stream:
+            _require(identity(status), original.identity)
+            return identity(write_temporary(folder, temporary, stream.read(), mode=mode, like=source))
+    _require(identity_at(folder, temporary), original.identity)
+    return original.identity
+
+
+def _require(found: Identity | None, expected: Identity) -> None:
+    if found != expected:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
 
 
 def change_files(
@@ -45,32 +156,32 @@ def _make(transaction: Transaction, plan: Plan, recorder: ChangeRecorder | None)
     try:
         if recorder is not None:
             effects = [planned.effect for planned in plan.effects]
-            recorder.intend(transaction.token, effects, {**_new_bytes(plan), **plan.backups}, plan.made)
-        refusal = stage(transaction, plan) or _commit(transaction)
-    except StoreError as error:
+            new = {each.effect.after.sha256: each.data for each in plan.effects if each.data is not None}
+            recorder.intend(transaction.token, effects, {**new, **plan.backups}, plan.made)
+        refusal = _stage_all(transaction, plan) or _commit(transaction)
+    except RecordError as error:
         message = f"Nothing was changed, because the record of it could not be written: {error}"
         return ToolError(code=ToolErrorCode.IO_ERROR, message=message, fatal=True)
     except BaseException:
         _take_back(transaction, recorder)
         raise
-    if refusal is not None:
-        return _told(refusal, _take_back(transaction, recorder))
-    return _finish(transaction, recorder) or tuple(plan.done)
-
-
-def _new_bytes(plan: Plan) -> dict[str, bytes]:
-    """What the files will hold, by its hash."""
-    return {planned.effect.after.sha256: planned.data for planned in plan.effects if planned.data is not None}
+    if refusal is None:
+        return _finish(transaction, recorder) or tuple(plan.done)
+    lost = _take_back(transaction, recorder)
+    if not lost:
+        return refusal
+    message = f"{refusal.message} Undoing the rest failed as well: {'; '.join(lost)}."  # a person has to put it right
+    return refusal.model_copy(update={"message": message, "fatal": True})
 
 
 def _commit(transaction: Transaction) -> ToolError | None:
     for step in transaction.steps:
         try:
-            commit(step.names)
+            commit(step)
         except OSError as error:
             return os_failure(error, step.doing, step.path)
-        if step.names.replaces:  # the name that the new file had is used up
-            transaction.temporaries.remove((step.names.directory_fd, step.names.temporary))
+        if step.replaces:  # the name that the new file had is used up
+            transaction.temporaries.remove((step.directory_fd, step.temporary))
     return None
 
 
@@ -82,14 +193,14 @@ def _take_back(transaction: Transaction, recorder: ChangeRecorder | None) -> lis
     lost: list[str] = []
     for step in reversed(transaction.steps):
         try:
-            undo(step.names)
+            undo(step)
         except OSError:
-            kept = (step.names.directory_fd, step.names.kept)
+            kept = (step.directory_fd, step.kept)
             if kept in transaction.temporaries:
                 transaction.temporaries.remove(kept)
-                lost.append(f"{quoted(step.path)} is kept as {quoted(step.names.kept)} beside it")
+                lost.append(f"{quoted(step.path)} is kept as {quoted(step.kept)} beside it")
             else:
-                lost.append(f"{quoted(step.path)} is left {'behind' if step.names.before is None else 'changed'}")
+                lost.append(f"{quoted(step.path)} is left {'behind' if step.before is None else 'changed'}")
     _, failure = transaction.remove_temporaries()
     transaction.folders.remove_made(transaction.made)
     if recorder is not None and not lost and failure is None:
@@ -124,13 +235,5 @@ def _sync(transaction: Transaction) -> OSError | None:
 def _settle(transaction: Transaction, recorder: ChangeRecorder | None, state: ChangeState) -> None:
     """Where this cannot be written down nothing is lost: the next start decides by the files."""
     if recorder is not None:
-        with suppress(StoreError):
+        with suppress(RecordError):
             recorder.settle(transaction.token, state)
-
-
-def _told(refusal: ToolError, lost: Sequence[str]) -> ToolError:
-    """The refusal, with what a person has to put right where not even the old state could be restored."""
-    if not lost:
-        return refusal
-    message = f"{refusal.message} Undoing the rest failed as well: {'; '.join(lost)}."
-    return refusal.model_copy(update={"message": message, "fatal": True})

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from nodes.execute_tools.environment.beneath_reader import BeneathReader
-from nodes.execute_tools.environment.current_files import LARGEST_BACKUP
+from nodes.execute_tools.environment.change_plan import LARGEST_BACKUP
+from nodes.execute_tools.environment.file_reads import BeneathReader
 from nodes.execute_tools.environment.tree_status import Status, Tree
 
 COARSEST_CLOCK_NS: Final = 2_000_000_000

@@ -6,15 +6,39 @@ import os
 import stat
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 
+from nodes.execute_tools.environment.change_records import FileState
 from nodes.execute_tools.environment.failures import os_failure
 from nodes.execute_tools.environment.handles import closing, open_directory, open_regular, status_beneath
-from nodes.execute_tools.environment.journal_records import FileState
-from nodes.execute_tools.environment.restore_plan import NO_FILE, Found, FoundAbove, FoundDirectory, Unusable
 
 MOST_ENTRIES: Final = 10_000
 """Of a directory in the place of a file, which is looked through to tell whether it would be empty."""
+
+NO_FILE: Final = FileState()
+
+
+class FoundDirectory(NamedTuple):
+    """A directory is at the path; all that lies below it, by the names in the workspace."""
+
+    files: frozenset[str]
+    directories: frozenset[str]
+
+
+class FoundAbove(NamedTuple):
+    """Nothing can be at the path, because a part of it is a file."""
+
+    file: str
+
+
+class Unusable(NamedTuple):
+    """Something else is there, or it cannot be looked at."""
+
+    why: str
+
+
+Found: TypeAlias = FileState | FoundDirectory | FoundAbove | Unusable
+"""What is at a path now; a `FileState` is a file, or that nothing is there."""
 
 
 def found_at(root_fd: int, path: str) -> Found:

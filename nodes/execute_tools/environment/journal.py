@@ -14,9 +14,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
-from nodes.execute_tools.environment.current_files import LARGEST_BACKUP
+from nodes.execute_tools.environment.change_plan import LARGEST_BACKUP
+from nodes.execute_tools.environment.change_records import (
+    ChangeState,
+    FileEffect,
+    FileState,
+    RecordedChange,
+)
 from nodes.execute_tools.environment.database import (
     FILE_NAME,
     Database,
@@ -25,14 +31,6 @@ from nodes.execute_tools.environment.database import (
     store_errors,
     transaction,
 )
-from nodes.execute_tools.environment.journal_records import (
-    CallKey,
-    ChangeState,
-    FileEffect,
-    FileState,
-    RecordedCall,
-    RecordedChange,
-)
 from nodes.execute_tools.environment.shared_url import is_shared
 from nodes.records import Effect
 
@@ -40,6 +38,31 @@ UNDO_EFFECT = "undo"
 """The effect of calls that a person made to restore files: they are no part of what the run did."""
 
 _CHANGE_COLUMNS = "changes.id, token, call, step, state, made FROM changes JOIN calls ON calls.id = changes.call"
+
+
+class CallKey(NamedTuple):
+    """Which call of which run, for good.
+
+    `execution` is the same whenever a step that was cut off is run again, and another one after time travel. `step`
+    counts within the thread, `place` within the reply. `effect` is the tool's.
+    """
+
+    thread: str
+    execution: str
+    step: int
+    place: int
+    tool: str
+    effect: str
+    arguments_sha256: str
+
+
+class RecordedCall(NamedTuple):
+    """A call as the journal knows it: `outcome` is what came of it, as JSON, None where it was cut off before."""
+
+    call: int
+    key: CallKey
+    outcome: str | None
+    changes: tuple[RecordedChange, ...]
 
 
 class Journal:

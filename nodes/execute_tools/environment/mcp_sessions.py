@@ -18,9 +18,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from nodes.execute_tools.environment.deadline import await_call
+from nodes.execute_tools.environment.deadline import Worker, await_call
 from nodes.execute_tools.environment.failures import quoted
-from nodes.execute_tools.environment.worker import Worker
 from nodes.execute_tools.mcp_results import plain_text
 from nodes.execute_tools.redact import redact
 from nodes.records import ToolError, ToolErrorCode

@@ -13,18 +13,26 @@ from contextlib import suppress
 from enum import Enum, auto
 from typing import Final, NamedTuple, Protocol
 
-from nodes.execute_tools.environment.atomic_write import PERMISSION_BITS, Role, temporary_name, write_temporary
-from nodes.execute_tools.environment.change_places import listed
-from nodes.execute_tools.environment.handles import open_regular
-from nodes.execute_tools.environment.journal_records import (
+from nodes.execute_tools.environment.atomic_write import (
+    PERMISSION_BITS,
+    Identity,
+    OpenFolders,
+    RenameStep,
+    Role,
+    identity,
+    temporary_name,
+    undo,
+    write_temporary,
+)
+from nodes.execute_tools.environment.change_plan import listed
+from nodes.execute_tools.environment.change_records import (
     UNKNOWN_SHA256,
     ChangeState,
     FileEffect,
     FileState,
     RecordedChange,
 )
-from nodes.execute_tools.environment.name_steps import Identity, NameStep, identity, undo
-from nodes.execute_tools.environment.open_folders import OpenFolders
+from nodes.execute_tools.environment.handles import open_regular
 
 _SOMETHING_ELSE: Final = frozenset(
     {errno.ENOTDIR, errno.EISDIR, errno.ESTALE, errno.ELOOP, errno.ENXIO, errno.EACCES, errno.EPERM, errno.EEXIST}
@@ -147,7 +155,7 @@ class _Recovery:
             if effect.before.sha256 and before is None:
                 return False
             after = found.identity if effect.after.sha256 else None
-            undo(NameStep(folder, name, before, after, kept=kept))
+            undo(RenameStep(folder, name, before, after, kept=kept))
         except OSError as error:
             if error.errno not in _SOMETHING_ELSE | {errno.ENOENT}:
                 raise

@@ -1,4 +1,4 @@
-"""Which file a path means, and whether it lies in the workspace. Source: spec 2 section 4.
+"""What can be a path, which folder can be a workspace, and which file of it a path means. Source: spec 2 section 4.
 
 `PathSandbox` decides on names; whoever then opens the file walks to it by handle (`handles.open_beneath`), so a link
 that appears between the decision and the opening is refused and not followed.
@@ -6,22 +6,102 @@ that appears between the decision and the opening is refused and not followed.
 
 import errno
 import os
+import os.path
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from nodes.execute_tools.environment.failures import os_failure, quoted
-from nodes.execute_tools.environment.handles import closing, open_beneath, open_directory, open_root
-from nodes.execute_tools.environment.path_shape import malformed, names_no_file
-from nodes.execute_tools.environment.workspace_root import check_workspace
+from nodes.execute_tools.environment.handles import closing, open_directory, open_root
 from nodes.language.closest import closest_names
 from nodes.language.named_things import names_elsewhere
 from nodes.records import JsonMap, ToolError, ToolErrorCode
 
-__all__ = ["PathAccess", "PathSandbox", "Place", "check_workspace", "open_beneath"]
+LONGEST_NAME: Final = 255
+LONGEST_PATH: Final = 4096
+"""Bytes. Source: NAME_MAX and PATH_MAX of Linux."""
+
+
+def malformed(path: str) -> ToolError | None:
+    """Why this is no path, or None. Whatever a model sends is looked at, so it need not even be a string."""
+    if not isinstance(path, str) or not path.strip():
+        return _invalid("The path is empty: name a file or directory of the workspace.")
+    try:
+        encoded = path.encode()
+    except UnicodeEncodeError:
+        return _invalid(f"The path {quoted(path)} is not valid Unicode text.")
+    if b"\0" in encoded:
+        return _invalid(f"The path {quoted(path)} contains a NUL character.")
+    if len(encoded) > LONGEST_PATH or any(len(part) > LONGEST_NAME for part in encoded.split(b"/")):
+        return _invalid(f"The path {quoted(path)} is too long: {LONGEST_NAME} bytes a name, {LONGEST_PATH} in all.")
+    return None
+
+
+def names_no_file(path: str, meant: str) -> ToolError | None:
+    """Why this path can only name a directory, with the name that may be meant instead, or None."""
+    if not path.endswith(("/", "/.")):
+        return None
+    return _invalid(f"The path {quoted(path)} names a directory, and a file is needed.", meant)
+
+
+def extension_denial(name: str, allowed: AbstractSet[str]) -> ToolError | None:
+    """Why a file of this name may not be used, or None. `allowed` is in lower case with the dot; empty allows all.
+
+    Source: spec 4, `allowed_exts`.
+    """
+    extension = os.path.splitext(name)[1]
+    if not allowed or extension.lower() in allowed:
+        return None
+    message = f"Extension {quoted(extension)} not allowed. Allowed: {', '.join(sorted(allowed))}."
+    return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
+
+
+def _invalid(message: str, *suggestions: str) -> ToolError:
+    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message, suggestions=suggestions)
+
+
+SYSTEM_DIRECTORIES: Final = (
+    *("/etc", "/usr", "/bin", "/sbin", "/var", "/System", "/Library"),  # Source: spec 1 section 3
+    *("/boot", "/dev", "/lib", "/lib32", "/lib64", "/proc", "/run", "/sys"),
+)
+OPEN_DIRECTORIES: Final = ("/var/folders", "/var/tmp", "/usr/src", "/usr/local/src")  # noqa: S108 - only compared
+"""Below system directories, but made for people's own files."""
+
+
+def check_workspace(path: str) -> str | ToolError:
+    """The real, absolute name of a folder that an agent may work in, or why it may not."""
+    no_path = malformed(path)
+    if no_path is not None:
+        return no_path
+    try:
+        real = os.path.realpath(path, strict=True)
+        with closing(open_root(real)) as root, os.scandir(root):
+            pass
+    except FileNotFoundError:
+        message = f"The workspace {quoted(path)} does not exist: make the folder, or name another one."
+        return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
+    except OSError as error:
+        return os_failure(error, "use as workspace", path)
+    if not is_system_directory(real):
+        return malformed(real) or real
+    message = f"The workspace {quoted(path)} is a system directory: choose a project folder."
+    return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
+
+
+def is_system_directory(real: str) -> bool:
+    """Whether this real name is the system's own."""
+    name = real.removeprefix("/private")  # macOS keeps /etc, /tmp and /var there
+    if any(_is_below(name, each) for each in OPEN_DIRECTORIES):
+        return False
+    return real == "/" or any(_is_below(name, each) for each in SYSTEM_DIRECTORIES)
+
+
+def _is_below(name: str, directory: str) -> bool:
+    return name == directory or name.startswith(f"{directory}/")
+
 
 MAGIC_DIRECTORIES: Final = ("/proc/", "/dev/")
 """Names there lead to whatever a process has open; no path of a workspace is spelled so."""

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from nodes.execute_tools.environment.handles import closing, open_directory, open_regular
-from nodes.execute_tools.environment.ignore_rules import IGNORE_FILE, LARGEST_IGNORE_FILE, IgnoreRules
-from nodes.execute_tools.environment.listing import Entry
+from nodes.execute_tools.environment.tree_walk import IGNORE_FILE, LARGEST_IGNORE_FILE, Entry, IgnoreRules
 
 NEVER_IN_GIT: Final = frozenset({".git", "git~1"})
 """Names, in lower case, that git keeps out of every tree. Source: verify_path in git's read-cache.c."""

@@ -12,12 +12,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from nodes.execute_tools.environment.beneath_reader import BeneathReader
+from nodes.execute_tools.environment.file_reads import BeneathReader
 from nodes.execute_tools.environment.handles import closing, open_directory
-from nodes.execute_tools.environment.ignore_rules import IGNORE_FILE, LARGEST_IGNORE_FILE, IgnoreRules
 from nodes.execute_tools.environment.judged_paths import JudgedPaths
-from nodes.execute_tools.environment.listing import GIT_DIRECTORY, Entry
-from nodes.execute_tools.environment.tree_walk import DEEPEST
+from nodes.execute_tools.environment.tree_walk import (
+    DEEPEST,
+    GIT_DIRECTORY,
+    IGNORE_FILE,
+    LARGEST_IGNORE_FILE,
+    Entry,
+    IgnoreRules,
+)
 
 
 class Status(NamedTuple):

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, Generic, NamedTuple, TypeVar
 
+from nodes.execute_tools.environment.change_records import ChangeRecorder, FileEffect
 from nodes.execute_tools.environment.command_changes import CommandChanges, changed, snapshot
 from nodes.execute_tools.environment.database import StoreError
 from nodes.execute_tools.environment.file_index import WatchLimits, file_index
-from nodes.execute_tools.environment.journal_records import ChangeRecorder, FileEffect
 from nodes.execute_tools.environment.tree_status import Unwatched
 from nodes.execute_tools.environment.workspace import Workspace
 

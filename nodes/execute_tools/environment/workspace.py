@@ -6,18 +6,15 @@ from itertools import islice
 from posixpath import basename
 from typing import Self
 
-from nodes.execute_tools.environment.change_places import Change, DeleteFile, MoveFile, WriteFile
+from nodes.execute_tools.environment.change_plan import Change, ChangedFile, DeleteFile, MoveFile, WriteFile
+from nodes.execute_tools.environment.change_records import ChangeRecorder
+from nodes.execute_tools.environment.deadline import Lease
 from nodes.execute_tools.environment.failures import os_failure, quoted
-from nodes.execute_tools.environment.file_changes import ChangedFile, change_files
+from nodes.execute_tools.environment.file_changes import change_files
 from nodes.execute_tools.environment.file_reads import FileContent, OpenedFile, open_file, read_whole
-from nodes.execute_tools.environment.file_writes import write_file
-from nodes.execute_tools.environment.ignore_rules import LARGEST_IGNORE_FILE
-from nodes.execute_tools.environment.journal_records import ChangeRecorder
 from nodes.execute_tools.environment.judged_paths import ContentJudge, JudgedPaths, PathJudge
-from nodes.execute_tools.environment.lease import Lease
-from nodes.execute_tools.environment.listing import Entry, judged_entries
 from nodes.execute_tools.environment.sandbox import PathAccess, Place
-from nodes.execute_tools.environment.tree_walk import walk
+from nodes.execute_tools.environment.tree_walk import LARGEST_IGNORE_FILE, Entry, judged_entries, walk
 from nodes.records import JsonMap, ToolError, ToolErrorCode
 
 __all__ = [
@@ -104,10 +101,8 @@ class Workspace:
         `expected_sha256` is the hash of what must be there now, "" where nothing may be there yet; otherwise CONFLICT.
         Missing directories above a new file are made. A link is followed to its real file inside the workspace.
         """
-        if not self._changeable:
-            return _NOT_CHANGEABLE
-        with self._lease.effect():
-            return write_file(self._paths, path, data, expected_sha256, self.recorder)
+        done = self.change_files((WriteFile(path, data, expected_sha256),))
+        return done if isinstance(done, ToolError) else FileContent(done[0].path, data, done[0].sha256)
 
     def change_files(self, changes: Sequence[Change]) -> tuple[ChangedFile, ...] | ToolError:
         """Make all changes, and give for each of them what it came to; on a failure everything is as it was.

@@ -9,20 +9,23 @@ Only what is there can be covered; a denied name that a program makes is found b
 that we may not read is not known: the folder is hidden, but not the other names of its files.
 """
 
+import errno
+import fcntl
 import os
+import stat
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Final
 
 from nodes.execute_tools.environment.failures import os_failure
-from nodes.execute_tools.environment.handles import beginning, closing, open_beneath, open_root
+from nodes.execute_tools.environment.handles import beginning, closing, open_beneath, open_regular, open_root
 from nodes.execute_tools.environment.judged_paths import ContentJudge
-from nodes.execute_tools.environment.listing import GIT_DIRECTORY
-from nodes.execute_tools.environment.settings_files import SETTINGS_FILE
+from nodes.execute_tools.environment.tree_walk import GIT_DIRECTORY
+from nodes.execute_tools.environment.user_files import SETTINGS_FILE
 from nodes.records import ToolError, ToolErrorCode
 
 Denied = Callable[[str], bool]
@@ -339,3 +342,124 @@ def _too_much() -> _GivenUpError:
         " repositories, so no command is run in it: move what is not needed out of it."
     )
     return _GivenUpError(ToolErrorCode.UNAVAILABLE, message)
+
+
+_LONGEST_POINTER = 10_000
+"""Bytes of the small files in which git says where a linked worktree belongs."""
+
+_LOCK_POLL_S = 0.01
+
+
+@contextmanager
+def protected_git(root_fd: int, deadline: float) -> Iterator[ToolError | None]:
+    """See to it that there is a `.git` that can be made read-only, or say why there is none.
+
+    Where there is no repository it is an empty folder. Commands of several runs share it by a lock on `root_fd`, and
+    the last one takes it away; one that a killed run left behind is taken away as well. On a file system without locks
+    it stays.
+    """
+    problem = _shared_lock(root_fd, deadline)
+    if problem is not None:
+        yield problem
+        return
+    try:
+        problem = _made_placeholder(root_fd)
+        yield problem
+    finally:
+        with suppress(OSError):
+            if problem is None:
+                fcntl.flock(root_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # nobody else needs it
+                os.rmdir(GIT_DIRECTORY, dir_fd=root_fd)
+        with suppress(OSError):
+            fcntl.flock(root_fd, fcntl.LOCK_UN)  # closing is not enough: a copy of this process may have the handle
+
+
+def remove_placeholder(root: str) -> None:
+    """Take away the empty `.git` that a command left whose run was killed, unless another command needs it."""
+    with suppress(OSError), closing(open_root(root)) as root_fd:
+        fcntl.flock(root_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.rmdir(GIT_DIRECTORY, dir_fd=root_fd)
+
+
+def _shared_lock(root_fd: int, deadline: float) -> ToolError | None:
+    while True:
+        try:
+            fcntl.flock(root_fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                message = "Another program has locked the workspace (flock), so no command is run in it: end that one."
+                return ToolError(code=ToolErrorCode.TIMEOUT, message=message)
+            time.sleep(_LOCK_POLL_S)
+        except OSError:  # a file system without locks
+            return None
+        else:
+            return None
+
+
+def _made_placeholder(root_fd: int) -> ToolError | None:
+    """Make an empty `.git` where there is none; why not, if it cannot be made or protected."""
+    try:
+        os.mkdir(GIT_DIRECTORY, dir_fd=root_fd)
+    except FileExistsError:
+        pass
+    except OSError as error:
+        return None if error.errno == errno.EROFS else os_failure(error, "protect", GIT_DIRECTORY)
+    try:
+        status = os.stat(GIT_DIRECTORY, dir_fd=root_fd, follow_symlinks=False)
+    except OSError as error:
+        return os_failure(error, "protect", GIT_DIRECTORY)
+    if not stat.S_ISLNK(status.st_mode):
+        return None
+    message = "'.git' is a symbolic link, which cannot be made read-only, so no command is run in this workspace."
+    return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
+
+
+def linked_repository(root: str) -> str | None:
+    """The repository elsewhere of which `root` is a linked worktree, if that repository says so itself.
+
+    The pointer in the workspace could name any folder; only git has written the pointer back.
+    """
+    pointer = _line_of(os.path.join(root, GIT_DIRECTORY))
+    own = os.path.realpath(os.path.join(root, pointer.removeprefix("gitdir:").strip()))
+    if not pointer.startswith("gitdir:") or os.path.basename(os.path.dirname(own)) != "worktrees":
+        return None
+    repository = os.path.dirname(os.path.dirname(own))
+    back = os.path.realpath(_line_of(os.path.join(own, "gitdir")) or "/")
+    if back != os.path.join(root, GIT_DIRECTORY) or not os.path.isfile(os.path.join(repository, "HEAD")):
+        return None
+    return repository
+
+
+def _line_of(path: str) -> str:
+    """The text of a small regular file, "" where there is none."""
+    folder, name = os.path.split(path)
+    with suppress(OSError, ValueError), closing(open_root(folder)) as parent:
+        handle, _ = open_regular(parent, (name,), os.O_RDONLY)
+        with closing(handle):
+            return os.fsdecode(os.read(handle, _LONGEST_POINTER)).strip().replace("\0", "")
+    return ""
+
+
+SET_ASIDE: Final = f"{SETTINGS_FILE}.untrusted"
+"""The name of what a command, or somebody else meanwhile, has made in place of the settings. Nobody reads it."""
+
+
+@contextmanager
+def kept_settings(root_fd: int) -> Iterator[None]:
+    """Set aside what a command has made in the place of the settings, where none could be made read-only."""
+    before = _unmounted(root_fd)
+    try:
+        yield
+    finally:
+        if before is not None and _unmounted(root_fd) != before:
+            with suppress(OSError):
+                os.rename(SETTINGS_FILE, SET_ASIDE, src_dir_fd=root_fd, dst_dir_fd=root_fd)
+
+
+def _unmounted(root_fd: int) -> int | None:
+    """The number of the link in the settings' place, 0 for nothing; None for what can be, and so is, made read-only."""
+    try:
+        status = os.stat(SETTINGS_FILE, dir_fd=root_fd, follow_symlinks=False)
+    except OSError:
+        return 0
+    return status.st_ino if stat.S_ISLNK(status.st_mode) else None

@@ -13,7 +13,7 @@ from math import ceil
 
 import orjson
 
-from nodes.execute_tools.environment.lease import LeaseOverError
+from nodes.execute_tools.environment.deadline import LeaseOverError
 from nodes.execute_tools.policy.circuit_breaker import BreakerConfig, Breakers, CircuitBreaker
 from nodes.execute_tools.redact import MARK, has_mark
 from nodes.execute_tools.registry import Tool

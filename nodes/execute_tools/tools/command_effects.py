@@ -1,8 +1,8 @@
 """What a command changed, as the run tells of it."""
 
+from nodes.execute_tools.environment.change_records import FileState
 from nodes.execute_tools.environment.command_changes import CommandChange, CommandChanges
 from nodes.execute_tools.environment.deadline import monotonic_s
-from nodes.execute_tools.environment.journal_records import FileState
 from nodes.execute_tools.tools.saving import Version, file_change
 from nodes.execute_tools.tools.text_files import decode_text
 from nodes.records import FileChange

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from nodes.execute_tools.environment.journal_records import FileEffect, FileState
+from nodes.execute_tools.environment.change_records import FileEffect, FileState
 from nodes.execute_tools.environment.workspace import FileContent, Workspace
 from nodes.execute_tools.tools.saving import Version, file_change
 from nodes.execute_tools.tools.text_files import decode_text

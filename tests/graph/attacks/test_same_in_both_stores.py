@@ -12,15 +12,8 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from graph.context import AgentContext
 from graph.store import RunRecord, Store
-from nodes.execute_tools.environment.journal import Journal
-from nodes.execute_tools.environment.journal_records import (
-    CallKey,
-    ChangeState,
-    FileEffect,
-    FileState,
-    RecordedCall,
-    RecordedChange,
-)
+from nodes.execute_tools.environment.change_records import ChangeState, FileEffect, FileState, RecordedChange
+from nodes.execute_tools.environment.journal import CallKey, Journal, RecordedCall
 from nodes.records import Outcome, OutcomeKind, StopReason
 
 EXAMPLES = count()

@@ -11,7 +11,7 @@ from graph.batch.orders import WorkOrder
 from graph.batch.settings import ANY_FILE, context_of, trusted_settings
 from graph.batch.tasks import BatchTask
 from graph.context import AgentContext
-from nodes.execute_tools.environment.settings_files import trust
+from nodes.execute_tools.environment.user_files import trust
 from nodes.records import ToolError, ToolErrorCode
 
 NARROW = "max_steps = 3\n"

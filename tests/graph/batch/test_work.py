@@ -168,7 +168,9 @@ def test_the_copy_is_known_in_the_shared_store(
 ) -> None:
     rebuilt: list[tuple[str, str]] = []
     monkeypatch.setattr(working, "is_shared", lambda: True)
-    monkeypatch.setattr("graph.rebuilding.rebuild_workspace", lambda run, root: rebuilt.append((run, root)))
+    monkeypatch.setattr(
+        "nodes.execute_tools.environment.rebuilding.rebuild_workspace", lambda run, root: rebuilt.append((run, root))
+    )
     root = work(order(tmp_path, model)).result.copy_path
     assert known_shared_name(workspace_folder_path(root)) == "batch/0a/a"
     assert rebuilt == []

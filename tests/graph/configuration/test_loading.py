@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 import graph
 from graph.configuration.loading import CONFIG_VARIABLE, Configuration, Origin, load_configuration, load_context
 from graph.context import AgentContext
-from nodes.execute_tools.environment import settings_files
+from nodes.execute_tools.environment import user_files
 from nodes.records import ToolError
 
-OWN = settings_files.SETTINGS_FILE
+OWN = user_files.SETTINGS_FILE
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_a_file_that_widens_sets_nothing_until_it_is_trusted(root: Path) -> None
     assert "--no-workspace-config" in problem
     assert isinstance(load_context(str(root)), ToolError)
     assert load_context(str(root), workspace_file=False) == AgentContext(workspace=str(root))
-    settings_files.trust(str(root), settings_files.hash_of((root / OWN).read_bytes()))
+    user_files.trust(str(root), user_files.hash_of((root / OWN).read_bytes()))
     found = load_configuration(str(root))
     assert isinstance(found, Configuration)
     assert (found.trusted, found.widens) == (True, ("allowed_programs",))
@@ -110,7 +110,7 @@ def test_a_file_that_widens_sets_nothing_until_it_is_trusted(root: Path) -> None
 
 def test_a_changed_file_has_to_be_trusted_again(root: Path) -> None:
     write(root, 'allowed_programs = ["make"]\n')
-    settings_files.trust(str(root), settings_files.hash_of((root / OWN).read_bytes()))
+    user_files.trust(str(root), user_files.hash_of((root / OWN).read_bytes()))
     write(root, 'allowed_programs = ["sh"]\n')
     assert "needs your trust" in said(root)[0]
 

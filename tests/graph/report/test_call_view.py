@@ -6,7 +6,7 @@ import pytest
 
 from graph.report.call_view import CallView, call_view
 from graph.report.texts import Field, Shown
-from nodes.guard.verdicts import denied
+from nodes.guard.policy import denied
 from nodes.records import (
     CallError,
     CallResult,

@@ -13,7 +13,7 @@ from graph import cli
 from graph.configuration.loading import CONFIG_VARIABLE
 from graph.context import AgentContext
 from graph.terminal.turns import Setup
-from nodes.execute_tools.environment.settings_files import SETTINGS_FILE
+from nodes.execute_tools.environment.user_files import SETTINGS_FILE
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -16,7 +16,7 @@ from nodes.execute_tools.engine import (
     ToolCache,
     ToolRun,
 )
-from nodes.execute_tools.environment.lease import Lease
+from nodes.execute_tools.environment.deadline import Lease
 from nodes.execute_tools.environment.workspace import Workspace
 from nodes.execute_tools.policy.call_policy import CallPolicy, CallRules, PolicyMemory, RetryPolicy
 from nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput

@@ -10,17 +10,10 @@ from hypothesis import given, strategies as st
 from graph.context import AgentContext
 from graph.tool_runtime import ToolRuntime
 from nodes.execute_tools.engine import Engine
+from nodes.execute_tools.environment.change_records import ChangeState, FileEffect, FileState, RecordedChange
 from nodes.execute_tools.environment.database import StoreError
-from nodes.execute_tools.environment.journal import Journal
-from nodes.execute_tools.environment.journal_records import (
-    CallKey,
-    ChangeState,
-    FileEffect,
-    FileState,
-    RecordedCall,
-    RecordedChange,
-)
-from nodes.execute_tools.environment.lease import Lease
+from nodes.execute_tools.environment.deadline import Lease
+from nodes.execute_tools.environment.journal import CallKey, Journal, RecordedCall
 from nodes.execute_tools.environment.run_folder import workspace_folder
 from nodes.execute_tools.journaled_calls import (
     DONE_BEFORE,

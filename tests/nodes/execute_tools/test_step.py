@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.execute_tools.environment.lease import Lease
+from nodes.execute_tools.environment.deadline import Lease
 from nodes.execute_tools.journaled_calls import Execution
 from nodes.execute_tools.redact import Redactor
 from nodes.execute_tools.registry import ActionRegistry, ToolContext, ToolOutput

@@ -9,7 +9,7 @@ import pytest
 from nodes.guard.approvals import NO_PREVIEW, ApprovalRequest, Preview, ShownPreview
 from nodes.guard.asking import MOST_ROUNDS, NOBODY, Hands, Settled, settle_with_person, stop_asked_for
 from nodes.guard.grants import Grant
-from nodes.guard.verdicts import denied
+from nodes.guard.policy import denied
 from nodes.records import (
     CallError,
     Effect,

@@ -1,3 +1,5 @@
+"""The agent's own settings are not for the agent to change."""
+
 import os
 import random
 from collections.abc import Callable
@@ -7,8 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from nodes.execute_tools.environment.user_files import SETTINGS_FILE
 from nodes.guard.file_rules import (
     DEFAULT_GUARDRAIL_RULES,
+    NAME,
+    OWN_SETTINGS_RULE,
     PROJECT_CONFIG_RULE,
     FileGuardrailRule,
     GuardrailResult,
@@ -19,6 +24,7 @@ from nodes.guard.file_rules import (
     format_guardrail_violations,
     is_env_file,
     is_git_internal,
+    is_own_settings,
     is_private_key,
     is_project_config,
     is_readable_template,
@@ -26,6 +32,7 @@ from nodes.guard.file_rules import (
     is_system_path,
 )
 from nodes.guard.policy import judge_path
+from nodes.records import ToolErrorCode
 
 BLOCKED = {
     "env_file": [
@@ -332,3 +339,23 @@ def test_the_protected_tool_describes_itself() -> None:
     ]
     assert edit_file.__doc__ == "Edit a file."
     assert create_protected_edit_file_tool(undocumented).__doc__ == note
+
+
+@pytest.mark.parametrize(
+    "path", [".mendgraph.toml", "a/b/.mendgraph.toml", ".MendGraph.TOML", ".mendgraph.toml.", ".mend\u200bgraph.toml"]
+)
+def test_settings_are_known_by_every_spelling(path: str) -> None:
+    assert is_own_settings(Path(path))
+    refused = judge_path(path, True, (OWN_SETTINGS_RULE,))
+    assert refused is not None
+    assert refused.code is ToolErrorCode.PERMISSION_DENIED
+    assert judge_path(path, False, (OWN_SETTINGS_RULE,)) is None
+
+
+@pytest.mark.parametrize("path", ["mendgraph.toml", ".mendgraph.toml.md", ".mendgraph.toml/a", "a.mendgraph.toml"])
+def test_other_names_are_none(path: str) -> None:
+    assert not is_own_settings(Path(path))
+
+
+def test_the_rule_and_the_reader_mean_the_same_file() -> None:
+    assert NAME == SETTINGS_FILE

@@ -12,8 +12,7 @@ from nodes.guard.asking import GuardUpdate, Hands
 from nodes.guard.file_rules import WorkspacePath, check_file_guardrails, format_guardrail_violations
 from nodes.guard.grants import Grant
 from nodes.guard.node import GuardState, judge_step
-from nodes.guard.policy import GuardConfig, judge_reply
-from nodes.guard.verdicts import Item, denied
+from nodes.guard.policy import GuardConfig, Item, denied, judge_reply
 from nodes.records import (
     CallError,
     CallResult,

@@ -8,10 +8,9 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from nodes.execute_tools.environment.journal_records import ChangeState, FileState
+from nodes.execute_tools.environment.change_records import ChangeState, FileState
 from nodes.execute_tools.environment.recovery import recover
-from nodes.execute_tools.environment.restore_plan import LeftFile, Obstacle, net_effects
-from nodes.execute_tools.environment.restoring import Restored, restore
+from nodes.execute_tools.environment.restoring import LeftFile, Obstacle, Restored, net_effects, restore
 from nodes.execute_tools.environment.workspace import Change, DeleteFile, MoveFile, Workspace, WriteFile
 from nodes.records import ToolError, ToolErrorCode
 from tests.memory_folder import memory_folder

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from nodes.execute_tools.environment.journal import Journal
-from nodes.execute_tools.environment.journal_records import CallKey, ChangeState, FileEffect, FileState
+from nodes.execute_tools.environment.change_records import ChangeState, FileEffect, FileState
+from nodes.execute_tools.environment.journal import CallKey, Journal
 from nodes.execute_tools.environment.judged_paths import PathJudge
 from nodes.execute_tools.environment.workspace import Change, ChangedFile, Workspace
 from nodes.records import ToolError

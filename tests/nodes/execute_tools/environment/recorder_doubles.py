@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from nodes.execute_tools.environment.change_records import ChangeState, FileEffect, RecordedChange
 from nodes.execute_tools.environment.database import StoreError
-from nodes.execute_tools.environment.journal_records import ChangeState, FileEffect, RecordedChange
 
 
 class MemoryJournal:

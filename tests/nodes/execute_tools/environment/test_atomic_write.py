@@ -14,13 +14,21 @@ from hypothesis import given, strategies as st
 from nodes.execute_tools.environment.atomic_write import (
     PERMISSION_BITS,
     TEMPORARY_SUFFIX,
+    OpenFolders,
+    RenameStep,
     Role,
+    commit,
+    identity_at,
     name_exclusively,
+    sync_folder,
     temporary_name,
+    undo,
     write_temporary,
     write_through,
 )
 from nodes.execute_tools.environment.handles import closing
+from tests.nodes.execute_tools.environment.back_ends import BACK_ENDS, use
+from tests.nodes.execute_tools.environment.layout import build
 
 
 @pytest.fixture
@@ -109,11 +117,6 @@ def test_a_temporary_name_is_hidden_recognisable_and_not_too_long(name: str) -> 
     assert (name.startswith(stem), len(stem) > 0, len(os.fsencode(found)) <= 255) == (True, True, True)
 
 
-def test_temporary_names_of_one_change_differ() -> None:
-    names = {temporary_name(f"{folder}/f", "t", place, role) for folder in "ab" for place in (0, 1) for role in Role}
-    assert names == {f".f.t000{place}{role}{TEMPORARY_SUFFIX}" for place in (0, 1) for role in "nk"}
-
-
 def test_a_name_that_is_taken_is_not_touched(folder: Path, folder_fd: int) -> None:
     (folder / "f").write_text("old")
     (folder / "t").write_text("new")
@@ -180,17 +183,6 @@ def test_a_failure_anywhere_leaves_no_new_file(
         make(folder_fd, b"new bytes")
     monkeypatch.undo()
     assert caught.value.errno == number
-    assert ((folder / "f").read_text(), os.listdir(folder)) == ("old", ["f"])
-
-
-def test_an_interrupt_leaves_no_new_file(folder: Path, folder_fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(_: int) -> None:
-        raise KeyboardInterrupt
-
-    (folder / "f").write_text("old")
-    monkeypatch.setattr(os, "fsync", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        make(folder_fd, b"new")
     assert ((folder / "f").read_text(), os.listdir(folder)) == ("old", ["f"])
 
 
@@ -297,3 +289,113 @@ def test_attributes_that_cannot_be_kept_are_no_failure(
     make(folder_fd, b"new")
     monkeypatch.undo()
     assert ((folder / "t").read_bytes(), _attributes(folder / "t")) == (b"new", {})
+
+
+@pytest.fixture
+def step_folder(tmp_path: Path) -> Path:
+    (tmp_path / "old").write_bytes(b"old")
+    (tmp_path / "new.tmp").write_bytes(b"new")
+    return tmp_path
+
+
+@pytest.fixture
+def step_folder_fd(step_folder: Path) -> Iterator[int]:
+    with closing(os.open(step_folder, os.O_RDONLY | os.O_DIRECTORY)) as descriptor:
+        yield descriptor
+
+
+def files(step_folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in step_folder.iterdir()}
+
+
+def step_of(kind: str, step_folder: Path, descriptor: int) -> RenameStep:
+    """A file that comes, one that is replaced, one that goes."""
+    if kind == "arrival":
+        return RenameStep(descriptor, "name", None, identity_at(descriptor, "new.tmp"), "new.tmp")
+    old = identity_at(descriptor, "old")
+    if kind == "departure":
+        return RenameStep(descriptor, "old", old, None, kept="old.tmp")
+    os.link(step_folder / "old", step_folder / "old.tmp")
+    return RenameStep(descriptor, "old", old, identity_at(descriptor, "new.tmp"), "new.tmp", "old.tmp")
+
+
+def without_temporaries(found: dict[str, bytes]) -> dict[str, bytes]:
+    return {name: data for name, data in found.items() if not name.endswith(".tmp")}
+
+
+def test_a_file_that_went_away_does_not_overwrite_what_came_in_its_place(
+    step_folder: Path, step_folder_fd: int
+) -> None:
+    step = step_of("departure", step_folder, step_folder_fd)
+    commit(step)
+    (step_folder / "old").write_bytes(b"theirs")
+    with pytest.raises(FileExistsError):
+        undo(step)
+    assert files(step_folder) == {"old": b"theirs", "old.tmp": b"old", "new.tmp": b"new"}
+
+
+def test_a_file_that_is_swapped_while_it_goes_comes_back(
+    step_folder: Path, step_folder_fd: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step, rename = step_of("departure", step_folder, step_folder_fd), os.rename
+
+    def swap(*args: object, **named: object) -> None:
+        monkeypatch.undo()
+        (step_folder / "theirs").write_bytes(b"theirs")
+        rename(step_folder / "theirs", step_folder / "old")
+        rename(*args, **named)  # type: ignore[arg-type] # whatever the code gives
+
+    monkeypatch.setattr(os, "rename", swap)
+    with pytest.raises(OSError, match=os.strerror(errno.ESTALE)):
+        commit(step)
+    undo(step)
+    assert without_temporaries(files(step_folder)) == {"old": b"theirs"}
+
+
+@pytest.fixture(params=BACK_ENDS)
+def folders(root: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenFolders]:
+    use(request.param, monkeypatch)
+    with OpenFolders(str(root)) as opened:
+        yield opened
+
+
+def test_the_real_name_follows_a_folder_that_is_moved(root: Path, folders: OpenFolders) -> None:
+    folder = folders.open(("src",))
+    assert (folders.real_name(folder, "b.py"), folders.real_name(folders.root, "a.py")) == ("src/b.py", "a.py")
+    (root / "deep").mkdir()
+    os.rename(root / "src", root / "deep" / "er")
+    assert folders.real_name(folder, "x", "y") == "deep/er/x/y"
+    os.rename(root / "deep" / "er", root.parent / "away")
+    with pytest.raises(OSError, match=os.strerror(errno.ESTALE)):
+        folders.real_name(folder, "b.py")
+
+
+def test_a_folder_that_is_something_else_by_now_is_not_synced(folders: OpenFolders) -> None:
+    folders.sync(["gone/x", "a.py/x", "out/x"])
+    before = len(os.listdir("/dev/fd"))
+    folders.sync([f"{name}/x" for name in ("src", ".git")])
+    assert len(os.listdir("/dev/fd")) == before
+
+
+@pytest.mark.parametrize(("number", "told"), [(errno.EIO, True), (errno.ENOSPC, True), (errno.EINVAL, False)])
+def test_a_sync_that_fails_is_told_where_the_system_knows_it(
+    folders: OpenFolders, monkeypatch: pytest.MonkeyPatch, number: int, told: bool
+) -> None:
+    def fail(_: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    if not told:
+        sync_folder(folders.root)
+        return
+    with pytest.raises(OSError, match=os.strerror(number)):
+        sync_folder(folders.root)
+
+
+def test_a_link_in_place_of_a_folder_is_not_followed_when_it_is_removed(tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir()
+    root = build(tmp_path / "tree")
+    (tmp_path / "tree" / "outside" / "empty").mkdir()
+    with OpenFolders(str(root)) as folders:
+        folders.remove_made(["out", "out/empty"])
+    assert ((tmp_path / "tree" / "outside" / "empty").is_dir(), (root / "out").is_symlink()) == (True, True)

@@ -1,23 +1,144 @@
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from nodes.execute_tools.environment import current_files
-from nodes.execute_tools.environment.change_places import Change, DeleteFile, MoveFile, WriteFile, placed_changes
-from nodes.execute_tools.environment.change_plan import ChangedFile, Original, Plan, PlannedEffect, plan_changes
-from nodes.execute_tools.environment.journal_records import FileEffect, FileState
+from nodes.execute_tools.environment import change_plan
+from nodes.execute_tools.environment.atomic_write import OpenFolders
+from nodes.execute_tools.environment.change_plan import (
+    MOST_CHANGES,
+    Change,
+    ChangedFile,
+    DeleteFile,
+    MoveFile,
+    PlacedChange,
+    Plan,
+    WriteFile,
+    placed_changes,
+    plan_changes,
+)
+from nodes.execute_tools.environment.change_records import FileEffect, FileState
 from nodes.execute_tools.environment.judged_paths import JudgedPaths
-from nodes.execute_tools.environment.name_steps import identity
-from nodes.execute_tools.environment.open_folders import OpenFolders
-from nodes.execute_tools.environment.sandbox import Place
 from nodes.execute_tools.environment.workspace import Workspace
 from nodes.records import ToolError, ToolErrorCode
-from tests.nodes.execute_tools.environment.file_trees import A, B, all_kinds, everything, modes
-from tests.nodes.execute_tools.environment.layout import no_env, sha
+from tests.nodes.execute_tools.environment.file_trees import all_kinds, everything, modes
+from tests.nodes.execute_tools.environment.layout import DENIAL, no_env, sha, tree_of
 from tests.nodes.execute_tools.environment.recorder_doubles import MemoryJournal
 
-NO_FILE = FileState()
+A, B = sha(b"a = 1\r\n"), sha(b"b = 2\n")
+
+
+def placed(root: Path, *changes: Change) -> list[PlacedChange] | ToolError:
+    before = tree_of(root)
+    found = placed_changes(JudgedPaths(str(root), no_env), changes)
+    assert tree_of(root) == before
+    return found
+
+
+INVALID, CONFLICT = ToolErrorCode.INVALID_ARGUMENT, ToolErrorCode.CONFLICT
+
+REFUSED: list[tuple[Change, ToolErrorCode, str]] = [
+    (WriteFile("nope", b"", A), CONFLICT, "Cannot write 'nope': it is gone."),
+    (
+        WriteFile("a.py", b""),
+        CONFLICT,
+        "Cannot write 'a.py': it exists already; read it first, then replace it.",
+    ),
+    (WriteFile("src", b""), INVALID, "Cannot write 'src': it is a directory, and a file is needed."),
+    (
+        DeleteFile("link.py", B),
+        INVALID,
+        "Cannot delete 'link.py': it is a symbolic link to 'src/b.py'. Name the file itself.",
+    ),
+    (
+        MoveFile("link.py", "new", B),
+        INVALID,
+        "Cannot move 'link.py': it is a symbolic link to 'src/b.py'. Name the file itself.",
+    ),
+    (
+        MoveFile("a.py", "dangling", A),
+        INVALID,
+        "Cannot move to 'dangling': it is a symbolic link to 'src/nothing'. Name the file itself.",
+    ),
+    (MoveFile("a.py", "src/b.py", A), CONFLICT, "Cannot move to 'src/b.py': it exists already."),
+    (MoveFile("a.py", "link.py", A), CONFLICT, "Cannot move to 'link.py': it exists already."),
+    (MoveFile("a.py", "src", A), CONFLICT, "Cannot move to 'src': it exists already."),
+    (MoveFile("a.py", "a.py", A), CONFLICT, "Cannot move to 'a.py': it exists already."),
+    (
+        MoveFile("a.py", "src/b.py/c", A),
+        INVALID,
+        "Cannot resolve 'src/b.py/c': a part of it is a file where a directory is needed.",
+    ),
+    (DeleteFile("src/b.js", B), ToolErrorCode.NOT_FOUND, "No such file: 'src/b.js'. Did you mean 'src/b.py'?"),
+]
+
+
+@pytest.mark.parametrize(("change", "code", "message"), REFUSED)
+def test_what_cannot_be_done(root: Path, change: Change, code: ToolErrorCode, message: str) -> None:
+    (root / "dangling").symlink_to("src/nothing")
+    found = placed(root, change)
+    assert isinstance(found, ToolError)
+    assert (found.code, found.message) == (code, message)
+
+
+SPELLINGS: dict[str, Callable[[str], Change]] = {
+    "write": lambda path: WriteFile(path, b"", ""),
+    "replace": lambda path: WriteFile(path, b"", sha(b"secret")),
+    "delete": lambda path: DeleteFile(path, sha(b"secret")),
+    "move from": lambda path: MoveFile(path, "new.py", sha(b"secret")),
+    "move to": lambda path: MoveFile("a.py", path, A),
+}
+
+
+@pytest.mark.parametrize("kind", SPELLINGS)
+@pytest.mark.parametrize("path", [".env", "innocent.txt", ".git/config", "src/../.env", "new/.env", ".git/new"])
+def test_what_the_judge_denies_is_denied_at_both_ends(root: Path, kind: str, path: str) -> None:
+    assert placed(root, SPELLINGS[kind](path)) == DENIAL
+
+
+@pytest.mark.parametrize("kind", SPELLINGS)
+@pytest.mark.parametrize("path", ["../new.py", "/etc/passwd", "out/secret.txt", "out/new.py", "out.txt", "~/x"])
+def test_nothing_leads_out_at_either_end(root: Path, kind: str, path: str) -> None:
+    found = placed(root, SPELLINGS[kind](path))
+    assert isinstance(found, ToolError)
+    assert found.code is ToolErrorCode.PERMISSION_DENIED
+
+
+OVERLAPS: list[tuple[tuple[Change, ...], str]] = [
+    ((WriteFile("a.py", b"1", A), WriteFile("a.py", b"2", A)), "'a.py'"),
+    ((WriteFile("a.py", b"1", A), DeleteFile("./src/../a.py", A)), "'a.py'"),
+    ((WriteFile("src/b.py", b"1", B), WriteFile("link.py", b"2", B)), "'src/b.py'"),
+    ((WriteFile("folder/b.py", b"1", B), DeleteFile("src/b.py", B)), "'src/b.py'"),
+    ((WriteFile("new.py", b"1"), MoveFile("a.py", "new.py", A)), "'new.py'"),
+    ((MoveFile("a.py", "src/new.py", A), WriteFile("folder/new.py", b"1")), "'src/new.py'"),
+    ((MoveFile("a.py", "new.py", A), MoveFile("src/b.py", "new.py", B)), "'new.py'"),
+    ((MoveFile("a.py", "new.py", A), DeleteFile("a.py", A)), "'a.py'"),
+]
+
+
+@pytest.mark.parametrize(("changes", "name"), OVERLAPS)
+def test_two_changes_of_one_file_are_refused_under_whatever_names(
+    root: Path, changes: tuple[Change, ...], name: str
+) -> None:
+    (root / "folder").symlink_to("src")
+    for order in (changes, changes[::-1]):
+        assert placed(root, *order) == ToolError(
+            code=INVALID, message=f"Two of these changes concern {name}: make one of them."
+        )
+
+
+def test_a_new_file_is_no_directory_of_another_one(root: Path) -> None:
+    assert placed(root, WriteFile("x/y/z", b""), WriteFile("x", b"")) == ToolError(
+        code=INVALID, message="'x' cannot be a file here, because 'x/y/z' needs it as a directory."
+    )
+
+
+@pytest.mark.parametrize(("count", "fits"), [(MOST_CHANGES, True), (MOST_CHANGES + 1, False)])
+def test_the_number_of_changes_is_bounded(root: Path, count: int, fits: bool) -> None:
+    found = placed(root, *(WriteFile(f"new/{number}", b"") for number in range(count)))
+    assert isinstance(found, list) is fits
+    if isinstance(found, ToolError):
+        assert found.message == "201 files are too many for one change: 200 are allowed."
 
 
 @pytest.fixture
@@ -36,98 +157,10 @@ def plan(root: Path) -> Callable[..., Plan | ToolError]:
     return planned
 
 
-def original(root: Path, name: str) -> Original:
-    return Original(Place(name, name), identity((root / name).stat()))
-
-
-def test_each_change_is_one_effect_and_a_move_is_two(root: Path, plan: Callable[..., Plan]) -> None:
-    (root / "a.py").chmod(0o640)
-    (root / "c.py").write_bytes(b"c")
-    (root / "c.py").chmod(0o4755)
-    new, target = Place("x/new.py", "x/new.py", missing=True), Place("x/y/c.py", "x/y/c.py", missing=True)
-    found = plan(
-        WriteFile("x/new.py", b"new"),
-        WriteFile("a.py", b"a = 2\n", A),
-        DeleteFile("src/b.py", B),
-        MoveFile("c.py", "x/y/c.py", sha(b"c"), b"cc"),
-    )
-    a, b, c = (FileState(A, 0o640), FileState(B, modes(root)["src/b.py"]), FileState(sha(b"c"), 0o755))
-    assert found == Plan(
-        effects=[
-            PlannedEffect(FileEffect("x/new.py", NO_FILE, FileState(sha(b"new"))), "write", new, b"new"),
-            PlannedEffect(
-                FileEffect("a.py", a, FileState(sha(b"a = 2\n"), 0o640)),
-                "write",
-                Place("a.py", "a.py"),
-                b"a = 2\n",
-                original(root, "a.py"),
-            ),
-            PlannedEffect(
-                FileEffect("src/b.py", b, NO_FILE),
-                "delete",
-                Place("src/b.py", "src/b.py"),
-                None,
-                original(root, "src/b.py"),
-            ),
-            PlannedEffect(
-                FileEffect("x/y/c.py", NO_FILE, FileState(sha(b"cc"), 0o755)),
-                "move to",
-                target,
-                b"cc",
-                original(root, "c.py"),
-            ),
-            PlannedEffect(FileEffect("c.py", c, NO_FILE), "move", Place("c.py", "c.py"), None, original(root, "c.py")),
-        ],
-        done=[
-            ChangedFile("x/new.py", sha256=sha(b"new")),
-            ChangedFile("a.py", sha256=sha(b"a = 2\n")),
-            ChangedFile("src/b.py"),
-            ChangedFile("c.py", "x/y/c.py", sha(b"cc")),
-        ],
-        made=["x", "x/y"],
-        backups={A: b"a = 1\r\n", B: b"b = 2\n", sha(b"c"): b"c"},
-    )
-    assert [(each.comes, each.goes) for each in found.effects] == [
-        (True, False),
-        (False, False),
-        (False, True),
-        (True, False),
-        (False, True),
-    ]
-
-
-def test_a_file_that_only_moves_is_the_original_itself(root: Path, plan: Callable[..., Plan]) -> None:
-    arrival, departure = plan(MoveFile("a.py", "src/a.py", A)).effects
-    state = FileState(A, modes(root)["a.py"])
-    assert (arrival.effect, departure.effect) == (
-        FileEffect("src/a.py", NO_FILE, state),
-        FileEffect("a.py", state, NO_FILE),
-    )
-    assert (arrival.data, arrival.original) == (None, original(root, "a.py"))
-
-
-@pytest.mark.parametrize(("mode", "expected"), [(None, 0o640), (0o755, 0o755), (0o4711, 0o711), (0, 0)])
-def test_a_mode_is_that_of_the_file_or_the_one_that_is_given(
-    root: Path, plan: Callable[..., Plan], mode: int | None, expected: int
-) -> None:
-    (root / "a.py").chmod(0o640)
-    replaced = plan(WriteFile("a.py", b"x", A, mode=mode)).effects[0].effect
-    created = plan(WriteFile("new.py", b"x", mode=mode)).effects[0].effect
-    assert (replaced.before.mode, replaced.after.mode) == (0o640, expected)
-    assert created.after.mode == (None if mode is None else expected)
-
-
-def test_real_names_are_planned(root: Path, plan: Callable[..., Plan]) -> None:
-    (root / "folder").symlink_to("src")
-    found = plan(WriteFile("link.py", b"x", B), WriteFile("folder/x/new.py", b""))
-    assert [each.effect.path for each in found.effects] == ["src/b.py", "src/x/new.py"]
-    assert found.made == ["src/x"]
-
-
 def test_without_backups_no_bytes_are_held_and_no_file_is_too_large(
     plan: Callable[..., Plan | ToolError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(current_files, "LARGEST_BACKUP", 3)
+    monkeypatch.setattr(change_plan, "LARGEST_BACKUP", 3)
     changes: Sequence[Change] = [WriteFile("a.py", b"x", A), DeleteFile("a.py", A), MoveFile("a.py", "n", A)]
     for change in changes:
         found = plan(change, backups=False)
@@ -175,3 +208,14 @@ def test_a_change_of_the_mode_alone(root: Path, workspace: Workspace) -> None:
     assert done == (ChangedFile("a.py", sha256=A),)
     assert (modes(root)["a.py"], (root / "a.py").read_bytes()) == (0o711, b"a = 1\r\n")
     assert journal.change.effects == (FileEffect("a.py", FileState(A, mode), FileState(A, 0o711)),)
+
+
+@pytest.fixture
+def paths(root: Path) -> JudgedPaths:
+    return JudgedPaths(str(root), no_env)
+
+
+@pytest.fixture
+def folders(root: Path) -> Iterator[OpenFolders]:
+    with OpenFolders(str(root)) as opened:
+        yield opened

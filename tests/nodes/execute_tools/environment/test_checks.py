@@ -11,7 +11,7 @@ import pytest
 from nodes.execute_tools.environment import bubblewrap
 from nodes.execute_tools.environment.checks import NOTHING_RAN, CheckRules, Checks, open_checks
 from nodes.execute_tools.environment.commands import CommandResult
-from nodes.execute_tools.environment.lease import Lease, LeaseOverError
+from nodes.execute_tools.environment.deadline import Lease, LeaseOverError
 from nodes.execute_tools.environment.resource_limits import Limit, ResourceLimits
 from nodes.records import JsonMap, ToolError, ToolErrorCode
 from tests.nodes.execute_tools.environment.command_place import secret

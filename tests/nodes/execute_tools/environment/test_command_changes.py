@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 from nodes.execute_tools.environment import file_index
+from nodes.execute_tools.environment.change_records import FileState
 from nodes.execute_tools.environment.command_changes import CommandChange, CommandChanges, changed, snapshot
 from nodes.execute_tools.environment.file_index import FileIndex, WatchLimits
 from nodes.execute_tools.environment.handles import open_directory
-from nodes.execute_tools.environment.journal_records import FileState
 from nodes.execute_tools.environment.judged_paths import JudgedPaths, PathJudge
 from nodes.execute_tools.environment.tree_status import Unwatched
 from nodes.records import ChangeKind, ToolError

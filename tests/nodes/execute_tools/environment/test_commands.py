@@ -14,7 +14,7 @@ import pytest
 
 from nodes.execute_tools.environment import bubblewrap, commands as module
 from nodes.execute_tools.environment.commands import CommandResult, CommandRules, Ends, open_commands
-from nodes.execute_tools.environment.lease import Lease, LeaseOverError
+from nodes.execute_tools.environment.deadline import Lease, LeaseOverError
 from nodes.records import ToolError, ToolErrorCode
 from tests.architecture.house import ROOT
 from tests.nodes.execute_tools.environment.command_place import (

@@ -7,8 +7,8 @@ from time import monotonic
 import pytest
 
 from nodes.execute_tools.environment import file_index as module
-from nodes.execute_tools.environment.beneath_reader import BeneathReader
 from nodes.execute_tools.environment.file_index import Content, ContentReader, FileIndex, WatchLimits, file_index
+from nodes.execute_tools.environment.file_reads import BeneathReader
 from nodes.execute_tools.environment.handles import closing, open_root
 from nodes.execute_tools.environment.judged_paths import JudgedPaths
 from nodes.execute_tools.environment.tree_status import Status, Tree, look_through

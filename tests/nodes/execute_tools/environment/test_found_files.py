@@ -6,11 +6,15 @@ from pathlib import Path
 import pytest
 
 from nodes.execute_tools.environment import found_files
-from nodes.execute_tools.environment.found_files import bytes_at, found_at, size_at
+from nodes.execute_tools.environment.found_files import (
+    Found,
+    FoundAbove,
+    FoundDirectory,
+    Unusable,
+    bytes_at,
+    found_at,
+)
 from nodes.execute_tools.environment.handles import closing, open_root
-from nodes.execute_tools.environment.journal_records import FileState
-from nodes.execute_tools.environment.restore_plan import NO_FILE, Found, FoundAbove, FoundDirectory, Unusable
-from tests.nodes.execute_tools.environment.layout import sha
 
 A_LINK = Unusable("it is a symbolic link now, or reached through one")
 
@@ -19,25 +23,6 @@ A_LINK = Unusable("it is a symbolic link now, or reached through one")
 def root_fd(root: Path) -> Iterator[int]:
     with closing(open_root(str(root))) as descriptor:
         yield descriptor
-
-
-def test_a_file_is_found_with_its_hash_and_all_its_bits(root: Path, root_fd: int) -> None:
-    (root / "src/b.py").chmod(0o4710)
-    assert found_at(root_fd, "src/b.py") == FileState(sha(b"b = 2\n"), 0o4710)
-
-
-def test_a_file_that_is_larger_than_a_tool_reads_is_found_as_well(root: Path, root_fd: int) -> None:
-    with (root / "large").open("wb") as file:
-        file.truncate(20_000_000)
-    found = found_at(root_fd, "large")
-    assert isinstance(found, FileState)
-    assert found.sha256 == sha(bytes(20_000_000))
-    assert size_at(root_fd, "large") == 20_000_000
-
-
-@pytest.mark.parametrize("path", ["none", "none/below/it", "src/none"])
-def test_where_nothing_is_no_file_is_found(root_fd: int, path: str) -> None:
-    assert (found_at(root_fd, path), bytes_at(root_fd, path), size_at(root_fd, path)) == (NO_FILE, None, 0)
 
 
 @pytest.mark.parametrize(
@@ -110,10 +95,6 @@ def test_directories_that_change_under_the_look_are_told(root_fd: int, monkeypat
 
     monkeypatch.setattr(found_files, "status_beneath", gone)
     assert found_at(root_fd, "a.py/b") == Unusable("its directories are being changed at this moment")
-
-
-def test_bytes_are_given_whole(root_fd: int) -> None:
-    assert (bytes_at(root_fd, "a.py"), size_at(root_fd, "a.py")) == (b"a = 1\r\n", 7)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")

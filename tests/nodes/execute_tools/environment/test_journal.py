@@ -11,18 +11,16 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from nodes.execute_tools.environment import journal as module
-from nodes.execute_tools.environment.database import Database, StoreError, open_database, transaction
-from nodes.execute_tools.environment.journal import UNDO_EFFECT, CallRecorder, Journal
-from nodes.execute_tools.environment.journal_records import (
+from nodes.execute_tools.environment.change_records import (
     UNKNOWN_SHA256,
-    CallKey,
     ChangeRecorder,
     ChangeState,
     FileEffect,
     FileState,
-    RecordedCall,
     RecordedChange,
 )
+from nodes.execute_tools.environment.database import Database, StoreError, open_database, transaction
+from nodes.execute_tools.environment.journal import UNDO_EFFECT, CallKey, CallRecorder, Journal, RecordedCall
 from nodes.execute_tools.environment.shared_url import is_shared
 from tests.broken_stores import make_unusable
 from tests.nodes.execute_tools.environment.layout import sha

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from nodes.execute_tools.environment.atomic_write import TEMPORARY_SUFFIX
+from nodes.execute_tools.environment.atomic_write import TEMPORARY_SUFFIX, RenameStep, undo
+from nodes.execute_tools.environment.change_records import UNKNOWN_SHA256, ChangeState, FileEffect, FileState
 from nodes.execute_tools.environment.handles import handle_name
-from nodes.execute_tools.environment.journal import Journal
-from nodes.execute_tools.environment.journal_records import UNKNOWN_SHA256, CallKey, ChangeState, FileEffect, FileState
-from nodes.execute_tools.environment.name_steps import NameStep, undo
+from nodes.execute_tools.environment.journal import CallKey, Journal
 from nodes.execute_tools.environment.recovery import Recovered, recover
 from nodes.execute_tools.environment.workspace import Change, DeleteFile, MoveFile, Workspace
 from tests.nodes.execute_tools.environment import foreign_deeds
@@ -207,7 +206,7 @@ def test_a_file_that_is_changed_while_it_is_taken_back_is_left_alone(
 ) -> None:
     place = part_way(fresh, TWO)
 
-    def late(step: NameStep) -> None:
+    def late(step: RenameStep) -> None:
         (place.root / "a").write_bytes(b"theirs")
         undo(step)
 
@@ -222,7 +221,7 @@ def test_a_file_that_is_changed_while_another_is_taken_back_is_left_alone(
     changes = [*TWO, DeleteFile("e", sha(b"e"))]
     place = next(each for each in killed_anywhere(fresh, changes) if (each.root / "d" / "b").read_bytes() == b"new b")
 
-    def late(step: NameStep) -> None:
+    def late(step: RenameStep) -> None:
         undo(step)
         if step.name == "b":
             (place.root / "a").write_bytes(b"theirs")

@@ -1,18 +1,35 @@
+import dataclasses
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 
 import pytest
+from hypothesis import given, settings, strategies as st
 
 from nodes.execute_tools.environment import restoring
-from nodes.execute_tools.environment.change_places import MOST_CHANGES
-from nodes.execute_tools.environment.current_files import LARGEST_BACKUP
+from nodes.execute_tools.environment.change_plan import LARGEST_BACKUP, MOST_CHANGES
+from nodes.execute_tools.environment.change_records import (
+    UNKNOWN_SHA256,
+    ChangeState,
+    FileEffect,
+    FileState,
+    RecordedChange,
+)
 from nodes.execute_tools.environment.database import FILE_NAME, open_database, transaction
-from nodes.execute_tools.environment.journal import UNDO_EFFECT
-from nodes.execute_tools.environment.journal_records import UNKNOWN_SHA256, CallKey, ChangeState, FileEffect, FileState
-from nodes.execute_tools.environment.restore_plan import LeftFile, Obstacle
-from nodes.execute_tools.environment.restoring import Restored, RestoredFile, restore
+from nodes.execute_tools.environment.found_files import NO_FILE, Found, FoundAbove, FoundDirectory, Unusable
+from nodes.execute_tools.environment.journal import UNDO_EFFECT, CallKey
+from nodes.execute_tools.environment.restoring import (
+    LeftFile,
+    Obstacle,
+    Restored,
+    RestoredFile,
+    RestorePlan,
+    RestoreStep,
+    net_effects,
+    restore,
+    restore_plan,
+)
 from nodes.execute_tools.environment.workspace import DeleteFile, MoveFile, WriteFile
 from nodes.records import ChangeKind, ToolError, ToolErrorCode
 from tests.memory_folder import memory_folder
@@ -108,30 +125,6 @@ def test_bytes_and_bits_come_back_together_or_alone(world: World, mode: int) -> 
     done = undo(world)
     assert isinstance(done, Restored), done
     assert tree(world.root) == before
-
-
-def test_a_file_of_no_bytes_is_a_file(world: World) -> None:
-    (world.root / "b").write_bytes(b"")
-    before = tree(world.root)
-    world.done(1, WriteFile("a", b"", A), DeleteFile("b", sha(b"")))
-    assert isinstance(undo(world), Restored)
-    assert tree(world.root) == before
-
-
-def test_what_is_as_it_was_needs_nothing(world: World) -> None:
-    world.done(1, WriteFile("a", b"A", A), WriteFile("new/x", b"x"))
-    (world.root / "a").write_bytes(b"a")
-    (world.root / "new/x").unlink()
-    assert undo(world) == Restored(removed=("new",), steps=(1,))
-
-
-def test_a_directory_that_somebody_removed_is_made_again(world: World) -> None:
-    before = tree(world.root)
-    world.done(1, DeleteFile("d/c", C))
-    (world.root / "d").rmdir()
-    done = undo(world)
-    assert isinstance(done, Restored)
-    assert (done.files, tree(world.root)) == ((RestoredFile("d/c", CREATED),), before)
 
 
 def test_a_directory_in_which_somebody_else_has_put_something_stays(world: World) -> None:
@@ -397,3 +390,197 @@ def test_a_workspace_that_is_gone_is_told(world: World) -> None:
     assert undo(world) == ToolError(
         code=ToolErrorCode.NOT_FOUND, message="Cannot restore '.': there is no such file or directory."
     )
+
+
+IS_A, IS_B, IS_C, IS_D = (FileState(letter, 0o644) for letter in "ABCD")
+UNKNOWN = FileState("?", 0o644)
+
+
+def change(number: int, *effects: tuple[str, FileState, FileState], made: Sequence[str] = ()) -> RecordedChange:
+    found = tuple(FileEffect(*effect) for effect in effects)
+    return RecordedChange(f"t{number}", number, number, found, tuple(made), ChangeState.DONE)
+
+
+def chain(*effects: tuple[str, FileState, FileState], made: Sequence[str] = ()) -> list[RecordedChange]:
+    """Changes of one file each, given oldest first, as the journal gives them: newest first."""
+    return [change(number, effect, made=made) for number, effect in enumerate(effects)][::-1]
+
+
+def plan(
+    changes: Sequence[RecordedChange], refused: Mapping[str, LeftFile] | None = None, **found: Found
+) -> RestorePlan:
+    """The plan; `d__x` stands for the path "d/x"."""
+    return restore_plan(changes, {name.replace("__", "/"): each for name, each in found.items()}, refused)
+
+
+def steps(*found: RestoreStep) -> RestorePlan:
+    return RestorePlan((), found, (), ())
+
+
+def left(path: str, obstacle: Obstacle, detail: str = "") -> RestorePlan:
+    return RestorePlan((), (), (), (LeftFile(path, obstacle, detail),))
+
+
+# --- What a run did to one path in all
+
+
+# --- One path
+
+
+ONE_EDITED = chain(("f", IS_A, IS_B), ("f", IS_B, IS_C))
+
+
+@pytest.mark.parametrize(
+    ("changes", "now", "expected"),
+    [
+        (ONE_EDITED, IS_C, steps(RestoreStep("f", IS_C, IS_A))),
+        (ONE_EDITED, IS_A, steps()),
+        (ONE_EDITED, IS_B, left("f", Obstacle.CHANGED_SINCE)),
+        (ONE_EDITED, NO_FILE, left("f", Obstacle.CHANGED_SINCE)),
+        (ONE_EDITED, IS_C._replace(mode=0o600), left("f", Obstacle.CHANGED_SINCE)),
+        (ONE_EDITED, Unusable("a link"), left("f", Obstacle.CHANGED_SINCE, "a link")),
+        (chain(("f", IS_A, IS_B), ("f", IS_C, IS_D)), IS_D, left("f", Obstacle.CHANGED_BETWEEN)),
+        (chain(("f", IS_A, IS_B), ("f", IS_C, IS_D)), IS_B, left("f", Obstacle.CHANGED_SINCE)),
+        (chain(("f", IS_A, IS_B), ("f", IS_C, IS_D)), IS_A, steps()),
+        (chain(("f", UNKNOWN, IS_B)), IS_B, left("f", Obstacle.NOT_KEPT)),
+        (chain(("f", UNKNOWN, IS_B)), IS_A, left("f", Obstacle.NOT_KEPT)),
+        (chain(("f", IS_A, UNKNOWN)), IS_B, left("f", Obstacle.NOT_KEPT)),
+        (chain(("f", IS_A, UNKNOWN)), IS_A, steps()),
+        (chain(("f", NO_FILE, UNKNOWN)), Unusable("a link"), left("f", Obstacle.NOT_KEPT)),
+        (chain(("f", NO_FILE, UNKNOWN)), NO_FILE, steps()),
+        (chain(("f", IS_A, UNKNOWN), ("f", UNKNOWN, IS_B)), IS_B, steps(RestoreStep("f", IS_B, IS_A))),
+        (chain(("f", NO_FILE, FileState("B"))), IS_B, steps(RestoreStep("f", IS_B, NO_FILE))),
+        (chain(("f", IS_A, NO_FILE)), NO_FILE, steps(RestoreStep("f", NO_FILE, IS_A))),
+        (chain(("f", IS_A, NO_FILE)), IS_B, left("f", Obstacle.CHANGED_SINCE)),
+        (chain(("f", IS_A, IS_A._replace(mode=0o755))), IS_A._replace(mode=0o755), None),
+    ],
+)
+def test_a_file_that_is_as_the_run_left_it_becomes_what_it_was(
+    changes: list[RecordedChange], now: Found, expected: RestorePlan | None
+) -> None:
+    expected = expected or steps(RestoreStep("f", IS_A._replace(mode=0o755), IS_A))
+    assert plan(changes, f=now) == expected
+
+
+# --- Files and directories in each other's place
+
+
+def test_a_directory_that_the_run_put_in_the_place_of_a_file_makes_room_for_it() -> None:
+    changes = [change(2, ("d/e/x", NO_FILE, IS_B), made=("d", "d/e")), change(1, ("d", IS_A, NO_FILE))]
+    inside = FoundDirectory(frozenset({"d/e/x"}), frozenset({"d/e"}))
+    assert plan(changes, d=inside, d__e__x=IS_B) == RestorePlan(
+        clearing=(RestoreStep("d/e/x", IS_B, NO_FILE),),
+        steps=(RestoreStep("d", NO_FILE, IS_A),),
+        directories=("d/e", "d"),
+        left=(),
+    )
+
+
+def test_a_file_in_the_place_of_a_directory_goes_before_what_was_in_there_comes() -> None:
+    changes = [change(1, ("d", NO_FILE, IS_B), ("d/x", IS_A, NO_FILE))]
+    assert plan(changes, d=IS_B, d__x=FoundAbove("d")) == RestorePlan(
+        (RestoreStep("d", IS_B, NO_FILE),), (RestoreStep("d/x", NO_FILE, IS_A),), (), ()
+    )
+    assert plan(changes, d=IS_C, d__x=FoundAbove("d")).left == (
+        LeftFile("d", Obstacle.CHANGED_SINCE),
+        LeftFile("d/x", Obstacle.CHANGED_SINCE, "a part of its path is a file now"),
+    )
+
+
+def test_directories_that_the_run_made_go_innermost_first_but_not_where_a_file_comes_back() -> None:
+    made = ("a", "a/b", "c", "c/d")
+    changes = [change(1, ("a/b/new", NO_FILE, IS_A), ("c/d/old", IS_A, NO_FILE), made=made)]
+    found = plan(changes, a__b__new=IS_A, c__d__old=NO_FILE)
+    assert found.directories == ("a/b", "a")
+
+
+# --- IS_A model
+
+PATHS = ("a", "b", "d/a", "d/b", "d/e/a", "d")
+States = dict[str, FileState]
+STATES = st.builds(FileState, st.sampled_from("ABC"), st.sampled_from((0o644, 0o755)))
+
+
+def above(path: str) -> list[str]:
+    parts = path.split("/")
+    return ["/".join(parts[:length]) for length in range(1, len(parts))]
+
+
+def fits(tree: States, path: str) -> bool:
+    """Whether a file may be at the path: none is above it, and none below."""
+    return not set(above(path)) & tree.keys() and not any(name.startswith(f"{path}/") for name in tree)
+
+
+@dataclasses.dataclass
+class MadeUpWorld:
+    """Files, and the directories that hold them; nothing removes a directory but the restoring."""
+
+    tree: States
+    directories: set[str]
+
+    def put(self, path: str, state: FileState) -> list[str]:
+        """Gives the directories that had to be made."""
+        self.tree.pop(path, None)
+        if not state.sha256:
+            return []
+        assert fits(self.tree, path)
+        assert path not in self.directories
+        self.tree[path] = state
+        made = [each for each in above(path) if each not in self.directories]
+        self.directories.update(made)
+        return made
+
+    def may_put(self, path: str) -> bool:
+        return fits(self.tree, path) and path not in self.directories
+
+    def found(self, path: str) -> Found:
+        file = next((each for each in above(path) if each in self.tree), None)
+        if file is not None:
+            return FoundAbove(file)
+        if path in self.directories:
+            below = f"{path}/"
+            return FoundDirectory(
+                frozenset(name for name in self.tree if name.startswith(below)),
+                frozenset(name for name in self.directories if name.startswith(below)),
+            )
+        return self.tree.get(path, NO_FILE)
+
+    def remove_empty(self, directories: Sequence[str]) -> None:
+        for name in directories:
+            held = {*self.tree, *self.directories}
+            if not any(each.startswith(f"{name}/") for each in held):
+                self.directories.discard(name)
+
+
+@settings(max_examples=100)
+@given(st.dictionaries(st.sampled_from(PATHS), STATES, max_size=4), st.data())
+def test_whatever_a_run_does_is_taken_back(start: States, data: st.DataObject) -> None:
+    tree = {path: state for path, state in start.items() if fits({each: IS_A for each in start if each != path}, path)}
+    world = MadeUpWorld(dict(tree), {each for path in tree for each in above(path)})
+    directories, changes = set(world.directories), list[RecordedChange]()
+    for number in range(data.draw(st.integers(0, 12))):
+        path, state = data.draw(st.sampled_from(PATHS)), data.draw(STATES | st.just(NO_FILE))
+        before = world.tree.get(path, NO_FILE)
+        if state.sha256 and not world.may_put(path):
+            # IS_A command may replace a directory by a file, or a file by a directory.
+            inside = [name for name in world.tree if name.startswith(f"{path}/")] + [
+                name for name in above(path) if name in world.tree
+            ]
+            gone = [(name, world.tree.pop(name), NO_FILE) for name in inside]
+            world.directories -= {path, *(each for each in world.directories if each.startswith(f"{path}/"))}
+            made = world.put(path, state)
+            changes.insert(0, change(number, *gone, (path, NO_FILE, state), made=made))
+        elif before != state:
+            changes.insert(0, change(number, (path, before, state), made=world.put(path, state)))
+    found = {effect.path: world.found(effect.path) for effect in net_effects(changes)}
+    done = restore_plan(changes, found)
+    assert done.left == ()
+    for phase in (done.clearing, done.steps):
+        for step in sorted(phase, key=lambda step: not step.goal.sha256):  # in one change nothing makes room
+            assert world.tree.get(step.path, NO_FILE) == step.now
+            world.put(step.path, step.goal)
+        world.remove_empty(done.directories)
+    assert world.tree == tree
+    assert world.directories <= directories, "a directory of the run stays"
+    again = restore_plan(changes, {path: world.found(path) for path in found})
+    assert (again.all_steps, again.left) == ((), ())

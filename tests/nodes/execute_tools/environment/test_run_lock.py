@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from nodes.execute_tools.environment import run_lock
-from nodes.execute_tools.environment.isolation import call_isolated
+from nodes.execute_tools.environment.deadline import call_isolated
 from nodes.execute_tools.environment.run_lock import Owner, RunLock
 from nodes.records import ToolError, ToolErrorCode
 from tests.architecture.house import ROOT

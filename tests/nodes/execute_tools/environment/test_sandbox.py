@@ -6,8 +6,17 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.execute_tools.environment.handles import closing, open_root
-from nodes.execute_tools.environment.sandbox import PathAccess, PathSandbox, Place, open_beneath
+from nodes.execute_tools.environment.handles import closing, open_beneath, open_root
+from nodes.execute_tools.environment.sandbox import (
+    LONGEST_NAME,
+    PathAccess,
+    PathSandbox,
+    Place,
+    check_workspace,
+    extension_denial,
+    is_system_directory,
+    malformed,
+)
 from nodes.execute_tools.environment.workspace import FileContent, Workspace
 from nodes.records import ToolError, ToolErrorCode
 
@@ -403,3 +412,120 @@ def test_a_link_that_leads_out_is_not_meant_by_its_own_refusal(tmp_path: Path, t
     refused = PathSandbox(str(tmp_path / "root")).resolve("link", PathAccess.WRITE_FILE)
     assert isinstance(refused, ToolError)
     assert (refused.code, refused.suggestions) == (ToolErrorCode.PERMISSION_DENIED, (".",))
+
+
+def invalid(message: str, *suggestions: str) -> ToolError:
+    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message, suggestions=suggestions)
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("", "The path is empty: name a file or directory of the workspace."),
+        (" \t\n", "The path is empty: name a file or directory of the workspace."),
+        ("a\0b", r"The path 'a\x00b' contains a NUL character."),
+        ("a\ud800", r"The path 'a\ud800' is not valid Unicode text."),
+        ("x" * 256, f"The path '{'x' * 200}...' is too long: 255 bytes a name, 4096 in all."),
+        ("ä" * 128, f"The path '{'ä' * 128}' is too long: 255 bytes a name, 4096 in all."),
+        ("a/" * 2_100, f"The path '{'a/' * 100}...' is too long: 255 bytes a name, 4096 in all."),
+    ],
+)
+def test_what_is_no_path(path: str, message: str) -> None:
+    assert malformed(path) == invalid(message)
+
+
+@given(path=st.text(max_size=LONGEST_NAME * 2))
+def test_whatever_is_a_path_can_be_handed_to_the_system(path: str) -> None:
+    if malformed(path) is None:
+        assert b"\0" not in path.encode()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("a.exe", "Extension '.exe' not allowed. Allowed: .md, .txt."),
+        ("a.md.exe", "Extension '.exe' not allowed. Allowed: .md, .txt."),
+        ("dir.md/a", "Extension '' not allowed. Allowed: .md, .txt."),
+        (".md", "Extension '' not allowed. Allowed: .md, .txt."),
+        ("a.md ", "Extension '.md ' not allowed. Allowed: .md, .txt."),
+        ("a.\uff4dd", "Extension '.\uff4dd' not allowed. Allowed: .md, .txt."),
+        ("a.\u202edm", r"Extension '.\u202edm' not allowed. Allowed: .md, .txt."),
+    ],
+)
+def test_another_extension_is_named_with_the_allowed_ones(name: str, message: str) -> None:
+    assert extension_denial(name, {".txt", ".md"}) == ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
+
+
+DENIED, INVALID, MISSING = (
+    ToolErrorCode.PERMISSION_DENIED,
+    ToolErrorCode.INVALID_ARGUMENT,
+    ToolErrorCode.NOT_FOUND,
+)
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/etc", "/usr", "/usr/bin", "/bin", "/sbin", "/var", "/dev", "/proc", "/proc/self", "/sys", "/boot"]
+)
+def test_system_directories_are_no_workspace(path: str) -> None:
+    found = check_workspace(path)
+    assert isinstance(found, ToolError)
+    assert found.code in {DENIED, MISSING}
+
+
+@pytest.mark.parametrize(
+    ("real", "refused"),
+    [
+        ("/", True),
+        ("/etc/nginx", True),
+        ("/usr/lib/python3", True),
+        ("/private/etc", True),
+        ("/private/var/log", True),
+        ("/Library/x", True),
+        ("/System", True),
+        ("/var/tmp/x", False),
+        ("/var/folders/ab/T/x", False),
+        ("/private/var/folders/ab/T/x", False),
+        ("/private/tmp/x", False),
+        ("/usr/src/app", False),
+        ("/root", False),
+        ("/root/project", False),
+        ("/home/me", False),
+        ("/tmp", False),
+        ("/usr2", False),
+        ("/etcetera", False),
+        ("/Users/me/Library/x", False),
+    ],
+)
+def test_which_directories_belong_to_the_system(real: str, refused: bool) -> None:
+    assert is_system_directory(real) is refused
+
+
+def test_a_link_to_a_system_directory_is_no_workspace(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("/etc")
+    assert check_workspace(str(tmp_path / "link")) == ToolError(
+        code=DENIED, message=f"The workspace '{tmp_path}/link' is a system directory: choose a project folder."
+    )
+
+
+def test_a_missing_workspace_is_told_with_a_remedy(tmp_path: Path) -> None:
+    assert check_workspace(f"{tmp_path}/no") == ToolError(
+        code=MISSING, message=f"The workspace '{tmp_path}/no' does not exist: make the folder, or name another one."
+    )
+
+
+def test_a_file_is_no_workspace(root: Path) -> None:
+    (root / "a.py").touch()
+    assert check_workspace(str(root / "a.py")) == ToolError(
+        code=INVALID,
+        message=f"Cannot use as workspace '{root}/a.py': a part of it is a file where a directory is needed.",
+    )
+
+
+def test_an_unreadable_folder_is_no_workspace(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> int:
+        raise PermissionError(13, "")
+
+    monkeypatch.setattr(os, "open", refuse)
+    found = check_workspace(str(root))
+    assert isinstance(found, ToolError)
+    assert found.code is DENIED

@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from nodes.execute_tools.environment import journal as journal_module, shared_database as module
+from nodes.execute_tools.environment.change_records import FileEffect, FileState
 from nodes.execute_tools.environment.database import (
     FORMAT,
     StoreError,
@@ -19,8 +20,7 @@ from nodes.execute_tools.environment.database import (
     shared_database,
     transaction,
 )
-from nodes.execute_tools.environment.journal import Journal
-from nodes.execute_tools.environment.journal_records import CallKey, FileEffect, FileState
+from nodes.execute_tools.environment.journal import CallKey, Journal
 from nodes.execute_tools.environment.shared_database import SharedDatabase, close_shared
 from nodes.execute_tools.environment.shared_name import give_shared_name
 from nodes.execute_tools.environment.shared_schema import STORE, SharedPart

@@ -6,11 +6,9 @@ from time import monotonic
 import pytest
 
 from nodes.execute_tools.environment.handles import closing, open_directory, open_root
-from nodes.execute_tools.environment.ignore_rules import IgnoreRules
 from nodes.execute_tools.environment.judged_paths import JudgedPaths
-from nodes.execute_tools.environment.listing import Entry
 from nodes.execute_tools.environment.tree_status import Status, Tree, Unwatched, look_through
-from nodes.execute_tools.environment.tree_walk import DEEPEST
+from nodes.execute_tools.environment.tree_walk import DEEPEST, Entry, IgnoreRules
 from nodes.execute_tools.environment.workspace import Workspace
 from tests.nodes.execute_tools.environment.layout import allow, no_env
 

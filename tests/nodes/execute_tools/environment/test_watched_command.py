@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from nodes.execute_tools.environment import file_index
-from nodes.execute_tools.environment.beneath_reader import BeneathReader
+from nodes.execute_tools.environment.change_records import FileEffect, FileState
 from nodes.execute_tools.environment.command_changes import CommandChange, CommandChanges
 from nodes.execute_tools.environment.database import StoreError
 from nodes.execute_tools.environment.file_index import WatchLimits
-from nodes.execute_tools.environment.journal_records import FileEffect, FileState
+from nodes.execute_tools.environment.file_reads import BeneathReader
 from nodes.execute_tools.environment.tree_status import Unwatched
 from nodes.execute_tools.environment.watched_command import WatchedRun, record_changes, watched
 from nodes.execute_tools.environment.workspace import Workspace

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from nodes.execute_tools.environment.deadline import Lease, LeaseOverError
 from nodes.execute_tools.environment.file_reads import FileContent
-from nodes.execute_tools.environment.lease import Lease, LeaseOverError
-from nodes.execute_tools.environment.listing import Entry
+from nodes.execute_tools.environment.tree_walk import Entry
 from nodes.execute_tools.environment.workspace import DeleteFile, MoveFile, Workspace, WriteFile
 from nodes.records import ToolError, ToolErrorCode
 from tests.nodes.execute_tools.environment.layout import SECRET, allow, code_of, content, no_env, sha, tree_of

@@ -1,10 +1,14 @@
+"""No command changes, replaces or makes the settings of mendgraph. Skipped where no sandbox starts."""
+
 import errno
+import fcntl
 import os
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,7 +16,17 @@ import pytest
 from nodes.execute_tools.environment import workspace_cover
 from nodes.execute_tools.environment.commands import CommandResult
 from nodes.execute_tools.environment.handles import closing, open_beneath, open_root
-from nodes.execute_tools.environment.workspace_cover import Cover, find_cover, find_ways_out
+from nodes.execute_tools.environment.user_files import SETTINGS_FILE, read_settings_file
+from nodes.execute_tools.environment.workspace_cover import (
+    SET_ASIDE,
+    Cover,
+    find_cover,
+    find_ways_out,
+    kept_settings,
+    linked_repository,
+    protected_git,
+    remove_placeholder,
+)
 from nodes.records import ToolError, ToolErrorCode
 from tests.nodes.execute_tools.environment.command_place import Place, command_place, opened
 
@@ -123,15 +137,6 @@ def test_a_folder_beside_the_workspace_that_goes_away_is_not_covered(
     assert find_ways_out([str(tmp_path)], str(tmp_path / "root"), time.monotonic() + 60) == Cover()
 
 
-def test_a_workspace_that_is_no_folder_cannot_be_looked_through(tmp_path: Path) -> None:
-    put(tmp_path, "file")
-    handle = os.open(tmp_path / "file", os.O_RDONLY)
-    with closing(handle):
-        found = find_cover(handle, secret, time.monotonic() + 60)
-    message = "Cannot look through '.': a part of it is a file where a directory is needed."
-    assert found == ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
-
-
 TOO_MUCH = (
     "unavailable: The workspace has more than {} denied files or folders, or {} repositories, so no command is run in"
     " it: move what is not needed out of it."
@@ -157,13 +162,6 @@ def test_what_is_too_much_is_refused(
     found = cover_of(tmp_path, seconds=seconds)
     assert isinstance(found, ToolError)
     assert f"{found.code.value}: {found.message}" == error
-
-
-def test_bounds_themselves_are_not_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put(tmp_path, "a/c", "1.env", "a/2.env", ".git", "a/.git")
-    for name, most in (("MOST_COVERED", 2), ("MOST_REPOSITORIES", 2), ("DEEPEST", 1)):
-        monkeypatch.setattr(workspace_cover, name, most)
-    assert cover_of(tmp_path) == Cover([".git", "a/.git"], ["1.env", "a/2.env"])
 
 
 def test_other_names_of_denied_files_and_of_gits_own_are_hidden(tmp_path: Path) -> None:
@@ -339,3 +337,259 @@ def test_a_repository_that_is_a_file_cannot_be_changed(place: Place) -> None:
     (place.root / ".git").write_text("gitdir: /elsewhere\n")
     place.says("echo x > .git; rm -f .git; mv .git away; mkdir .git")
     assert (place.root / ".git").read_text() == "gitdir: /elsewhere\n"
+
+
+@contextmanager
+def protected(root: Path, seconds: float = 60) -> Iterator[ToolError | None]:
+    with closing(open_root(str(root))) as handle, protected_git(handle, time.monotonic() + seconds) as problem:
+        yield problem
+
+
+def test_an_absent_git_gets_a_placeholder_for_a_while(tmp_path: Path) -> None:
+    with protected(tmp_path) as problem:
+        assert problem is None
+        assert os.listdir(tmp_path / ".git") == []
+    assert not (tmp_path / ".git").exists()
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git/config").touch()
+    with protected(tmp_path):
+        pass
+    assert (tmp_path / ".git/config").exists()
+
+
+@pytest.mark.parametrize("first_ends_first", [True, False])
+def test_the_last_of_several_commands_takes_the_placeholder_away(tmp_path: Path, first_ends_first: bool) -> None:
+    with ExitStack() as first, ExitStack() as second:
+        for each in (first, second):
+            assert each.enter_context(protected(tmp_path)) is None
+        made = (tmp_path / ".git").stat().st_ino
+        (first if first_ends_first else second).close()
+        assert (tmp_path / ".git").stat().st_ino == made
+        (second if first_ends_first else first).close()
+        assert not (tmp_path / ".git").exists()
+
+
+def test_a_placeholder_that_a_killed_run_left_is_taken_away(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    with protected(tmp_path):
+        pass
+    assert not (tmp_path / ".git").exists()
+
+
+def test_a_copy_of_the_handle_does_not_keep_the_lock(tmp_path: Path) -> None:
+    with closing(open_root(str(tmp_path))) as handle, closing(os.dup(handle)) as copy:
+        with protected_git(handle, time.monotonic() + 60):
+            pass
+        with protected(tmp_path, seconds=0) as problem:
+            assert problem is None
+        assert copy != handle
+
+
+def test_a_workspace_that_somebody_else_has_locked_is_refused(tmp_path: Path) -> None:
+    with closing(open_root(str(tmp_path))) as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        with protected(tmp_path, seconds=0.05) as problem:
+            message = "Another program has locked the workspace (flock), so no command is run in it: end that one."
+            assert problem == ToolError(code=ToolErrorCode.TIMEOUT, message=message)
+            assert not (tmp_path / ".git").exists()
+
+
+def test_without_locks_the_placeholder_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_locks(*arguments: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available", str(arguments))
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with protected(tmp_path) as problem:
+        assert problem is None
+    assert (tmp_path / ".git").is_dir()
+
+
+def test_a_git_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    (tmp_path / ".git").symlink_to("elsewhere")
+    with protected(tmp_path) as problem:
+        message = "'.git' is a symbolic link, which cannot be made read-only, so no command is run in this workspace."
+        assert problem == ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
+
+
+def git(folder: Path, *arguments: str) -> None:
+    identity = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "init.defaultBranch=main")
+    subprocess.run(["git", "-C", str(folder), *identity, *arguments], check=True, capture_output=True)
+
+
+def test_only_a_worktree_that_its_repository_knows_is_linked(tmp_path: Path) -> None:
+    main, tree, false = tmp_path / "main", tmp_path / "tree", tmp_path / "false"
+    for folder in (main, false):
+        folder.mkdir()
+    git(main, "init")
+    git(main, "commit", "--allow-empty", "-m", "first")
+    git(main, "worktree", "add", str(tree))
+    assert linked_repository(str(tree)) == str(main / ".git")
+    (false / ".git").write_text((tree / ".git").read_text())
+    assert linked_repository(str(false)) is None
+    assert linked_repository(str(main)) is None
+
+
+@pytest.mark.parametrize(
+    "pointer", ["", "gitdir: /root/.ssh", "gitdir: /", "gitdir: ../outside/worktrees/x", "x", "\0"]
+)
+def test_a_pointer_to_any_other_folder_is_not_followed(tmp_path: Path, pointer: str) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    (tmp_path / "outside/worktrees/x").mkdir(parents=True)
+    for name in ("outside/worktrees/x/gitdir", "outside/HEAD"):
+        (tmp_path / name).write_text("x")
+    (root / ".git").write_text(pointer)
+    assert linked_repository(str(root)) is None
+    (root / ".git").unlink()
+    assert linked_repository(str(root)) is None
+
+
+def test_a_repository_cannot_be_made_where_there_is_none(place: Place) -> None:
+    (place.root / ".git/config").unlink()
+    (place.root / ".git").rmdir()
+    said = place.says("git init 2>&1; mkdir -p .git/hooks; echo x > .git; rmdir .git; mv .git away; ln -s /tmp .git")
+    assert said.count(".git") >= 5
+    assert not (place.root / ".git").exists()
+    assert not (place.root / "away").exists()
+
+
+def test_a_repository_cannot_be_made_while_another_run_ends(place: Place) -> None:
+    (place.root / ".git/config").unlink()
+    (place.root / ".git").rmdir()
+    script = "echo > up; while [ ! -e go ]; do sleep 0.01; done; mkdir -p .git/hooks; echo x > .git/hooks/pre-commit"
+    second = threading.Thread(target=place.commands.run, args=(["sh", "-c", script],))
+    other = opened(place.root)
+    second.start()
+    while not (place.root / "up").exists():
+        time.sleep(0.01)
+    assert isinstance(other.run(["true"]), CommandResult)
+    assert (place.root / ".git").exists()
+    (place.root / "go").touch()
+    second.join()
+    assert not (place.root / ".git").exists()
+
+
+def test_git_works_in_a_repository_and_in_a_linked_worktree(tmp_path: Path) -> None:
+    identity = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "init.defaultBranch=trunk")
+    main, root = tmp_path.resolve() / "main", tmp_path.resolve() / "root"
+    for line in (("init", str(main)), ("-C", str(main), "commit", "--allow-empty", "-m", "first")):
+        subprocess.run(["git", *identity, *line], check=True, capture_output=True)
+    subprocess.run(
+        ["git", "-C", str(main), "worktree", "add", "-b", "side", str(root)], check=True, capture_output=True
+    )
+    (root / "new").touch()
+    result = opened(tmp_path / "root").run(["git", "status", "--short", "--branch"])
+    assert isinstance(result, CommandResult)
+    assert (result.stdout.head, result.stderr.head) == (b"## side\n?? new\n", b"")
+    for argv in (["git", "add", "new"], ["sh", "-c", f"echo x > {main}/.git/x"]):
+        refused = opened(tmp_path / "root").run(argv)
+        assert isinstance(refused, CommandResult)
+        assert b"ead-only file system" in refused.stderr.head
+
+
+def test_what_a_killed_command_left_is_removed_unless_it_is_needed_or_holds_something(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    with protected(tmp_path):
+        remove_placeholder(str(tmp_path))
+        assert (tmp_path / ".git").exists()
+    (tmp_path / ".git").mkdir(exist_ok=True)
+    (tmp_path / ".git/config").touch()
+    remove_placeholder(str(tmp_path))
+    assert (tmp_path / ".git/config").exists()
+    (tmp_path / ".git/config").unlink()
+    remove_placeholder(str(tmp_path))
+    assert not (tmp_path / ".git").exists()
+
+
+@pytest.mark.parametrize(
+    ("call", "number", "code"),
+    [
+        ("mkdir", errno.EROFS, None),
+        ("mkdir", errno.EACCES, ToolErrorCode.PERMISSION_DENIED),
+        ("stat", errno.EACCES, ToolErrorCode.PERMISSION_DENIED),
+    ],
+)
+def test_a_git_that_cannot_be_made_or_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int, code: ToolErrorCode | None
+) -> None:
+    def failing(*_: object, **__: object) -> None:
+        raise OSError(number, "no")
+
+    with closing(open_root(str(tmp_path))) as handle:
+        monkeypatch.setattr(os, call, failing)
+        with protected_git(handle, time.monotonic() + 60) as problem:
+            assert (problem.code if problem else None) is code
+        monkeypatch.undo()
+
+
+TEXT = 'mode = "ask"\n'
+
+
+def names(root: Path) -> list[str]:
+    return sorted(path.name for path in root.iterdir() if path.name.startswith(".mendgraph"))
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        f"echo evil > {SETTINGS_FILE}",
+        f"echo evil >> {SETTINGS_FILE}",
+        f"rm -f {SETTINGS_FILE}; echo evil > {SETTINGS_FILE}",
+        f"mv {SETTINGS_FILE} x; echo evil > {SETTINGS_FILE}",
+        f"echo evil > x; mv -f x {SETTINGS_FILE}",
+        f"ln -f {SETTINGS_FILE} x; echo evil > x",
+        f"ln -sf a {SETTINGS_FILE}",
+        f"chmod 777 {SETTINGS_FILE}; echo evil > {SETTINGS_FILE}",
+        "echo evil > other-name",
+    ],
+)
+def test_settings_stay_as_they_are(place: Place, attack: str) -> None:
+    path = place.root / SETTINGS_FILE
+    path.write_text(TEXT)
+    os.link(path, place.root / "other-name")
+    assert TEXT in place.says(f"cat {SETTINGS_FILE}; {attack}")
+    assert (path.read_text(), path.is_symlink(), names(place.root)) == (
+        TEXT,
+        False,
+        [SETTINGS_FILE],
+    )
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [f"{make} {SETTINGS_FILE}" for make in ("echo evil >", "ln -s src/a.py", "mkdir", "mkfifo")],
+)
+def test_settings_that_a_command_makes_are_set_aside_and_told(place: Place, attack: str) -> None:
+    result = place.result("sh", "-c", attack)
+    assert result.exit_code == 0
+    assert names(place.root) == [SET_ASIDE]
+    assert read_settings_file(str(place.root)) is None
+
+
+def test_a_link_cannot_be_made_into_settings(place: Place) -> None:
+    (place.root / SETTINGS_FILE).symlink_to("src/a.py")
+    place.result("sh", "-c", f"rm {SETTINGS_FILE}; echo evil > {SETTINGS_FILE}")
+    assert names(place.root) == [SET_ASIDE]
+
+
+def test_what_stands_in_the_place_of_settings_cannot_be_replaced(place: Place) -> None:
+    (place.root / SETTINGS_FILE).mkdir()
+    place.result("sh", "-c", f"rmdir {SETTINGS_FILE}; echo evil > {SETTINGS_FILE}")
+    assert isinstance(read_settings_file(str(place.root)), ToolError)
+    (place.root / "sub").mkdir()
+    os.mkfifo(place.root / "sub" / SETTINGS_FILE)
+    place.result("sh", "-c", f"cd sub; rm -f {SETTINGS_FILE}; echo evil > {SETTINGS_FILE}")
+    assert isinstance(read_settings_file(str(place.root / "sub")), ToolError)
+
+
+def test_a_command_sees_no_placeholder_and_leaves_none(place: Place) -> None:
+    assert SETTINGS_FILE not in place.says("ls -a")
+    assert names(place.root) == []
+
+
+def test_what_is_there_before_is_not_set_aside(tmp_path: Path) -> None:
+    (tmp_path / SETTINGS_FILE).write_text(TEXT)
+    with closing(open_root(str(tmp_path))) as root, kept_settings(root):
+        (tmp_path / "new").write_text("an editor's")
+        (tmp_path / "new").rename(tmp_path / SETTINGS_FILE)
+    assert (names(tmp_path), (tmp_path / SETTINGS_FILE).read_text()) == ([SETTINGS_FILE], "an editor's")

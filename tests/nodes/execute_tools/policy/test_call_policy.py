@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 from pydantic import BaseModel
 
-from nodes.execute_tools.environment.lease import LeaseOverError
+from nodes.execute_tools.environment.deadline import LeaseOverError
 from nodes.execute_tools.policy.call_policy import (
     NO_BACKOFF,
     OPEN_RULES,

@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
+from nodes.execute_tools.environment.change_records import UNKNOWN_SHA256, FileState
 from nodes.execute_tools.environment.command_changes import CommandChange, CommandChanges
-from nodes.execute_tools.environment.journal_records import UNKNOWN_SHA256, FileState
 from nodes.execute_tools.tools import command_effects
 from nodes.execute_tools.tools.command_effects import MOST_CHANGES, MOST_DIFF_CHARACTERS, file_changes, shown
 from nodes.execute_tools.tools.diffs import unified_diff

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from nodes.execute_tools.environment.checks import CheckRules, Checks, open_checks
-from nodes.execute_tools.environment.lease import Lease
+from nodes.execute_tools.environment.deadline import Lease
 from nodes.execute_tools.registry import ToolContext
 from nodes.execute_tools.tools.judged_evidence import judged_evidence
 from nodes.records import JsonMap, ToolError, ToolErrorCode

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nodes.execute_tools.environment.journal_records import FileEffect, FileState
+from nodes.execute_tools.environment.change_records import FileEffect, FileState
 from nodes.execute_tools.environment.workspace import Workspace
 from nodes.execute_tools.tools.past_changes import describe_effect
 from nodes.guard.policy import judge_path

@@ -1,4 +1,4 @@
-"""What the journal of effects speaks of: calls, the files that they change, and how far a change has come. Pure."""
+"""The records of a change: what happens to which files, how far it has come, and who writes it down. Pure."""
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -8,20 +8,8 @@ UNKNOWN_SHA256 = "?"
 """In place of a hash: what the file held was not looked at."""
 
 
-class CallKey(NamedTuple):
-    """Which call of which run, for good.
-
-    `execution` is the same whenever a step that was cut off is run again, and another one after time travel. `step`
-    counts within the thread, `place` within the reply. `effect` is the tool's.
-    """
-
-    thread: str
-    execution: str
-    step: int
-    place: int
-    tool: str
-    effect: str
-    arguments_sha256: str
+class RecordError(Exception):
+    """What was done, or will be, could not be written down."""
 
 
 class FileState(NamedTuple):
@@ -64,15 +52,6 @@ class RecordedChange(NamedTuple):
     state: ChangeState
 
 
-class RecordedCall(NamedTuple):
-    """A call as the journal knows it: `outcome` is what came of it, as JSON, None where it was cut off before."""
-
-    call: int
-    key: CallKey
-    outcome: str | None
-    changes: tuple[RecordedChange, ...]
-
-
 class ChangeRecorder(Protocol):
     """Where the file layer writes down what it is about to do, on behalf of one call."""
 
@@ -85,15 +64,21 @@ class ChangeRecorder(Protocol):
         are kept, and in a shared journal those after as well, so that the files can be made again elsewhere.
 
         Raises:
-            StoreError: it could not be written, so the change must not begin.
+            RecordError: it could not be written, so the change must not begin.
         """
 
     def add(self, token: str, effects: Sequence[FileEffect], backups: Mapping[str, bytes], made: Sequence[str]) -> None:
         """Write down a change that has been made already, by a program.
 
         Raises:
-            StoreError: it could not be written.
+            RecordError: it could not be written.
         """
 
     def settle(self, token: str, state: ChangeState) -> None:
         """Write down how it ended. Where that fails nothing is lost: the next start decides by the files' hashes."""
+
+
+def folders_above(path: str) -> list[str]:
+    """The names of the folders that a path goes through, outermost first."""
+    parts = path.split("/")
+    return ["/".join(parts[:length]) for length in range(1, len(parts))]
