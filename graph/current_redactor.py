@@ -4,7 +4,8 @@ import os
 from collections.abc import Iterable
 from functools import lru_cache
 
-from nodes.execute_tools.redact import Redactor, known_values
+from nodes.execute_tools.secrets.known_secrets import known_values
+from nodes.execute_tools.secrets.redact import Redactor
 
 
 class CurrentRedactor:

@@ -48,8 +48,8 @@ from nodes.execute_tools.policy.call_policy import CallPolicy, PolicyMemory
 from nodes.execute_tools.policy.circuit_breaker import BreakerConfig
 from nodes.execute_tools.policy.idempotency import idempotency_key
 from nodes.execute_tools.policy.roles import allowed_tools
-from nodes.execute_tools.redact import Redactor
 from nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext
+from nodes.execute_tools.secrets.redact import Redactor
 from nodes.execute_tools.tool_run import ToolRun
 from nodes.execute_tools.tools import default_tools
 from nodes.execute_tools.trace import TraceEvent, TraceSink

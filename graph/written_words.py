@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel
 
-from nodes.execute_tools.redact import MARK, Redactor
+from nodes.execute_tools.secrets.redact import MARK, Redactor
 from nodes.language.provider_state import without_secrets
 from nodes.records import ModelReply, ToolCall
 

@@ -12,7 +12,7 @@ from langgraph.types import Command
 
 from graph.build import build_graph, build_machine
 from graph.run import run_task
-from nodes.execute_tools.redact import MARK
+from nodes.execute_tools.secrets.redact import MARK
 from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from nodes.records import EditForm, Protocol, StopReason
 from tests.doubles.history_model import HistoryModel
@@ -135,7 +135,7 @@ def test_a_run_from_python_shows_none(folder: Path) -> None:
 
 def test_what_a_provider_sealed_goes_back_byte_for_byte() -> None:
     from graph.written_words import WrittenWords
-    from nodes.execute_tools.redact import Redactor
+    from nodes.execute_tools.secrets.redact import Redactor
     from nodes.records import ModelReply
 
     sealed = {"type": "thinking", "thinking": CODE.format(ONE), "signature": "s1"}

@@ -22,7 +22,7 @@ from nodes.execute_tools.environment.deadline import await_call
 from nodes.execute_tools.environment.failures import quoted
 from nodes.execute_tools.environment.worker import Worker
 from nodes.execute_tools.mcp_results import plain_text
-from nodes.execute_tools.redact import redact
+from nodes.execute_tools.secrets.redact import redact
 from nodes.records import ToolError, ToolErrorCode
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ import orjson
 from nodes.execute_tools.policy.circuit_breaker import BreakerConfig, Breakers, CircuitBreaker
 from nodes.execute_tools.policy.rate_limits import RateLimit, RateWindow, quota_problem
 from nodes.execute_tools.policy.retries import RetryPolicy, wait_before_retry
-from nodes.execute_tools.redact import MARK, has_mark
 from nodes.execute_tools.registry import Tool
+from nodes.execute_tools.secrets.redact import MARK, has_mark
 from nodes.execute_tools.tool_run import Failure, ToolRun, reason_of, refused
 from nodes.records import CHANGING, Effect, JsonMap, ToolErrorCode, ToolSpec
 

@@ -5,7 +5,7 @@ from base64 import b64encode
 import pytest
 
 from graph.cassettes.cassette_file import Exchange
-from graph.cassettes.environment_secrets import secret_variable
+from graph.cassettes.cassette_file import secret_variable
 
 SECRET = "plum-42-orchard-7"  # noqa: S105 - a test's own
 ENVIRONMENT = {"HOME": "/plain", "PLAIN_TOKEN": "test", "SOME_API_KEY": SECRET, "OTHER": SECRET[::-1]}

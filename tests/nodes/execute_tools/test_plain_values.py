@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from pydantic import BaseModel, SecretStr
 
 from nodes.execute_tools.plain_values import LONGEST_INTEGER, freed, in_words, is_plain, json_like, shown
-from nodes.execute_tools.redact import MARK, Redactor
+from nodes.execute_tools.secrets.redact import MARK, Redactor
 
 SECRET = "xyzzy-" + "plugh-4711"
 DIGITS = "8047" + "123355"

@@ -9,8 +9,8 @@ from nodes.execute_tools.policy.call_policy import NO_BACKOFF, OPEN_RULES, CallP
 from nodes.execute_tools.policy.circuit_breaker import BreakerConfig
 from nodes.execute_tools.policy.rate_limits import RateLimit
 from nodes.execute_tools.policy.retries import RetryPolicy
-from nodes.execute_tools.redact import MARK
 from nodes.execute_tools.registry import Tool, ToolOutput
+from nodes.execute_tools.secrets.redact import MARK
 from nodes.execute_tools.tool_run import Failure, RetryableToolError, ToolRun, refused
 from nodes.records import Effect, ToolError, ToolErrorCode
 
