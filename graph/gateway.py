@@ -30,8 +30,7 @@ from nodes.execute_tools.cache import ToolCache
 from nodes.execute_tools.engine import Engine, EngineConfig
 from nodes.execute_tools.environment.audit_log import AuditLog
 from nodes.execute_tools.environment.checks import CheckRules, Checks, open_checks
-from nodes.execute_tools.environment.command_rules import CommandRules
-from nodes.execute_tools.environment.commands import Commands, open_commands
+from nodes.execute_tools.environment.commands import CommandRules, Commands, open_commands
 from nodes.execute_tools.environment.database import StoreError
 from nodes.execute_tools.environment.deadline import monotonic_s
 from nodes.execute_tools.environment.failures import os_failure

@@ -8,8 +8,9 @@ from typing import Any, cast
 import pytest
 
 from nodes.execute_tools.environment import bubblewrap
-from nodes.execute_tools.environment.commands import CommandResult, CommandRules, Commands, Ends, open_commands
+from nodes.execute_tools.environment.commands import CommandResult, CommandRules, Commands, open_commands
 from nodes.execute_tools.environment.journal_records import FileEffect, FileState
+from nodes.execute_tools.environment.processes import Ends
 from nodes.execute_tools.environment.resource_limits import Limit, LimitReached
 from nodes.execute_tools.environment.tree_status import Unwatched
 from nodes.execute_tools.registry import ToolContext, ToolOutput
