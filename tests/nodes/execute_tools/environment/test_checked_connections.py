@@ -183,12 +183,6 @@ def test_an_address_is_not_looked_up() -> None:
     assert lookups.asked == 0
 
 
-def test_a_deadline_runs_out() -> None:
-    assert 0 < Deadline(5).left() <= 5
-    with pytest.raises(TimeoutError):
-        Deadline(0).left()
-
-
 # --- TLS, with a name that is looked up once and checked against the certificate
 
 

@@ -85,12 +85,6 @@ def test_files_that_are_created_edited_and_deleted_are_told_with_what_they_held(
     assert watch(place, run) == CommandChanges(files, ("docs", "docs/en", "empty"))
 
 
-def test_a_mode_is_a_change(place: Path) -> None:
-    data = b"a = 1\n"
-    found = watch(place, lambda: (place / "a.py").chmod(0o755))
-    assert found.files == (CommandChange("a.py", EDITED, is_(data), is_(data, 0o755), data, data),)
-
-
 def test_a_file_that_is_written_as_it_was_is_no_change(place: Path) -> None:
     def run() -> None:
         (place / "a.py").write_bytes(b"a = 1\n")
@@ -250,12 +244,6 @@ def test_a_large_file_that_is_new_is_known_by_its_hash(place: Path) -> None:
     )
 
 
-def test_a_large_file_that_becomes_small_is_known_as_it_is_now(place: Path) -> None:
-    (place / "big").write_bytes(b"1" * 20)
-    found = watch(place, lambda: (place / "big").write_bytes(b"2"), LIMITS._replace(file_bytes=10))
-    assert found.files == (CommandChange("big", EDITED, unknown(), is_(b"2"), None, b"2"),)
-
-
 def test_the_only_name_that_is_left_of_an_unknown_file_cannot_be_taken_back(place: Path) -> None:
     for name in ("one", "two", "three"):
         (place / name).write_bytes(name.encode())
@@ -295,16 +283,6 @@ def look_twice(place: Path, *, sure: bool) -> list[str]:
 
 def test_a_change_that_a_coarse_clock_does_not_show_is_found(place: Path) -> None:
     assert look_twice(place, sure=False) == ["a.py"]
-
-
-def test_only_contents_that_are_not_sure_are_compared(place: Path) -> None:
-    assert look_twice(place, sure=True) == []
-
-
-def test_what_cannot_be_compared_and_looks_the_same_is_no_change(place: Path) -> None:
-    paths, index = JudgedPaths(str(place), allow), FileIndex()
-    before = snapshot(paths, index, LIMITS, monotonic() + 600)
-    assert changed(paths, index, LIMITS._replace(files=0), before) == CommandChanges()
 
 
 def test_no_handle_stays_open(root: Path) -> None:
@@ -516,12 +494,6 @@ def test_changes_are_recorded_with_the_bytes_before(place: Path) -> None:
     ]
     backups = {sha(data): data for data in (b"a = 1\n", b"b = 1\n", b"2", b"3")}
     assert recorder.told == [(effects, backups, ["new"])]
-
-
-def test_a_directory_alone_is_recorded(place: Path) -> None:
-    recorder = Recorder()
-    watched_changes(place, lambda: os.mkdir(place / "new"), recorder=recorder)
-    assert recorder.told == [([], {}, ["new"])]
 
 
 def test_where_nothing_changed_nothing_is_recorded(place: Path) -> None:

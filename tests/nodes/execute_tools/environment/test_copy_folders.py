@@ -1,8 +1,6 @@
-import fcntl
 import json
 import os
 import shutil
-import subprocess
 import threading
 import time
 from pathlib import Path
@@ -23,7 +21,6 @@ from nodes.execute_tools.environment.copy_folders import (
     record_tree,
 )
 from nodes.execute_tools.environment.handles import closing, open_root
-from nodes.execute_tools.environment.processes import ProcessResult
 from nodes.records import ToolError, ToolErrorCode
 from tests.nodes.execute_tools.environment.git_places import git, repository, write
 
@@ -43,17 +40,6 @@ def test_a_note_says_what_a_copy_is(tmp_path: Path) -> None:
         assert (folder.note(), folder.note(BEGUN)) == ({"a": "\udcff"}, None)
         assert folder.remove() is None
     assert not (tmp_path / "a/one").exists()
-
-
-@pytest.mark.parametrize("content", ["", "{", "[]", "\udcff"])
-def test_a_damaged_note_is_none(tmp_path: Path, content: str) -> None:
-    filled(tmp_path / "one")
-    (tmp_path / "one" / FINISHED).write_bytes(os.fsencode(content))
-    with copy_folder(str(tmp_path / "one"), make=False) as folder:
-        assert isinstance(folder, CopyFolder)
-        assert folder.note() is None
-        assert folder.empty() is None
-        assert os.listdir(folder.handle) == []
 
 
 @pytest.mark.parametrize("note", [FINISHED, BEGUN])
@@ -123,14 +109,6 @@ def test_one_at_a_time_uses_a_folder(tmp_path: Path) -> None:
 def enter(path: Path, order: list[str]) -> None:
     with copy_folder(str(path), make=True):
         order.append("second")
-
-
-def test_a_file_system_without_locks_is_no_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def unknown(*_: object) -> None:
-        raise OSError(37, "No locks available")
-
-    monkeypatch.setattr(fcntl, "flock", unknown)
-    filled(tmp_path / "one")
 
 
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
@@ -220,59 +198,6 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path, monkeypatch: pytest.
     assert found.message == "Cannot read 'b': 'b' became shorter while it was read."
 
 
-def test_what_could_not_be_read_is_told_also_when_git_is_gone_before_the_rest_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root = write(tmp_path / "root", {"a": "a"})
-    own = made(tmp_path / "own.git")
-    kill = subprocess.Popen.kill
-
-    def kill_and_wait(process: "subprocess.Popen[bytes]") -> None:
-        kill(process)
-        process.wait()
-
-    monkeypatch.setattr(subprocess.Popen, "kill", kill_and_wait)
-    with closing(open_root(str(root))) as handle:
-        found = own.keep(handle, ["a", "gone"])
-    assert isinstance(found, ToolError)
-    assert found.message.startswith("Cannot read 'gone': there is no such file")
-
-
-def test_a_git_that_is_missing_or_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = write(tmp_path / "root", {"a": "a"})
-    own = made(tmp_path / "own.git")
-    (tmp_path / "file").touch()
-    with closing(open_root(str(root))) as handle:
-        for failed in (
-            own.patch(handle, [], ["a"]),
-            own.keep(handle, [], tree="0" * 40),
-            PrivateGit(str(tmp_path / "no.git")).keep(handle, ["a"]),
-            PrivateGit(str(tmp_path / "file")).make(),
-        ):
-            assert isinstance(failed, ToolError)
-            assert failed.message.startswith("Git could not ")
-        assert isinstance(own.keep(handle, ["a"]), str)
-        monkeypatch.setattr(copy_folders, "run_git", lambda *_, **__: ProcessResult(1, b"", b"fatal: broken"))
-        for failed in (own.patch(handle, [], ["a"]), own.keep(handle, ["a"])):
-            assert isinstance(failed, ToolError)
-            assert failed.message.endswith(": broken.")
-        gone = ToolError(code=ToolErrorCode.UNAVAILABLE, message="no git")
-        monkeypatch.setattr(copy_folders, "run_git", lambda *_, **__: gone)
-        assert [own.patch(handle, [], ["a"]), own.keep(handle, ["a"]), own.make()] == [gone] * 3
-        monkeypatch.setattr(copy_folders, "git_program", lambda: gone)
-        assert own.keep(handle, ["a"]) == gone
-
-
-def test_a_disk_that_refuses_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(copy_folders, "open", full, raising=False)
-    found = PrivateGit(str(tmp_path / "own.git")).make("/objects")
-    message = f"Cannot make a repository at '{tmp_path}/own.git': the disk is full."
-    assert found == ToolError(code=ToolErrorCode.IO_ERROR, message=message)
-
-
 def test_git_is_ended_with_what_feeds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = write(tmp_path / "root", {"a": "a"})
     own = made(tmp_path / "own.git")
@@ -359,28 +284,3 @@ def test_an_ignore_file_that_is_a_link_hides_nothing(tmp_path: Path) -> None:
     root = write(tmp_path / "root", {"a": "a"})
     (root / ".gitignore").symlink_to(tmp_path / "outside/rules")
     assert sorted(recorded(root).files) == [".gitignore", "a"]
-
-
-def test_an_ignore_file_that_goes_away_hides_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path, {".gitignore": "a\n", "a": "a"})
-
-    def gone(*_: object) -> tuple[int, os.stat_result]:
-        raise FileNotFoundError(2, "gone")
-
-    monkeypatch.setattr(copy_folders, "open_regular", gone)
-    assert sorted(recorded(tmp_path).files) == [".gitignore", "a"]
-
-
-def test_a_file_that_goes_away_meanwhile_is_not_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path, {"a": "a", "b": "b"})
-    real = os.stat
-
-    def looking(name: str, **named: Any) -> os.stat_result:
-        if name == "b":
-            raise FileNotFoundError(2, "gone")
-        found = real(name, **named)
-        assert isinstance(found, os.stat_result)
-        return found
-
-    monkeypatch.setattr(os, "stat", looking)
-    assert sorted(recorded(tmp_path).files) == ["a"]

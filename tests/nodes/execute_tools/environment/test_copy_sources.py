@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from nodes.execute_tools.environment import copy_sources
-from nodes.execute_tools.environment.copy_folders import CopyFolder, PrivateGit, copy_folder
+from nodes.execute_tools.environment.copy_folders import CopyFolder, copy_folder
 from nodes.execute_tools.environment.copy_sources import (
     RECORD,
     ArchiveSource,
@@ -20,9 +20,8 @@ from nodes.execute_tools.environment.copy_sources import (
     pack_source,
     read_record,
 )
-from nodes.execute_tools.environment.git import Repository, Uncommitted
+from nodes.execute_tools.environment.git import Uncommitted
 from nodes.execute_tools.environment.handles import open_regular
-from nodes.execute_tools.environment.processes import ProcessResult
 from nodes.records import ToolError, ToolErrorCode
 from tests.nodes.execute_tools.environment.git_places import FILES, committed, git, head, repository, tar, tree, write
 
@@ -55,12 +54,6 @@ def test_a_workspace_is_a_repository_a_folder_or_an_archive(tmp_path: Path) -> N
     assert find_source(str(folder), "", without) == FolderSource(str(folder), ((inner.st_dev, inner.st_ino),))
 
 
-def test_the_home_of_the_user_is_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = write(tmp_path / "folder", {"a": "a"})
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert find_source("~/folder") == FolderSource(str(folder))
-
-
 def test_a_folder_without_commits_around_it(tmp_path: Path) -> None:
     git(tmp_path, "init", "--quiet")
     write(tmp_path, {"in/a": "a"})
@@ -69,14 +62,6 @@ def test_a_folder_without_commits_around_it(tmp_path: Path) -> None:
     refused = find_source(str(tmp_path / "in"))
     assert isinstance(refused, ToolError)
     assert "has no commit yet" in refused.message
-
-
-def test_many_changed_files_are_counted(tmp_path: Path) -> None:
-    main = repository(tmp_path / "main", dict.fromkeys("abcde", "1"))
-    write(main, dict.fromkeys("abcde", "2"))
-    refused = find_source(str(main))
-    assert isinstance(refused, ToolError)
-    assert "('a', 'b', 'c' and 2 more)" in refused.message
 
 
 def test_files_that_git_converts_are_taken_as_they_are(tmp_path: Path) -> None:
@@ -122,35 +107,6 @@ def test_a_record_that_is_damaged(tmp_path: Path) -> None:
             (tmp_path / "one" / RECORD).write_text(content)
             with pytest.raises(ValueError, match=r"\w"):
                 read_record(folder)
-
-
-@pytest.mark.parametrize("call", ["ls-files", "status", "worktree"])
-def test_a_git_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
-    main, real = repository(tmp_path / "main"), Repository.run
-    answers = iter((NO_GIT, ProcessResult(128, b"", b"fatal: broken")))
-
-    def run(self: Repository, *arguments: str, cwd: str | None = None) -> ProcessResult | ToolError:
-        return next(answers) if arguments[0] == call else real(self, *arguments, cwd=cwd)
-
-    monkeypatch.setattr(Repository, "run", run)
-    monkeypatch.setattr("nodes.execute_tools.environment.git.ATTEMPTS", 1)
-    for number in range(2):
-        with copy_folder(str(tmp_path / str(number)), make=True) as folder:
-            assert isinstance(folder, CopyFolder)
-            found = find_source(str(main))
-            failed = found if isinstance(found, ToolError) else found.make(folder)
-        assert isinstance(failed, ToolError)
-        assert failed == NO_GIT if number == 0 else failed.message.endswith(": broken.")
-
-
-@pytest.mark.parametrize("step", ["make", "keep"])
-@pytest.mark.parametrize("kind", ["repository", "folder"])
-def test_a_private_repository_that_cannot_be_made_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, kind: str
-) -> None:
-    path = repository(tmp_path / "x") if kind == "repository" else write(tmp_path / "x", {"a": "a"})
-    monkeypatch.setattr(PrivateGit, step, lambda *_, **__: NO_GIT)
-    assert made(path, tmp_path / "one") == NO_GIT
 
 
 def test_a_machine_without_git_copies_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,14 +184,6 @@ def test_a_folder_is_packed_the_same_and_made_the_same(tmp_path: Path) -> None:
     assert "a/x" not in tree(tmp_path / "two/workspace")
 
 
-def test_a_folder_may_compress_very_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copy_sources, "_TRUSTED", copy_sources._TRUSTED._replace(free_bytes=1_000))
-    source = write(tmp_path / "source", {"zeros": b"\0" * 3_000_000})
-    found = packed(source)
-    assert len(found.data) < 3_000_000 / 200
-    assert isinstance(unpacked(found.data, tmp_path / "one"), Made)
-
-
 def test_an_archive_is_packed_as_it_is(tmp_path: Path) -> None:
     archive = tar(tmp_path / "x.tar.xz", ("top/a", "a", {}), mode="w:xz")
     assert packed(archive).data.endswith(archive.read_bytes())
@@ -277,13 +225,6 @@ def test_a_commit_without_the_workspace_is_refused(tmp_path: Path) -> None:
     assert failed.message.endswith("does not hold the workspace: pack it anew.")
 
 
-def test_bytes_that_are_cut_are_refused(tmp_path: Path) -> None:
-    for number, path in enumerate((repository(tmp_path / "a"), write(tmp_path / "b", {"x": os.urandom(5_000)}))):
-        failed = unpacked(packed(path).data[:-100], tmp_path / str(number))
-        assert isinstance(failed, ToolError)
-        assert failed.code in {ToolErrorCode.IO_ERROR, ToolErrorCode.INVALID_ARGUMENT}
-
-
 def test_a_source_that_is_not_there_or_changes_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(pack_source(str(tmp_path / "no")), ToolError)
     source = write(tmp_path / "source", {"a": "1234"})
@@ -307,30 +248,3 @@ def test_a_source_that_is_not_there_or_changes_is_told(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(copy_sources, "open_regular", shrunk)
     assert pack_source(str(source)) == ToolError(code=ToolErrorCode.CONFLICT, message=message)
-
-
-def test_a_disk_or_a_git_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    main, source = repository(tmp_path / "main"), write(tmp_path / "source", {"a": "a"})
-    data = packed(main).data
-
-    def refused(*_: object) -> int:
-        raise PermissionError(13, "no")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(copy_sources, "open_regular", refused)
-        found = pack_source(str(source))
-        assert isinstance(found, ToolError)
-        assert found.code is ToolErrorCode.PERMISSION_DENIED
-    with monkeypatch.context() as patch:
-        patch.setattr(copy_sources, "pipe_git", lambda *_, **__: NO_GIT)
-        assert pack_source(str(main)) == NO_GIT
-    with monkeypatch.context() as patch:
-        patch.setattr(copy_sources, "find_repository", lambda _: NO_GIT)
-        assert unpacked(data, tmp_path / "one") == NO_GIT
-        patch.setattr(copy_sources, "find_repository", lambda _: None)
-        assert isinstance(unpacked(data, tmp_path / "two"), ToolError)
-    blob = git(main, "rev-parse", "HEAD:a.txt").strip()
-    (main / ".git/objects" / blob[:2] / blob[2:]).unlink()
-    found = pack_source(str(main))
-    assert isinstance(found, ToolError)
-    assert found.message.startswith(f"Git could not pack '{main}': ")

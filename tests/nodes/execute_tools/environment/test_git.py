@@ -10,12 +10,10 @@ import pytest
 from nodes.execute_tools.environment.failures import is_disk_full
 from nodes.execute_tools.environment.git import (
     ATTEMPTS,
-    SAFE_SETTINGS,
     Repository,
     Uncommitted,
     add_worktree,
     bare_repository,
-    filters_off,
     find_commit,
     find_repository,
     find_tree,
@@ -48,15 +46,6 @@ def test_nothing_of_the_user_reaches_git(tmp_path: Path, monkeypatch: pytest.Mon
     assert environment["GIT_TERMINAL_PROMPT"] == "0"
 
 
-def test_settings_are_given_in_their_order(tmp_path: Path) -> None:
-    pairs = (("safe.directory", "/one"), ("safe.directory", "/two = 2\n"), ("core.hooksPath", "/own"))
-    found = run_git(["config", "--null", "--list"], cwd=str(tmp_path), settings=pairs)
-    assert isinstance(found, ProcessResult)
-    told = [tuple(os.fsdecode(each).split("\n", 1)) for each in found.stdout.split(b"\0")[:-1]]
-    wanted = [(name.lower(), value) for name, value in (*SAFE_SETTINGS, *pairs)]
-    assert [(name.lower(), value) for name, value in told] == wanted
-
-
 def test_a_machine_without_git(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with tempfile.TemporaryFile() as said:
@@ -86,13 +75,6 @@ def test_a_git_that_never_ends_is_stopped(monkeypatch: pytest.MonkeyPatch) -> No
         found = pipe_git(["hash-object", "--stdin"], silent, cwd="/", stdout=out)
     os.close(writer)
     assert found == ToolError(code=ToolErrorCode.TIMEOUT, message="git was stopped after 0.1 s.")
-
-
-def test_a_folder_that_is_gone_is_told(tmp_path: Path) -> None:
-    with tempfile.TemporaryFile() as out:
-        found = pipe_git(["version"], b"", cwd=str(tmp_path / "no"), stdout=out)
-    assert isinstance(found, ToolError)
-    assert found.code is ToolErrorCode.NOT_FOUND
 
 
 @pytest.mark.parametrize(
@@ -159,11 +141,6 @@ def test_a_repository_is_found_from_its_top_a_folder_in_it_a_worktree_and_a_bare
         assert found(path) == Repository(str(path), shared, prefix, "sha1", is_bare)
     assert object_folder(found(main / "src")) == f"{common}/objects"
     assert find_repository(str(tmp_path)) is None
-
-
-def test_names_with_newlines_are_found(tmp_path: Path) -> None:
-    main = repository(tmp_path / "a\nb", {"c\nd/e": "x"})
-    assert found(main / "c\nd")[:3] == (str(main / "c\nd"), str(main / ".git"), "c\nd")
 
 
 def test_programs_that_a_repository_names_are_turned_off(tmp_path: Path) -> None:
@@ -264,37 +241,6 @@ def test_a_repository_of_another_user_is_trusted_if_the_user_says_so(
     assert find_commit(here) == here.line("rev-parse", "HEAD")
 
 
-def test_a_repository_that_is_damaged_is_told(tmp_path: Path) -> None:
-    main = repository(tmp_path / "main")
-    (main / ".git/config").write_text("[core\n")
-    said = error(find_repository(str(main)))
-    assert said.startswith(f"io_error: Git could not open the repository '{main}': bad config line 1")
-
-
-def test_a_git_that_is_too_old_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = ProcessResult(0, b"--path-format=absolute\n.git\nfalse\nsha1\n", b"")
-    monkeypatch.setattr("nodes.execute_tools.environment.git.run_git", lambda *_, **__: said)
-    message = "The program 'git' is too old for copies of workspaces: install 2.31 or newer."
-    assert find_repository(str(tmp_path)) == ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
-
-
-def test_a_git_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    here = found(repository(tmp_path / "main"))
-    (tmp_path / "main/.git/index").write_bytes(b"no index")
-    assert error(find_uncommitted(here)).startswith("io_error: Git could not look for changes in ")
-    gone = ToolError(code=ToolErrorCode.UNAVAILABLE, message="no git")
-    monkeypatch.setattr("nodes.execute_tools.environment.git.run_git", lambda *_, **__: gone)
-    assert find_repository(str(tmp_path)) == gone
-    assert find_uncommitted(here) == gone
-    assert here.line("version") is None
-    assert filters_off(here) == ()
-    monkeypatch.setattr(
-        "nodes.execute_tools.environment.git.run_git",
-        lambda *_, **__: ProcessResult(128, b"", b"fatal: not a git repository"),
-    )
-    assert find_repository(str(tmp_path)) is None
-
-
 def added(main: Path, folder: Path, commit: str = "") -> str | ToolError:
     folder.mkdir(exist_ok=True)
     with closing(open_root(str(folder))) as handle:
@@ -367,32 +313,6 @@ def test_a_worktree_is_begun_several_times(tmp_path: Path, monkeypatch: pytest.M
         return
     message = f"Git could not make a worktree of '{main}': could not create directory."
     assert made == ToolError(code=ToolErrorCode.IO_ERROR, message=message)
-
-
-def test_a_program_that_is_missing_or_a_disk_that_refuses_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    main = repository(tmp_path / "main")
-    gone = ToolError(code=ToolErrorCode.UNAVAILABLE, message="no git")
-    real, failing = Repository.run, [""]
-
-    def run(self: Repository, *arguments: str, cwd: str | None = None) -> ProcessResult | ToolError:
-        return gone if arguments[0] in failing else real(self, *arguments, cwd=cwd)
-
-    monkeypatch.setattr(Repository, "run", run)
-    commit = head(main)
-    for command in ("worktree", "reset"):
-        failing[:] = [command]
-        assert added(main, tmp_path / command, commit) == gone
-    failing.clear()
-
-    def refused(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "rename", refused)
-    assert added(main, tmp_path / "three", commit) == ToolError(
-        code=ToolErrorCode.IO_ERROR, message=f"Cannot make a worktree of '{main}': the disk is full."
-    )
 
 
 def test_files_that_are_only_on_a_server_are_not_fetched(tmp_path: Path) -> None:

@@ -6,11 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies
 
 from nodes.execute_tools.environment.failures import plain_text
 from nodes.execute_tools.environment.mcp_tools import (
-    LONGEST_DESCRIPTION,
     LONGEST_ERROR,
     LONGEST_SCHEMA,
     MOST_TOOLS,
@@ -20,7 +18,7 @@ from nodes.execute_tools.environment.mcp_tools import (
     load_mcp_tools_sync,
 )
 from nodes.execute_tools.environment.workspace import Workspace
-from nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext
+from nodes.execute_tools.registry import Tool, ToolContext
 from nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult, ToolSpec
 from tests.nodes.execute_tools.environment.mcp_doubles import ECHO, http_server, program, running
 
@@ -216,10 +214,6 @@ def test_a_call_has_the_time_of_its_context(tmp_path: Path, context: ToolContext
     assert running(tmp_path) == []
 
 
-def test_without_servers_there_are_no_tools() -> None:
-    assert load_mcp_tools_sync({}) == ()
-
-
 def test_inside_an_event_loop_the_sync_way_says_what_to_await() -> None:
     async def inside() -> object:
         return load_mcp_tools_sync({})
@@ -227,11 +221,6 @@ def test_inside_an_event_loop_the_sync_way_says_what_to_await() -> None:
     message = "An event loop is running here: use `await load_mcp_tools(...)` instead of load_mcp_tools_sync."
     assert asyncio.run(inside()) == invalid(message)
     assert asyncio.run(load_mcp_tools({})) == ()
-
-
-def test_the_registry_takes_them_beside_others(tmp_path: Path) -> None:
-    registry = ActionRegistry(loaded({"s": program(tmp_path)}))
-    assert registry.validate("s__echo", {"b": 1}) == ["b: unknown argument (known: a)"]
 
 
 def text(said: str) -> JsonMap:
@@ -255,21 +244,6 @@ def text(said: str) -> JsonMap:
 )
 def test_a_text_becomes_one_plain_line(given_text: str, shown: str) -> None:
     assert plain_text(given_text, 10) == shown
-
-
-@given(strategies.text(), strategies.integers(3, 40))
-def test_a_plain_text_is_printable_and_bounded(said: str, most: int) -> None:
-    shown = plain_text(said, most)
-    assert shown.isprintable()
-    assert len(shown) <= most
-
-
-def test_a_megabyte_of_description_is_cut() -> None:
-    schema = {"properties": {"a": {"type": "string", "description": "x" * 1_000_000}}, "description": "\u202e"}
-    assert bounded_schema(schema) == {
-        "properties": {"a": {"type": "string", "description": "x" * (LONGEST_DESCRIPTION - 3) + "..."}},
-        "description": "\\u202e",
-    }
 
 
 def test_a_property_may_be_called_description() -> None:
@@ -296,10 +270,6 @@ def nested(levels: int) -> JsonMap:
 )
 def test_a_schema_that_no_model_should_see_is_refused(schema: JsonMap, reason: str) -> None:
     assert bounded_schema(schema) == reason
-
-
-def test_a_schema_without_a_bottom_is_refused() -> None:
-    assert isinstance(bounded_schema(nested(100_000)), str)
 
 
 @pytest.mark.parametrize(

@@ -112,10 +112,6 @@ def test_output_without_end_is_cut_and_the_program_stopped(tmp_path: Path) -> No
     assert (len(found.stdout), found.stderr, found.truncated) == (5_000, b"", True)
 
 
-def test_output_of_just_the_size_is_whole(tmp_path: Path) -> None:
-    assert python("print('x' * 999)", tmp_path, most=1_000) == ProcessResult(0, b"x" * 999 + b"\n", b"")
-
-
 @pytest.mark.parametrize(
     ("argv", "cwd", "code"),
     [
@@ -246,37 +242,3 @@ def test_the_program_reads_the_open_files_whatever_their_names_mean_by_now(
     program = "import sys; print(*sys.argv[1:]); print([open(name).read() for name in sys.argv[1:]]); sys.exit(3)"
     names = f"{handle_path(files[0])} {handle_path(files[1])}\n"
     assert search(program, files) == ProcessResult(3, f"{names}['2\\n', '1\\n']\n".encode(), b"")
-
-
-def test_it_gets_no_other_handle_no_input_and_a_clean_place(
-    files: list[OpenedFile], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "secret")
-    program = (
-        "import os, sys; print(len([n for n in range(3, 99) if os.path.exists(f'/dev/fd/{n}')]), os.getcwd(),"
-        " repr(sys.stdin.read()), 'OPENAI_API_KEY' in os.environ, os.getsid(0) == os.getpid())"
-    )
-    other = os.open("/", os.O_RDONLY)
-    os.set_inheritable(other, True)
-    try:
-        assert search(program, files[:1]) == ProcessResult(0, b"1 / '' False True\n", b"")
-    finally:
-        os.close(other)
-
-
-def test_the_files_stay_open(files: list[OpenedFile]) -> None:
-    search("pass", files)
-    assert [file.stream.read() for file in files] == [b"2\n", b"1\n"]
-
-
-def test_output_time_and_start_are_those_of_any_program(files: list[OpenedFile]) -> None:
-    cut = search("print('abcd')", files, most=3)
-    assert isinstance(cut, ProcessResult)
-    assert (cut.stdout, cut.truncated) == (b"abc", True)
-    late, lost = (
-        search("import time; time.sleep(60)", files, timeout_s=0.3),
-        search_handles(["/no/such/program"], files, timeout_s=1, max_output_bytes=1),
-    )
-    assert isinstance(late, ToolError)
-    assert isinstance(lost, ToolError)
-    assert (late.code, lost.code) == (ToolErrorCode.TIMEOUT, ToolErrorCode.NOT_FOUND)

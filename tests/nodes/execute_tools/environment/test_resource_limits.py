@@ -119,21 +119,6 @@ def test_a_group_that_was_left_by_a_killed_run_is_taken_away(parent: Path) -> No
     assert {each.name for each in parent.iterdir() if each.is_dir()} == {f"mendgraph-{os.getpid()}-7", "other"}
 
 
-def test_only_names_of_ours_are_taken_away(parent: Path) -> None:
-    names = {"mendgraph-backup-1", "mendgraph-999999999", "mendgraph-", "mendgraph-999999999x-1"}
-    for name in names:
-        (parent / name).mkdir()
-    assert resource_limits.group_parent() == str(parent)
-    assert {each.name for each in parent.iterdir() if each.is_dir()} == names
-
-
-def test_one_that_cannot_be_taken_away_does_not_disturb(parent: Path) -> None:
-    for name in ("mendgraph-999999997-0", "mendgraph-999999998-0/inner", "mendgraph-999999999-0"):
-        (parent / name).mkdir(parents=True)
-    assert resource_limits.group_parent() == str(parent)
-    assert [each.name for each in parent.iterdir() if each.is_dir()] == ["mendgraph-999999998-0"]
-
-
 MB = 1_000_000
 LIMITS = ResourceLimits(
     processes=20, memory_bytes=64 * MB, scratch_bytes=32 * MB, file_bytes=20 * MB, open_files=64, output_bytes=MB

@@ -1,11 +1,8 @@
 import pytest
 from hypothesis import example, given, strategies as st
 
-from nodes.execute_tools.secrets.assignments import assignment_spans, fold, has_secret_word
+from nodes.execute_tools.secrets.assignments import assignment_spans, fold
 from nodes.execute_tools.secrets.keys import (
-    _FILE_NAME,
-    _MEASURE,
-    _SECRET_KEY,
     SECRET_WORDS,
     hinted,
     is_about,
@@ -123,11 +120,6 @@ def test_words_of_examples_are_plain(value: str) -> None:
     assert is_filler(value) is True
 
 
-@pytest.mark.parametrize("value", ["", "123", "hunter", "live_aB3dE5fG7", "testament"])
-def test_other_words_are_not_plain(value: str) -> None:
-    assert is_plain(value) is False
-
-
 PIECES = [*KEYS, *BLOCKS, *SECRET_WORDS, *"=:,> \n\"'/@&;-_.", "aB3$efgh!", "max_tokens", "\N{KELVIN SIGN}ey", "İ"]
 TEXTS = st.lists(st.sampled_from(PIECES) | st.text(max_size=4), max_size=8).map("".join)
 
@@ -165,14 +157,3 @@ def test_a_redactor_passes_over_nothing_that_the_parts_find(text: str) -> None:
     found = Redactor().spans(text)
 
     assert all(any(start <= first and last <= end for start, end in found) for first, last in parts)
-
-
-@given(TEXTS)
-@example("pass max_tokens word")
-@example("to\N{KELVIN SIGN}en")
-@example("pa\N{LATIN SMALL LETTER LONG S}\N{LATIN SMALL LETTER LONG S}word")
-def test_a_secrets_name_is_told_as_without_the_hint(name: str) -> None:
-    told_slowly = bool(_SECRET_KEY.search(_MEASURE.sub("", name))) and not _FILE_NAME.search(name)
-
-    assert is_secret_key(name) is told_slowly
-    assert has_secret_word(name) is any(word in name for word in SECRET_WORDS)

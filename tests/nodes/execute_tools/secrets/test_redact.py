@@ -13,7 +13,7 @@ from nodes.execute_tools.engine import redacted_output
 from nodes.execute_tools.registry import ToolOutput
 from nodes.execute_tools.secrets import assignments, keys, shapes
 from nodes.execute_tools.secrets.keys import SECRET_WORDS
-from nodes.execute_tools.secrets.redact import MARK, PLACEHOLDER, Redactor, has_mark, redact
+from nodes.execute_tools.secrets.redact import MARK, PLACEHOLDER, Redactor, redact
 from nodes.execute_tools.secrets.shapes import SHAPES
 from nodes.records import ChangeKind, FileChange, Plan, PlanStep, ToolError, ToolErrorCode, ToolResult
 from tests.nodes.execute_tools.secrets.samples import BENIGN, BLOCKS, FILE_NAMES, HEX, KEYS, MIXED, PARTS, joined
@@ -62,21 +62,10 @@ def test_harmless_text_is_the_same_object(text: str) -> None:
     assert NOTHING_KNOWN.content([text, {"x": text}]) == [text, {"x": text}]
 
 
-def test_the_tables_are_large_enough() -> None:
-    assert len(KEYS) + len(PARTS) + len(BLOCKS) >= 60
-    assert len(BENIGN) >= 60
-    assert len(FILE_NAMES) >= 35
-
-
 def test_the_marks_pass_every_door_unchanged() -> None:
     for text in (f"password={MARK}", f'{{"password": "{MARK}"}}', f"postgres://{MARK}@db", "password=***"):
         assert NOTHING_KNOWN.text(text) is text
     assert not set(MARK + PLACEHOLDER) & set("\"'\\\n")
-
-
-def test_marks_are_counted() -> None:
-    assert has_mark("password = 'x'") == 0
-    assert has_mark(NOTHING_KNOWN.text(f"{KEY} and {KEY}")) == 2
 
 
 @dataclasses.dataclass(frozen=True)
