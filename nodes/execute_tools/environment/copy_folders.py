@@ -23,7 +23,14 @@ from contextlib import contextmanager, suppress
 from typing import IO, Any, Final, NamedTuple
 
 from nodes.execute_tools.environment.failures import os_failure, quoted
-from nodes.execute_tools.environment.git import git_environment, git_failure, git_program, run_git
+from nodes.execute_tools.environment.git import (
+    git_environment,
+    git_failure,
+    git_program,
+    init_repository,
+    run_git,
+    succeeded,
+)
 from nodes.execute_tools.environment.handles import closing, open_beneath, open_directory, open_regular, open_root
 from nodes.execute_tools.environment.ignore_rules import IGNORE_FILE, LARGEST_IGNORE_FILE, IgnoreRules
 from nodes.execute_tools.environment.listing import Entry
@@ -169,9 +176,9 @@ class PrivateGit:
 
     def make(self, objects: str = "", object_format: str = "sha1") -> ToolError | None:
         """Make it; it has what the repository with the folder `objects` has, if one is named."""
-        made = self._run("init", "--bare", "--quiet", "--template=", f"--object-format={object_format}", self.path)
-        if isinstance(made, ToolError) or made.exit_code:
-            return made if isinstance(made, ToolError) else git_failure(made, "make a repository at", self.path)
+        problem = init_repository(self.path, object_format, _SETTINGS)
+        if problem is not None:
+            return problem
         try:
             if objects:
                 with open(os.path.join(self.path, "objects", "info", "alternates"), "wb") as file:
@@ -184,7 +191,10 @@ class PrivateGit:
         """Remember the beginning: these files as they are, on top of the known `tree` without `gone`; its own tree."""
         head = [_commit(BASE), f'M 040000 {tree} ""\n'.encode() if tree else b""]
         problem = self._feed(root_fd, head, gone, names)
-        return self._tree(BASE) if problem is None else problem
+        if problem is not None:
+            return problem
+        found = self._run("read", "rev-parse", "--verify", f"{BASE}^{{tree}}")
+        return found if isinstance(found, ToolError) else found.stdout.decode().strip()
 
     def patch(self, root_fd: int, gone: Iterable[str], names: Iterable[str]) -> bytes | ToolError:
         """How the beginning becomes what is now: `gone` are not there any more, `names` are told as they are."""
@@ -192,23 +202,19 @@ class PrivateGit:
         problem = self._feed(root_fd, head, gone, names)
         if problem is not None:
             return problem
-        found = self._run(*_DIFF, most=MOST_PATCH_BYTES)
+        found = self._run("compare", *_DIFF)
         if isinstance(found, ToolError):
             return found
         if found.truncated:
             message = f"The patch has more than {MOST_PATCH_BYTES:,} bytes: what was changed is in the copy itself."
             return ToolError(code=ToolErrorCode.IO_ERROR, message=message)
-        return git_failure(found, "compare", self.path) if found.exit_code else found.stdout
+        return found.stdout
 
-    def _tree(self, reference: str) -> str | ToolError:
-        found = self._run("rev-parse", "--verify", f"{reference}^{{tree}}")
-        if isinstance(found, ToolError):
-            return found
-        return git_failure(found, "read", self.path) if found.exit_code else found.stdout.decode().strip()
-
-    def _run(self, *arguments: str, most: int = 1_000_000) -> ProcessResult | ToolError:
-        own = () if arguments[0] == "init" else (f"--git-dir={self.path}",)
-        return run_git((*own, *arguments), cwd="/", settings=_SETTINGS, max_output_bytes=most)
+    def _run(self, doing: str, *arguments: str) -> ProcessResult | ToolError:
+        argv = (f"--git-dir={self.path}", *arguments)
+        found = run_git(argv, cwd="/", settings=_SETTINGS, max_output_bytes=MOST_PATCH_BYTES)
+        cut = isinstance(found, ProcessResult) and found.truncated
+        return found if cut else succeeded(found, doing, self.path)
 
     def _feed(self, root_fd: int, head: Iterable[bytes], gone: Iterable[str], names: Iterable[str]) -> ToolError | None:
         """One `git fast-import`."""

@@ -14,7 +14,7 @@ import stat
 import tarfile
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import IO, Any, Final, NamedTuple, Protocol, cast
+from typing import IO, Any, Final, NamedTuple, TypeAlias, cast
 
 from nodes.execute_tools.environment.archives import (
     LIMITS,
@@ -37,9 +37,9 @@ from nodes.execute_tools.environment.git import (
     find_uncommitted,
     git_failure,
     malformed_revision,
-    object_folder,
     pipe_git,
     records_path,
+    succeeded,
 )
 from nodes.execute_tools.environment.handles import closing, open_beneath, open_directory, open_regular, open_root
 from nodes.execute_tools.environment.run_folder import Identity
@@ -66,17 +66,6 @@ class Made(NamedTuple):
     records: str = ""
 
 
-class Source(Protocol):
-    """What a copy can be made of."""
-
-    def make(self, folder: CopyFolder) -> Made | ToolError:
-        """Fill the empty folder.
-
-        Raises:
-            OSError: the disk refuses.
-        """
-
-
 class GitSource(NamedTuple):
     """A repository at a commit, with the workspace's own `tree` in it; the copy is a worktree of it."""
 
@@ -90,7 +79,7 @@ class GitSource(NamedTuple):
         return records_path(self.repository.common, folder)
 
     def make(self, folder: CopyFolder) -> Made | ToolError:
-        """See `Source`."""
+        """Fill the empty folder."""
         records = add_worktree(self.repository, self.commit, folder.handle, folder.path, WORKSPACE)
         if isinstance(records, ToolError):
             return records
@@ -99,7 +88,7 @@ class GitSource(NamedTuple):
             return tracked
         root = os.path.join(WORKSPACE, self.repository.prefix).rstrip("/")
         git = PrivateGit(os.path.join(folder.path, BASE))
-        problem = git.make(object_folder(self.repository), self.repository.object_format)
+        problem = git.make(os.path.join(self.repository.common, "objects"), self.repository.object_format)
         if problem is not None:
             return problem
         with closing(open_directory(folder.handle, root.split("/"))) as root_fd:
@@ -134,7 +123,7 @@ class FolderSource(NamedTuple):
     without: tuple[Identity, ...] = ()
 
     def make(self, folder: CopyFolder) -> Made | ToolError:
-        """See `Source`."""
+        """Fill the empty folder."""
         os.mkdir(WORKSPACE, 0o700, dir_fd=folder.handle)
         with closing(open_root(self.path)) as source, closing(open_directory(folder.handle, [WORKSPACE])) as target:
             copied = copy_tree(source, target, self.without)
@@ -152,7 +141,7 @@ class ArchiveSource(NamedTuple):
     limits: Limits = LIMITS
 
     def make(self, folder: CopyFolder) -> Made | ToolError:
-        """See `Source`."""
+        """Fill the empty folder."""
         above, name = os.path.split(self.path)
         with closing(open_root(above)) as parent, closing(open_regular(parent, (name,), os.O_RDONLY)[0]) as archive:
             return extracted(folder, archive, name, self.limits)
@@ -215,6 +204,10 @@ def read_record(folder: CopyFolder) -> TreeRecord:
             raise ValueError(str(error)) from error
 
 
+Source: TypeAlias = GitSource | FolderSource | ArchiveSource
+"""What a copy can be made of. `make` fills its empty folder, and raises OSError where the disk refuses."""
+
+
 def find_source(workspace: str, revision: str = "", without: Iterable[str] = ()) -> Source | ToolError:
     """What the workspace is, a folder or an archive, and the commit that the revision names where it is a repository.
 
@@ -248,7 +241,8 @@ def _git_source(repository: Repository, revision: str) -> GitSource | ToolError 
     """None for a folder inside of a repository that knows nothing of it."""
     commit = find_commit(repository, revision)
     if isinstance(commit, ToolError):
-        stranger = not revision and repository.prefix and not _knows(repository)
+        known = bool(repository.line("ls-files", "--cached", "--", "."))  # has git any file of this folder?
+        stranger = not revision and repository.prefix and not known
         return None if stranger else commit
     tree = find_tree(repository, commit)
     if tree is None:
@@ -262,11 +256,6 @@ def _git_source(repository: Repository, revision: str) -> GitSource | ToolError 
         return _not_committed(repository, uncommitted.changed)
     note = "Files that git does not track are in no copy: commit what is needed."
     return GitSource(repository, commit, tree, (note,) if uncommitted.untracked else ())
-
-
-def _knows(repository: Repository) -> bool:
-    """Whether git has any file of this folder in its index."""
-    return bool(repository.line("ls-files", "--cached", "--", "."))
 
 
 def _not_committed(repository: Repository, changed: Sequence[str]) -> ToolError:
@@ -391,7 +380,7 @@ class PackedSource:
         self._data = data
 
     def make(self, folder: CopyFolder) -> Made | ToolError:
-        """See `Source`."""
+        """Fill the empty folder."""
         line, newline, _ = self._data[:_LONGEST_HEADER].partition(b"\n")
         try:
             header = json.loads(line)
@@ -471,7 +460,7 @@ _PACK: Final = (
 """Neither what is packed already nor the number of processors decides about a byte."""
 
 
-def _pack(source: Any, packed: _Sized) -> ToolError | None:
+def _pack(source: Source, packed: _Sized) -> ToolError | None:
     if isinstance(source, GitSource):
         repository = source.repository
         header = {"commit": source.commit, "prefix": repository.prefix, "format": repository.object_format}
@@ -479,9 +468,8 @@ def _pack(source: Any, packed: _Sized) -> ToolError | None:
         packed.file.flush()
         wanted = f"--shallow {source.commit}\n{source.commit}\n".encode()
         done = pipe_git(_PACK, wanted, cwd=repository.path, stdout=packed.file, settings=repository.settings)
-        if isinstance(done, ToolError):
-            return done
-        return git_failure(done, "pack", repository.path) if done.exit_code else None
+        done = succeeded(done, "pack", repository.path)
+        return done if isinstance(done, ToolError) else None
     if isinstance(source, ArchiveSource):
         above, name = os.path.split(source.path)
         _write_header(packed, _ARCHIVE, name, {})

@@ -13,7 +13,7 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO, Final, NamedTuple
 
@@ -95,13 +95,9 @@ def run_git(
     *,
     cwd: str,
     settings: Settings = (),
-    env: Mapping[str, str] | None = None,
     max_output_bytes: int = MOST_OUTPUT,
 ) -> ProcessResult | ToolError:
-    """What `git` printed, and its exit code; an error only where it could not be run to its end.
-
-    `env` replaces the whole environment, see `git_environment`.
-    """
+    """What `git` printed, and its exit code; an error only where it could not be run to its end."""
     program = git_program()
     if isinstance(program, ToolError):
         return program
@@ -110,7 +106,7 @@ def run_git(
         cwd=cwd,
         timeout_s=GIT_TIMEOUT_S,
         max_output_bytes=max_output_bytes,
-        env=git_environment(settings) if env is None else env,
+        env=git_environment(settings),
     )
 
 
@@ -165,9 +161,10 @@ def git_failure(result: ProcessResult, doing: str, path: str) -> ToolError:
     return ToolError(code=ToolErrorCode.IO_ERROR, message=message)
 
 
-def is_dubious(result: ProcessResult) -> bool:
-    """Whether git refused because the repository belongs to somebody else."""
-    return result.exit_code != 0 and _DUBIOUS in result.stderr.decode(errors="replace")
+def succeeded(result: ProcessResult | ToolError, doing: str, path: str) -> ProcessResult | ToolError:
+    """The result, or the `git_failure` that it is."""
+    failed = isinstance(result, ProcessResult) and result.exit_code != 0
+    return git_failure(result, doing, path) if failed and isinstance(result, ProcessResult) else result
 
 
 def users_safe_directories() -> tuple[str, ...]:
@@ -190,9 +187,6 @@ def users_safe_directories() -> tuple[str, ...]:
 
 
 HEAD: Final = "HEAD"
-
-OLDEST_GIT: Final = "2.31"
-"""Which knows `--path-format`, and settings in the environment. Source: its release notes."""
 
 _LONGEST_REVISION: Final = 1_000
 _NO_REPOSITORY: Final = "not a git repository"
@@ -239,17 +233,14 @@ def find_repository(path: str) -> Repository | ToolError | None:
     """
     settings: tuple[tuple[str, str], ...] = ()
     found = run_git(("rev-parse", *_FOUND), cwd=path)
-    if isinstance(found, ProcessResult) and is_dubious(found):
-        settings = _trusted(users_safe_directories())
+    if isinstance(found, ProcessResult) and found.exit_code and _DUBIOUS.encode() in found.stderr:
+        settings = tuple(("safe.directory", folder) for folder in users_safe_directories())
         found = run_git(("rev-parse", *_FOUND), cwd=path, settings=settings)
     if isinstance(found, ToolError):
         return found
     if found.exit_code:
         unknown = _NO_REPOSITORY in found.stderr.decode(errors="replace")
         return None if unknown else git_failure(found, "open the repository", path)
-    if found.stdout.startswith(b"--"):  # an option that it does not know is repeated
-        message = f"The program 'git' is too old for copies of workspaces: install {OLDEST_GIT} or newer."
-        return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
     *common, is_bare, object_format = os.fsdecode(found.stdout).removesuffix("\n").split("\n")
     shared = os.path.realpath("\n".join(common))
     repository = Repository(path, shared, "", object_format, is_bare == "true", settings)
@@ -304,10 +295,9 @@ def find_uncommitted(repository: Repository) -> Uncommitted | ToolError:
     found = repository.run(
         "status", "--porcelain=v2", "-z", "--untracked-files=normal", "--ignore-submodules=dirty", "--", "."
     )
+    found = succeeded(found, "look for changes in", repository.path)
     if isinstance(found, ToolError):
         return found
-    if found.exit_code:
-        return git_failure(found, "look for changes in", repository.path)
     return _uncommitted(found.stdout.split(b"\0")[:-1])
 
 
@@ -326,11 +316,6 @@ def _uncommitted(entries: Sequence[bytes]) -> Uncommitted:
     return Uncommitted(tuple(changed), untracked)
 
 
-def _trusted(folders: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """The user's own words about whom git may trust; a setting that is given once can hold one value only."""
-    return tuple(("safe.directory", folder) for folder in folders)
-
-
 def filters_off(repository: Repository, cwd: str | None = None) -> tuple[tuple[str, str], ...]:
     """Settings by which no program that the repository's configuration names changes a file on its way out.
 
@@ -342,11 +327,6 @@ def filters_off(repository: Repository, cwd: str | None = None) -> tuple[tuple[s
     names = {os.fsdecode(each).rpartition(".")[0] for each in found.stdout.split(b"\0")[:-1]}
     off = (("clean", ""), ("smudge", ""), ("process", ""), ("required", "false"))
     return tuple((f"{name}.{setting}", value) for name in sorted(names) for setting, value in off)
-
-
-def object_folder(repository: Repository) -> str:
-    """Where the repository keeps its objects."""
-    return os.path.join(repository.common, "objects")
 
 
 ATTEMPTS: Final = 5
@@ -485,13 +465,19 @@ def bare_repository(path: str, object_format: str, commit: str, pack: IO[bytes])
     Raises:
         OSError: the disk refuses.
     """
-    made = run_git(("init", "--bare", "--quiet", "--template=", f"--object-format={object_format}", path), cwd="/")
-    if isinstance(made, ToolError) or made.exit_code:
-        return made if isinstance(made, ToolError) else git_failure(made, "make a repository at", path)
+    problem = init_repository(path, object_format)
+    if problem is not None:
+        return problem
     with open(os.path.join(path, "shallow"), "w", encoding="ascii") as file:
         file.write(f"{commit}\n")
     with tempfile.TemporaryFile() as said:
         stored = pipe_git(("index-pack", "--stdin", "--fix-thin"), pack, cwd=path, stdout=said)
-    if isinstance(stored, ToolError):
-        return stored
-    return git_failure(stored, "store the packed commit in", path) if stored.exit_code else None
+    stored = succeeded(stored, "store the packed commit in", path)
+    return stored if isinstance(stored, ToolError) else None
+
+
+def init_repository(path: str, object_format: str, settings: Settings = ()) -> ToolError | None:
+    """Make an empty, bare repository at `path`."""
+    options = ("init", "--bare", "--quiet", "--template=", f"--object-format={object_format}")
+    made = succeeded(run_git((*options, path), cwd="/", settings=settings), "make a repository at", path)
+    return made if isinstance(made, ToolError) else None

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from nodes.execute_tools.environment.copy_folders import BEGUN, CopyFolder, PrivateGit, changes_since, copy_folder
-from nodes.execute_tools.environment.copy_sources import BASE, GitSource, Made, PackedSource, find_source, read_record
+from nodes.execute_tools.environment.copy_sources import BASE, GitSource, PackedSource, find_source, read_record
 from nodes.execute_tools.environment.failures import os_failure, quoted
 from nodes.execute_tools.environment.git import remove_worktree_records
 from nodes.execute_tools.environment.handles import closing, open_directory
@@ -159,6 +159,3 @@ def _known(folder: CopyFolder, note: Mapping[str, Any], asked: Mapping[str, str]
 
 def _copy(folder: CopyFolder, note: Mapping[str, Any]) -> Copy:
     return Copy(os.path.join(folder.path, note["root"]), note["base"], folder.path, tuple(note["notes"]))
-
-
-__all__ = ["Copy", "Made", "Pinned", "compare_copy", "delete_copy", "make_copy", "open_copy", "pin_source"]

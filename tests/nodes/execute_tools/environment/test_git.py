@@ -20,7 +20,6 @@ from nodes.execute_tools.environment.git import (
     find_uncommitted,
     git_environment,
     git_failure,
-    object_folder,
     pipe_git,
     records_path,
     remove_worktree_records,
@@ -139,7 +138,6 @@ def test_a_repository_is_found_from_its_top_a_folder_in_it_a_worktree_and_a_bare
         (tmp_path / "bare.git", str(tmp_path / "bare.git"), "", True),
     ):
         assert found(path) == Repository(str(path), shared, prefix, "sha1", is_bare)
-    assert object_folder(found(main / "src")) == f"{common}/objects"
     assert find_repository(str(tmp_path)) is None
 
 
