@@ -29,7 +29,7 @@ from nodes.call_model.prices import Price
 from nodes.call_model.profiles import find_profile
 from nodes.execute_tools.environment.url_rules import NetworkRules
 from nodes.execute_tools.policy.call_policy import CallRules, RateLimit, RetryPolicy
-from nodes.execute_tools.redact import is_secret_key
+from nodes.execute_tools.secrets.keys import is_secret_key
 from nodes.heal.corrective_prompt import SelfHealingConfig
 from nodes.loop_check.repetition import LoopConfig
 from nodes.records import EditForm, Profile, Protocol

@@ -37,7 +37,7 @@ from nodes.call_model.weights import embedded_weights
 from nodes.call_model.window import StandIns
 from nodes.execute_tools.environment.deadline import monotonic_s
 from nodes.execute_tools.policy.circuit_breaker import BreakerConfig, Breakers
-from nodes.execute_tools.secrets.redacted_stream import RedactedStream
+from nodes.execute_tools.secrets.shown_parts import RedactedStream
 from nodes.language.media import in_openai_form, media_of
 from nodes.records import EditForm, JsonMap, Profile, ProviderFailure, ToolError, ToolSpec
 

@@ -16,7 +16,8 @@ from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel
 
-from nodes.execute_tools.redact import MARK, Redactor, known_values
+from nodes.execute_tools.secrets.known_secrets import known_values
+from nodes.execute_tools.secrets.redact import MARK, Redactor
 from nodes.language.provider_state import without_secrets
 from nodes.records import ModelReply, ToolCall
 

@@ -19,7 +19,7 @@ from langgraph.types import Overwrite
 
 from nodes.begin_turn.history import scrubbed
 from nodes.execute_tools.environment.database import StoreError, UnreadableValueError
-from nodes.execute_tools.redact import Redactor
+from nodes.execute_tools.secrets.redact import Redactor
 
 COMPRESSED: Final = "+zlib"
 """Ends the kind of bytes that were compressed."""

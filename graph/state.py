@@ -26,7 +26,8 @@ from nodes.call_model.estimates import Gauge
 from nodes.call_model.ledger import Mending, RunLimits, Spending
 from nodes.call_model.window import Window
 from nodes.execute_tools.policy.alerts import Vitals
-from nodes.execute_tools.redact import Redactor, known_values
+from nodes.execute_tools.secrets.known_secrets import known_values
+from nodes.execute_tools.secrets.redact import Redactor
 from nodes.guard.grants import Grant
 from nodes.heal.corrective_prompt import HealingAttempt
 from nodes.language.project_notes import ProjectNotes

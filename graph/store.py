@@ -23,7 +23,8 @@ from nodes.execute_tools.environment.database import (
 )
 from nodes.execute_tools.environment.failures import os_failure
 from nodes.execute_tools.environment.run_folder import remove_run_folder, run_folder_path, workspace_folder
-from nodes.execute_tools.redact import Redactor, known_values
+from nodes.execute_tools.secrets.known_secrets import known_values
+from nodes.execute_tools.secrets.redact import Redactor
 from nodes.language.storable_text import storable
 from nodes.records import Outcome, OutcomeKind, ToolError
 

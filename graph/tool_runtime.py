@@ -24,8 +24,7 @@ from nodes.call_model.offered_tools import offered_tools
 from nodes.execute_tools.engine import Engine, EngineConfig
 from nodes.execute_tools.environment.audit_log import AuditLog
 from nodes.execute_tools.environment.checks import CheckRules, Checks, open_checks
-from nodes.execute_tools.environment.command_rules import CommandRules
-from nodes.execute_tools.environment.commands import Commands, open_commands
+from nodes.execute_tools.environment.commands import CommandRules, Commands, open_commands
 from nodes.execute_tools.environment.deadline import Lease, monotonic_s
 from nodes.execute_tools.environment.failures import os_failure
 from nodes.execute_tools.environment.journal import Journal
@@ -40,9 +39,9 @@ from nodes.execute_tools.node import execute_tools
 from nodes.execute_tools.policy.call_policy import CallPolicy, PolicyMemory
 from nodes.execute_tools.policy.circuit_breaker import BreakerConfig
 from nodes.execute_tools.policy.roles import allowed_tools
-from nodes.execute_tools.redact import Redactor
 from nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext
 from nodes.execute_tools.run_log import RunLog
+from nodes.execute_tools.secrets.redact import Redactor
 from nodes.execute_tools.step import StepResources, nothing_done
 from nodes.execute_tools.tool_run import ToolRun
 from nodes.execute_tools.tools import default_tools

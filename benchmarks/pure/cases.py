@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from nodes.execute_tools.redact import Redactor
-from nodes.execute_tools.secrets.masked_blocks import masked_blocks
-from nodes.execute_tools.secrets.redacted_stream import RedactedStream
+from nodes.execute_tools.secrets.redact import Redactor
+from nodes.execute_tools.secrets.shown_parts import RedactedStream, masked_blocks
 from nodes.execute_tools.tools.definitions import replace_definitions
 from nodes.execute_tools.tools.edit_file import replace_text
 from nodes.execute_tools.tools.nearest_lines import nearest_regions

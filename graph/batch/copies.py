@@ -8,7 +8,7 @@ anew. What git ignores is in no patch.
 from collections.abc import Iterable
 from typing import Protocol
 
-from nodes.execute_tools.environment.packed_sources import MOST_PACKED_BYTES, Packed, pack_source as pack
+from nodes.execute_tools.environment.copy_sources import MOST_PACKED_BYTES, Packed, pack_source as pack
 from nodes.execute_tools.environment.workspace_copies import (
     Copy,
     Pinned,

@@ -16,7 +16,8 @@ from graph.batch.local import ASKED_EVERY_S, PATIENCE_S
 from graph.batch.orders import MOST_TRIES, WORKER_FAILED, Worked, WorkOrder, cancelled, failed
 from graph.batch.worker import PROGRAM, STOP, answer_of
 from nodes.execute_tools.environment.deadline import monotonic_s
-from nodes.execute_tools.redact import Redactor, known_values
+from nodes.execute_tools.secrets.known_secrets import known_values
+from nodes.execute_tools.secrets.redact import Redactor
 from nodes.records import ToolError, ToolErrorCode
 
 _PATIENCE_S: Final = 5.0

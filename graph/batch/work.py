@@ -31,7 +31,8 @@ from nodes.execute_tools.environment.deadline import monotonic_s
 from nodes.execute_tools.environment.run_folder import workspace_folder
 from nodes.execute_tools.environment.shared_name import give_shared_name
 from nodes.execute_tools.environment.shared_url import is_shared
-from nodes.execute_tools.redact import Redactor, known_values
+from nodes.execute_tools.secrets.known_secrets import known_values
+from nodes.execute_tools.secrets.redact import Redactor
 from nodes.records import JsonMap, Outcome, StopReason, ToolError, ToolErrorCode
 
 __all__ = ["LEFT_OPEN", "WORKER_FAILED", "Executor", "TaskResult", "TaskUsage", "WorkOrder", "Worked", "failed", "work"]

@@ -8,14 +8,15 @@ be read is a value that names the file, the place and the remedy.
 import functools
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from nodes.execute_tools.redact import Redactor
+from nodes.execute_tools.secrets.known_secrets import forms_of, known_values
+from nodes.execute_tools.secrets.redact import Redactor, without_spans
 from nodes.language.documents import DocumentProblem, read_yaml
 from nodes.records import JsonMap, Record, ToolError, ToolErrorCode
 
@@ -144,11 +145,22 @@ def scrubbed(body: bytes, known: Iterable[str] = ()) -> bytes:
         return body
     for secret in known:
         text = text.replace(secret, SCRUBBED) if secret else text
-    pieces, at = [], 0
-    for start, end in _SHAPES.spans(text, names=False):
-        pieces += [text[at:start], SCRUBBED]
-        at = end
-    return "".join([*pieces, text[at:]]).encode()
+    return without_spans(text, _SHAPES.spans(text, names=False), SCRUBBED).encode()
+
+
+def secret_variable(exchanges: Sequence[Exchange], environment: Mapping[str, str]) -> str:
+    """Where the first secret stands and which variable holds it, such as "the request of exchange 2 holds ...".
+
+    "" where there is none. The secret itself is not repeated.
+    """
+    secrets = {name: forms_of(known_values({name: value})) for name, value in environment.items()}
+    forms = [(name, form.encode("utf-8", "surrogateescape")) for name, found in secrets.items() for form in found]
+    for number, exchange in enumerate(exchanges, start=1):
+        for side, body in (("request", exchange.request), ("reply", exchange.response)):
+            for name, form in forms:
+                if form in body:
+                    return f"the {side} of exchange {number} holds the value of {name}"
+    return ""
 
 
 def only_headers(headers: Mapping[str, Any], allowed: Iterable[str]) -> dict[str, str]:

@@ -22,7 +22,7 @@ from graph.cassettes.orphans import orphans
 from graph.cassettes.replayed_run import anything_goes
 from nodes.execute_tools.environment.failures import quoted
 from nodes.execute_tools.environment.workspace import FileContent, Workspace
-from nodes.execute_tools.redact import known_values
+from nodes.execute_tools.secrets.known_secrets import known_values
 from nodes.execute_tools.registry import ActionRegistry
 from nodes.execute_tools.tools import default_tools
 from nodes.records import ToolError, ToolErrorCode, ToolSpec

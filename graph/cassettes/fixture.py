@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from graph.cassettes import library, offline
 from graph.cassettes.cassette_file import CassetteFile, Finding, parse, scrubbed, secrets_in
 from graph.cassettes.difference import parsed
-from graph.cassettes.environment_secrets import secret_variable
+from graph.cassettes.cassette_file import secret_variable
 from graph.cassettes.pinned import context_on
 from graph.cassettes.player import Player
 from graph.cassettes.recording_server import RecordingServer

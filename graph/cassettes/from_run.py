@@ -40,7 +40,8 @@ from nodes.call_model.weights import embedded_weights
 from nodes.execute_tools.environment.failures import quoted
 from nodes.execute_tools.environment.sandbox import check_workspace
 from nodes.execute_tools.environment.workspace import DeleteFile, FileContent, Workspace, WriteFile
-from nodes.execute_tools.redact import MARK, Redactor, known_values
+from nodes.execute_tools.secrets.redact import MARK, Redactor
+from nodes.execute_tools.secrets.known_secrets import known_values
 from nodes.records import JsonMap, Profile, StopReason, ToolError, ToolErrorCode
 
 FOLDER: Final = "tests"

@@ -17,7 +17,7 @@ from nodes.execute_tools.environment.failures import quoted
 from nodes.execute_tools.environment.journal import Journal
 from nodes.execute_tools.environment.restoring import net_effects
 from nodes.execute_tools.environment.workspace import FileContent, Workspace
-from nodes.execute_tools.redact import Redactor
+from nodes.execute_tools.secrets.redact import Redactor
 from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from nodes.guard.policy import judge_path
 from nodes.records import ToolError, ToolErrorCode

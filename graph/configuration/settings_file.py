@@ -13,7 +13,7 @@ from graph.configuration.program_names import program_problem
 from graph.configuration.statements import Document, read_document
 from graph.context import AgentContext
 from nodes.execute_tools.environment.url_rules import NetworkRules, rule_problems
-from nodes.execute_tools.redact import Redactor
+from nodes.execute_tools.secrets.redact import Redactor
 from nodes.language.closest import closest_names
 from nodes.language.documents import DocumentProblem
 

@@ -17,7 +17,7 @@ from graph.context import AgentContext
 from graph.open_store import thread_config
 from graph.run_records import RunRecord
 from graph.run_steps import RunStep
-from nodes.execute_tools.redact import Redactor
+from nodes.execute_tools.secrets.redact import Redactor
 from nodes.records import ToolCall
 
 _EARLIEST: Final = (1980, 1, 1, 0, 0, 0)

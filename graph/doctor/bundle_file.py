@@ -21,7 +21,8 @@ from nodes.execute_tools.environment.database import StoreError
 from nodes.execute_tools.environment.failures import os_failure, quoted
 from nodes.execute_tools.environment.run_folder import run_folder_path
 from nodes.execute_tools.environment.user_files import lines_of, open_regular
-from nodes.execute_tools.redact import Redactor, known_values
+from nodes.execute_tools.secrets.known_secrets import known_values
+from nodes.execute_tools.secrets.redact import Redactor
 from nodes.records import ToolError, ToolErrorCode
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from graph.doctor.finding import Check, Finding, Status, broken, cleaned
 from nodes.execute_tools.environment.deadline import Worker
-from nodes.execute_tools.redact import Redactor, known_values
+from nodes.execute_tools.secrets.known_secrets import known_values
+from nodes.execute_tools.secrets.redact import Redactor
 
 PATIENCE_S: Final = 20.0
 """How long all checks together may take; they are made at the same time."""

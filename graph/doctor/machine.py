@@ -12,8 +12,8 @@ from typing import TextIO
 from graph.doctor.finding import Finding, Status
 from nodes.execute_tools.environment import openat2
 from nodes.execute_tools.environment.bubblewrap import bubblewrap_path, sandbox_problem
-from nodes.execute_tools.environment.control_groups import group_parent
 from nodes.execute_tools.environment.processes import ProcessResult, ripgrep_path, run_process
+from nodes.execute_tools.environment.resource_limits import group_parent
 
 OLDEST, NEWEST = (3, 11), (3, 14)
 """Source: `requires-python` in pyproject.toml."""

@@ -20,7 +20,7 @@ from graph.runs import ListedRun, get_run, list_runs
 from graph.spending_accounts import AccountSpent, account_spent
 from graph.spending_days import spent_by_day
 from graph.store import Store
-from nodes.execute_tools.redact import Redactor
+from nodes.execute_tools.secrets.redact import Redactor
 from nodes.records import ToolError, ToolErrorCode
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from graph.terminal.plain_text import one_line, plain
-from nodes.execute_tools.redact import Redactor
+from nodes.execute_tools.secrets.redact import Redactor
 
 _LINE: Final = 200
 """Characters of what stands on one line."""

@@ -138,7 +138,7 @@ def trust(context: typer.Context, forget: opt.Forget = False) -> int:
 
 def _of_environment(variable: str) -> str:
     """What a variable says, without a login."""
-    from nodes.execute_tools.redact import Redactor
+    from nodes.execute_tools.secrets.redact import Redactor
 
     return Redactor().text(os.environ[variable])
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from graph.events import Event
-from nodes.execute_tools.redact import redact
+from nodes.execute_tools.secrets.redact import redact
 from nodes.records import JsonMap
 
 _WORD: Final = re.compile(r"(?<!^)(?=[A-Z])")

@@ -38,7 +38,8 @@ def report_bug(arguments: Sequence[str], error: Exception) -> int:
     A store that cannot be used is none.
     """
     from nodes.execute_tools.environment.database import StoreError
-    from nodes.execute_tools.redact import Redactor, known_values
+    from nodes.execute_tools.secrets.known_secrets import known_values
+    from nodes.execute_tools.secrets.redact import Redactor
 
     if isinstance(error, StoreError):
         return fail(arguments, ExitCode.SYSTEM_ERROR, one_line(str(error), 2_000))

@@ -35,7 +35,7 @@ from graph.terminal.notes_words import notes_lines
 from graph.terminal.plain_text import one_line, plain
 from graph.terminal.usage_words import Account, compaction_words
 from graph.terminal.visible_text import VisibleText
-from nodes.execute_tools.redact import redact
+from nodes.execute_tools.secrets.redact import redact
 from nodes.language.text_protocol import format_extraction_errors
 from nodes.records import CallError, CallResult, FileChange, JsonMap, ToolCall, ToolError, ToolErrorCode
 

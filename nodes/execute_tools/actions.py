@@ -13,8 +13,8 @@ from uuid import UUID
 
 from pydantic import BaseModel
 
-from nodes.execute_tools.redact import Redactor
 from nodes.execute_tools.registry import Tool, ToolContext, ToolOutput
+from nodes.execute_tools.secrets.redact import Redactor
 from nodes.records import Effect, JsonMap, ToolError, ToolResult
 
 UNKNOWN: Final = "<unknown>"

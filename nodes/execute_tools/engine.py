@@ -22,10 +22,9 @@ import orjson
 from nodes.execute_tools.environment.deadline import await_call, monotonic_ms, monotonic_s, pause
 from nodes.execute_tools.invocation import await_tool, call_tool
 from nodes.execute_tools.policy.call_policy import NO_BACKOFF, CallPolicy, CallRules, PolicyMemory
-from nodes.execute_tools.redact import Redactor
 from nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput
 from nodes.execute_tools.results import clip, is_usable, plain_output
-from nodes.execute_tools.secrets.redacted_output import redacted
+from nodes.execute_tools.secrets.redact import Redactor
 from nodes.execute_tools.tool_run import (
     Failure,
     GuardrailError,
@@ -39,7 +38,7 @@ from nodes.execute_tools.tool_run import (
 from nodes.execute_tools.trace import TraceSink
 from nodes.language.closest import closest_names
 from nodes.language.json_arguments import ArgumentProblem, decode_arguments
-from nodes.records import CHANGING, JsonMap, RawCall, ToolCall
+from nodes.records import CHANGING, JsonMap, Plan, PlanStep, RawCall, ToolCall, ToolResult
 
 __all__ = ["Engine", "EngineConfig", "GuardrailError", "InputGuard", "OutputGuard", "RetryableToolError", "ToolRun"]
 
@@ -172,7 +171,7 @@ class Engine:
         run = replace(run, call_id=call.call_id, ms=monotonic_ms() - started)
         if not run.error:
             return run
-        return replace(run, output=redacted(run.output, self._redactor), error=self._redactor.text(run.error))
+        return replace(run, output=redacted_output(run.output, self._redactor), error=self._redactor.text(run.error))
 
     # --- Before the invocation ---------------------------------------------------------------------------------
 
@@ -316,7 +315,7 @@ class Engine:
         passed = self._run_output_guardrails(tool, context, output, attempts)
         if passed[1] is not None:
             return passed[1]
-        output = redacted(passed[0], self._redactor)
+        output = redacted_output(passed[0], self._redactor)
         output = replace(output, result=clip(output.result, keep=context.kept.keep if context.kept else None))
         self._store_cache(tool, ready.raw, output)
         return ToolRun("", tool.name, output, attempts=attempts)
@@ -377,3 +376,19 @@ def _first_refusal(checks: Sequence[Callable[[], None]], attempts: int) -> Failu
 def _open_policy(config: EngineConfig) -> CallPolicy:
     retries = replace(NO_BACKOFF, max_retries=config.max_retries)
     return CallPolicy(CallRules(retries=retries), PolicyMemory(monotonic_s))
+
+
+def redacted_output(output: ToolOutput, redactor: Redactor) -> ToolOutput:
+    """The output without secrets. Paths and hashes stay: they say which file was changed, and to what."""
+    text, error, plan = redactor.text, output.result.error, output.plan
+    if error is not None:
+        suggestions = tuple(map(text, error.suggestions))
+        error = error.model_copy(update={"message": text(error.message), "suggestions": suggestions})
+        result = ToolResult(ok=False, error=error)
+    else:
+        data = redactor.content(output.result.data)
+        result = ToolResult(ok=output.result.ok, data=data if isinstance(data, dict) else {"redacted": data})
+    changes = tuple(each.model_copy(update={"diff": text(each.diff)}) for each in output.changes)
+    if plan is not None:
+        plan = Plan(steps=tuple(PlanStep(title=text(step.title) or "-", status=step.status) for step in plan.steps))
+    return replace(output, result=result, changes=changes, plan=plan)

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from nodes.execute_tools.environment.audit_log import AuditLog
 from nodes.execute_tools.fingerprints import call_fingerprint
-from nodes.execute_tools.redact import Redactor
+from nodes.execute_tools.secrets.redact import Redactor
 from nodes.records import CallError, CallResult, JsonMap, ToolCall, Verdict
 
 LONGEST_TARGET = 200

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, replace
 from typing import Final
 
-from nodes.execute_tools.redact import PLACEHOLDER, redact
 from nodes.execute_tools.registry import ToolOutput
-from nodes.execute_tools.secrets.whole_words import first_words
+from nodes.execute_tools.secrets.redact import PLACEHOLDER, redact
+from nodes.execute_tools.secrets.shown_parts import first_words
 from nodes.records import CallResult, ToolError, ToolErrorCode, ToolResult
 
 LONGEST_REASON = 2_000

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nodes.execute_tools.environment.deadline import monotonic_ms
-from nodes.execute_tools.redact import Redactor
+from nodes.execute_tools.secrets.redact import Redactor
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from nodes.execute_tools.environment.handles import closing, handle_name, open_beneath, open_root
 from nodes.execute_tools.environment.sandbox import PathAccess, PathSandbox, Place
-from nodes.execute_tools.redact import _CONTENT, MARK, Redactor, _is_json, _leaves
+from nodes.execute_tools.secrets.redact import _CONTENT, MARK, Redactor, _is_json, _leaves
 from nodes.guard.file_rules import check_file_guardrails
 from nodes.guard.paths import folded, folded_parts, workspace_relative
 from nodes.records import ToolError, ToolErrorCode

@@ -15,7 +15,7 @@ from graph.build import build_graph, build_machine
 from graph.context import AgentContext
 from graph.redaction import CurrentRedactor
 from graph.run import run_task
-from nodes.execute_tools.redact import MARK
+from nodes.execute_tools.secrets.redact import MARK
 from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from nodes.records import EditForm, OutcomeKind, Protocol, StopReason
 from tests.doubles.history_model import HistoryModel
@@ -190,7 +190,7 @@ def test_a_run_from_python_shows_none(folder: Path) -> None:
 
 def test_what_a_provider_sealed_goes_back_byte_for_byte() -> None:
     from graph.redaction import WrittenWords
-    from nodes.execute_tools.redact import Redactor
+    from nodes.execute_tools.secrets.redact import Redactor
     from nodes.records import ModelReply
 
     sealed = {"type": "thinking", "thinking": CODE.format(ONE), "signature": "s1"}

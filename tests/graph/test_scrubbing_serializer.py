@@ -31,7 +31,7 @@ from graph.context import AgentContext
 from graph.scrubbing_serializer import ScrubbingSerializer
 from graph.state import CHECKPOINT_TYPES, serializer
 from nodes.execute_tools.environment.database import StoreError
-from nodes.execute_tools.redact import Redactor
+from nodes.execute_tools.secrets.redact import Redactor
 from nodes.records import Answer, ExtractionErrorType, Plan, PlanStep, ToolCall
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel

@@ -15,8 +15,8 @@ from nodes.execute_tools.environment.url_rules import NetworkRules, judge_url
 from nodes.execute_tools.environment.workspace import Workspace
 from nodes.execute_tools.policy.call_policy import CallPolicy, CallRules, PolicyMemory, RateLimit, RetryPolicy
 from nodes.execute_tools.policy.circuit_breaker import BreakerConfig
-from nodes.execute_tools.redact import Redactor
 from nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext
+from nodes.execute_tools.secrets.redact import Redactor
 from nodes.execute_tools.tool_run import RetryableToolError
 from nodes.execute_tools.trace import TraceSink
 from nodes.records import Effect, JsonMap, ToolCall, ToolError, ToolErrorCode

@@ -58,8 +58,8 @@ from nodes.execute_tools.policy.call_policy import (
 )
 from nodes.execute_tools.policy.circuit_breaker import BreakerConfig
 from nodes.execute_tools.policy.idempotency import Conflict, IdempotentResults, Stored
-from nodes.execute_tools.redact import PLACEHOLDER, Redactor
 from nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput
+from nodes.execute_tools.secrets.redact import PLACEHOLDER, Redactor
 from nodes.execute_tools.tool_run import http_status, reason_of
 from nodes.execute_tools.trace import TraceSink
 from nodes.records import CHANGING, Effect, JsonMap, ToolCall, ToolError, ToolErrorCode

@@ -1,12 +1,14 @@
-"""Archives become folders: .zip and .tar, plain or compressed, with nothing outside of the folder, and with limits.
+"""Trees of files, copied from a folder or extracted from an archive (.zip, .tar, compressed), by handle.
 
-Each member is looked at before it is written, and written by handle into folders that were made for it, so no link is
-followed on the way. A link may only lead to a place inside. `tarfile`'s own filters are not used: they came with Python
-3.11.4, and have been got around.
+No link is followed on the way. Of a folder, links are copied as they are, wherever they lead; sockets, pipes and
+devices are left out, and blocks are shared where the file system can do so. Each member of an archive is looked at
+before it is written; a link in it may only lead to a place inside, and there are limits. `tarfile`'s own filters are
+not used: they came with Python 3.11.4, and have been got around.
 """
 
 import bz2
 import errno
+import fcntl
 import gzip
 import lzma
 import os
@@ -14,15 +16,149 @@ import stat
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from typing import IO, Any, Final, NamedTuple, cast
 
-from nodes.execute_tools.environment.failures import os_failure, quoted
+from nodes.execute_tools.environment.failures import os_failure, plain_text, quoted
 from nodes.execute_tools.environment.handles import closing, open_directory, open_regular
+from nodes.execute_tools.environment.run_folder import Identity
 from nodes.execute_tools.environment.sandbox import LONGEST_NAME, LONGEST_PATH
-from nodes.execute_tools.environment.tree_copy import copy_bytes
 from nodes.records import ToolError, ToolErrorCode
+
+ATTEMPTS: Final = 3
+"""How often a file is copied that somebody writes at the same time."""
+
+_FICLONE: Final = 0x40049409
+"""Linux: share the blocks of another file. Source: ioctl_ficlone(2)."""
+_NOT_HERE: Final = frozenset({errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF})
+"""What the system answers where it cannot copy by itself. Source: copy_file_range(2)."""
+_GONE: Final = frozenset({errno.ENOENT, errno.ESTALE})
+
+
+class TreeCopied(NamedTuple):
+    """What was copied, and the names of special files that were `left_out`, some of them if there are many."""
+
+    files: int
+    bytes: int
+    left_out: tuple[str, ...] = ()
+
+
+class _ChangingError(Exception):
+    """A file was written all the time; the message is its name."""
+
+
+def copy_tree(source_fd: int, target_fd: int, without: Collection[Identity] = ()) -> TreeCopied | ToolError:
+    """Copy all that the open folder `source_fd` holds into the empty folder `target_fd`, but for the folders `without`.
+
+    What goes away meanwhile is left out. CONFLICT names a file that changes all the time.
+    """
+    copying = _Copying(source_fd, target_fd, frozenset(without))
+    try:
+        return copying.run()
+    except OSError as error:
+        return os_failure(error, "copy", copying.at)
+    except _ChangingError as error:
+        message = f"{quoted(str(error))} is being written all the time, so it cannot be copied: try again later."
+        return ToolError(code=ToolErrorCode.CONFLICT, message=message)
+
+
+class _Copying:
+    def __init__(self, source_fd: int, target_fd: int, without: frozenset[Identity]) -> None:
+        self.at = "."
+        self._source, self._target, self._without = source_fd, target_fd, without
+        self._files, self._bytes = 0, 0
+        self._left_out: list[str] = []
+        self._pending: list[tuple[str, ...]] = [()]
+        self._folders: list[tuple[tuple[str, ...], os.stat_result]] = []
+
+    def run(self) -> TreeCopied:
+        while self._pending:
+            self._copy_folder(self._pending.pop())
+        for parts, status in reversed(self._folders):  # a folder that nobody may write gets its mode last
+            with closing(open_directory(self._target, parts)) as folder:
+                os.fchmod(folder, stat.S_IMODE(status.st_mode) & 0o777)
+                os.utime(folder, ns=(status.st_atime_ns, status.st_mtime_ns))
+        return TreeCopied(self._files, self._bytes, tuple(self._left_out))
+
+    def _copy_folder(self, parts: tuple[str, ...]) -> None:
+        self.at = "/".join(parts) or "."
+        try:
+            here = open_directory(self._source, parts)
+        except OSError as error:
+            if parts and error.errno in _GONE:
+                return
+            raise
+        with closing(here), closing(open_directory(self._target, parts)) as there:
+            self._folders.append((parts, os.fstat(here)))
+            with os.scandir(here) as entries:
+                names = sorted(entry.name for entry in entries)
+            for name in names:
+                self.at = "/".join((*parts, name))
+                with suppress(FileNotFoundError):  # it was there a moment ago
+                    self._copy(here, there, name, parts)
+
+    def _copy(self, here: int, there: int, name: str, parts: tuple[str, ...]) -> None:
+        status = os.stat(name, dir_fd=here, follow_symlinks=False)
+        if (status.st_dev, status.st_ino) in self._without:
+            return
+        if stat.S_ISLNK(status.st_mode):
+            os.symlink(os.readlink(name, dir_fd=here), name, dir_fd=there)
+        elif stat.S_ISDIR(status.st_mode):
+            os.mkdir(name, 0o700, dir_fd=there)
+            self._pending.append((*parts, name))
+        elif stat.S_ISREG(status.st_mode):
+            self._copy_file(here, there, name)
+        elif len(self._left_out) < _MOST_NAMED:
+            self._left_out.append(self.at)
+
+    def _copy_file(self, here: int, there: int, name: str) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        for _ in range(ATTEMPTS):
+            source, before = open_regular(here, (name,), os.O_RDONLY)
+            with closing(source), closing(os.open(name, flags, 0o600, dir_fd=there)) as target:
+                copy_bytes(source, target)
+                os.fchmod(target, stat.S_IMODE(before.st_mode) & 0o777)
+                os.utime(target, ns=(before.st_atime_ns, before.st_mtime_ns))
+                after = os.fstat(source)
+                if _content(before) == _content(after):
+                    self._files, self._bytes = self._files + 1, self._bytes + before.st_size
+                    return
+        raise _ChangingError(self.at)
+
+
+_MOST_NAMED: Final = 20
+
+
+def _content(status: os.stat_result) -> tuple[int, int]:
+    return status.st_size, status.st_mtime_ns
+
+
+def copy_bytes(source: int, target: int) -> None:
+    """Give the empty open file `target` the bytes of the open file `source`, from its beginning.
+
+    Raises:
+        OSError: one of them cannot be used any more.
+    """
+    try:
+        fcntl.ioctl(target, _FICLONE, source)
+    except OSError:
+        pass
+    else:
+        return
+    try:
+        while os.copy_file_range(source, target, _CHUNK):
+            pass
+    except (OSError, AttributeError) as error:  # a system without this call
+        if isinstance(error, OSError) and error.errno not in _NOT_HERE:
+            raise
+    else:
+        return
+    while chunk := os.read(source, _CHUNK):
+        rest = memoryview(chunk)
+        while rest:
+            rest = rest[os.write(target, rest) :]
+
 
 MOST_ENTRIES: Final = 500_000
 MOST_BYTES: Final = 20_000_000_000
@@ -95,7 +231,7 @@ def extract_archive(
     except (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
         return _damaged(said, error)
     except (NotImplementedError, RuntimeError) as error:
-        message = f"{said} cannot be read: {_clean(error)}. Pack it anew, without a password, as .zip or .tar.gz."
+        message = f"{said} cannot be read: {_reason(error)}. Pack it anew, without a password, as .zip or .tar.gz."
         return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
     except (UnicodeError, ValueError, OverflowError) as error:
         return _damaged(said, error)
@@ -318,10 +454,9 @@ _OPENERS: Final[dict[str, Any]] = {
 
 
 def _damaged(said: str, error: Exception) -> ToolError:
-    message = f"{said} is damaged, or is not what its name says: {_clean(error)}."
+    message = f"{said} is damaged, or is not what its name says: {_reason(error)}."
     return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
 
 
-def _clean(error: Exception) -> str:
-    text = (str(error) or type(error).__name__).rstrip(".")
-    return "".join(letter if letter.isprintable() else "?" for letter in text[:200])
+def _reason(error: Exception) -> str:
+    return plain_text(str(error).rstrip(".") or type(error).__name__, 200)

@@ -28,8 +28,7 @@ from nodes.execute_tools.environment.processes import (
     run_process,
     start_process,
 )
-from nodes.execute_tools.environment.resource_limits import LimitReached, ResourceLimits, command_limits
-from nodes.execute_tools.environment.sandbox_watch import Watch
+from nodes.execute_tools.environment.resource_limits import LimitReached, ResourceLimits, Watch, command_limits
 from nodes.records import ToolError, ToolErrorCode
 
 PROGRAM_FOLDERS: Final = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin")

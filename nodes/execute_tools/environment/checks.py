@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from nodes.execute_tools.environment.bubblewrap import SCRATCH
-from nodes.execute_tools.environment.command_rules import CommandRules
-from nodes.execute_tools.environment.commands import CommandResult, Commands, open_commands
+from nodes.execute_tools.environment.commands import CommandResult, CommandRules, Commands, open_commands
 from nodes.execute_tools.environment.deadline import Lease
 from nodes.execute_tools.environment.failures import quoted
 from nodes.execute_tools.environment.judged_paths import ContentJudge

@@ -2,21 +2,26 @@
 
 The program itself is not asked. So what somebody else writes meanwhile is taken for the command's work; and nobody
 watches `.git`, denied directories and what git ignores. Of files that are small, and not too many, the bytes before are
-kept, so that they can be restored; the others are told by name.
+kept and recorded for an undo; the others are told by name.
 """
 
+import secrets
 import stat
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
-from nodes.execute_tools.environment.change_records import UNKNOWN_SHA256, FileState
-from nodes.execute_tools.environment.file_index import Content, ContentReader, FileIndex, WatchLimits
+from nodes.execute_tools.environment.change_records import UNKNOWN_SHA256, ChangeRecorder, FileEffect, FileState
+from nodes.execute_tools.environment.database import StoreError
+from nodes.execute_tools.environment.file_index import Content, ContentReader, FileIndex, WatchLimits, file_index
 from nodes.execute_tools.environment.file_reads import BeneathReader
 from nodes.execute_tools.environment.handles import closing, open_root
 from nodes.execute_tools.environment.judged_paths import JudgedPaths
 from nodes.execute_tools.environment.tree_status import Status, Tree, Unwatched, look_through
+from nodes.execute_tools.environment.workspace import Workspace
 from nodes.records import ChangeKind
 
 _UNOPENED: Final = Unwatched("the workspace cannot be opened")
@@ -148,3 +153,63 @@ def _state(status: Status | None, sha256: str | None) -> FileState:
         return FileState()
     mode = stat.S_IMODE(status.mode) if status.is_regular else None
     return FileState(UNKNOWN_SHA256 if sha256 is None else sha256, mode)
+
+
+Result = TypeVar("Result")
+
+_LIMITS: Final = WatchLimits()
+
+
+class WatchedRun(NamedTuple, Generic[Result]):
+    """What was run gave `result`. `unrecorded` says why the changes could not be recorded, "" where nothing failed."""
+
+    result: Result
+    changes: CommandChanges | Unwatched
+    unrecorded: str = ""
+
+
+def watched(
+    workspace: Workspace, run: Callable[[], Result], patience_s: float, limits: WatchLimits = _LIMITS
+) -> WatchedRun[Result]:
+    """Run something that may change the workspace; tell and record what it changed. Where it raises, that is recorded.
+
+    `patience_s` seconds at most pass before it begins: for another command of this workspace to end, and for a look.
+    """
+    index, deadline = file_index(workspace.root), time.monotonic() + patience_s
+    if not index.turn.acquire(timeout=min(max(patience_s, 0.0), threading.TIMEOUT_MAX)):
+        return WatchedRun(run(), Unwatched("another command was at work in the workspace"))
+    try:
+        paths = workspace._paths.of_any_extension()  # noqa: SLF001 - what a program may change has any extension
+        before = snapshot(paths, index, limits, deadline)
+        try:
+            result = run()
+        except BaseException:
+            with suppress(StoreError):
+                record_changes(workspace.recorder, changed(paths, index, limits, before))
+            raise
+        changes = changed(paths, index, limits, before)
+        try:
+            record_changes(workspace.recorder, changes)
+        except StoreError as error:
+            return WatchedRun(result, changes, str(error))
+        return WatchedRun(result, changes)
+    finally:
+        index.turn.release()
+
+
+def record_changes(recorder: ChangeRecorder | None, changes: CommandChanges | Unwatched) -> None:
+    """Write down what has happened, with the bytes before, so that it can be taken back, and those after.
+
+    Raises:
+        StoreError: it could not be written.
+    """
+    if recorder is None or isinstance(changes, Unwatched) or changes == CommandChanges():
+        return
+    effects = [FileEffect(each.path, each.before, each.after) for each in changes.files]
+    backups = {
+        state.sha256: data
+        for each in changes.files
+        for state, data in ((each.after, each.after_data), (each.before, each.before_data))
+        if data is not None
+    }
+    recorder.add(secrets.token_hex(8), effects, backups, changes.made)

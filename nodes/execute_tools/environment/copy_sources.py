@@ -1,35 +1,48 @@
-"""What copies of workspaces are made of: a git repository at a commit, a folder, or an archive.
+"""What copies of workspaces are made of: a git repository at a commit, a folder, or an archive; also packed as bytes.
 
-Each source fills the folder of a copy, and says what the copy began with, so that a patch can be made later.
+Each source fills the folder of a copy, and says what the copy began with, so that a patch can be made later. Packed as
+bytes, for machines that cannot reach it, a repository is one commit with its files, as `git clone --depth 1` brings it:
+`git archive` would leave out and rewrite files as their attributes say, and a bundle with the whole history is many
+times larger. A folder is packed as .tar.gz without owners; an archive is itself. The same source gives the same bytes.
 """
 
+import gzip
 import hashlib
 import json
 import os
 import stat
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+import tarfile
+import tempfile
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import IO, Any, Final, NamedTuple, TypeAlias, cast
 
-from nodes.execute_tools.environment.archives import LIMITS, Limits, extract_archive, is_archive, single_folder
-from nodes.execute_tools.environment.copy_folders import WORKSPACE, CopyFolder
+from nodes.execute_tools.environment.archives import (
+    LIMITS,
+    Limits,
+    copy_tree,
+    extract_archive,
+    is_archive,
+    single_folder,
+)
+from nodes.execute_tools.environment.copy_folders import WORKSPACE, CopyFolder, PrivateGit, TreeRecord, record_tree
 from nodes.execute_tools.environment.failures import os_failure, quoted
-from nodes.execute_tools.environment.git_program import git_failure
-from nodes.execute_tools.environment.handles import closing, open_beneath, open_directory, open_regular, open_root
-from nodes.execute_tools.environment.private_git import PrivateGit
-from nodes.execute_tools.environment.repositories import (
+from nodes.execute_tools.environment.git import (
     HEAD,
     Repository,
+    add_worktree,
+    bare_repository,
     find_commit,
     find_repository,
     find_tree,
     find_uncommitted,
+    git_failure,
     malformed_revision,
-    object_folder,
+    pipe_git,
+    records_path,
+    succeeded,
 )
+from nodes.execute_tools.environment.handles import closing, open_beneath, open_directory, open_regular, open_root
 from nodes.execute_tools.environment.run_folder import Identity
-from nodes.execute_tools.environment.tree_copy import copy_tree
-from nodes.execute_tools.environment.tree_record import TreeRecord, record_tree
-from nodes.execute_tools.environment.worktrees import add_worktree, records_path
 from nodes.records import ToolError, ToolErrorCode
 
 BASE: Final = "base.git"
@@ -53,17 +66,6 @@ class Made(NamedTuple):
     records: str = ""
 
 
-class Source(Protocol):
-    """What a copy can be made of."""
-
-    def make(self, folder: CopyFolder) -> Made | ToolError:
-        """Fill the empty folder.
-
-        Raises:
-            OSError: the disk refuses.
-        """
-
-
 class GitSource(NamedTuple):
     """A repository at a commit, with the workspace's own `tree` in it; the copy is a worktree of it."""
 
@@ -77,7 +79,7 @@ class GitSource(NamedTuple):
         return records_path(self.repository.common, folder)
 
     def make(self, folder: CopyFolder) -> Made | ToolError:
-        """See `Source`."""
+        """Fill the empty folder."""
         records = add_worktree(self.repository, self.commit, folder.handle, folder.path, WORKSPACE)
         if isinstance(records, ToolError):
             return records
@@ -86,7 +88,7 @@ class GitSource(NamedTuple):
             return tracked
         root = os.path.join(WORKSPACE, self.repository.prefix).rstrip("/")
         git = PrivateGit(os.path.join(folder.path, BASE))
-        problem = git.make(object_folder(self.repository), self.repository.object_format)
+        problem = git.make(os.path.join(self.repository.common, "objects"), self.repository.object_format)
         if problem is not None:
             return problem
         with closing(open_directory(folder.handle, root.split("/"))) as root_fd:
@@ -121,7 +123,7 @@ class FolderSource(NamedTuple):
     without: tuple[Identity, ...] = ()
 
     def make(self, folder: CopyFolder) -> Made | ToolError:
-        """See `Source`."""
+        """Fill the empty folder."""
         os.mkdir(WORKSPACE, 0o700, dir_fd=folder.handle)
         with closing(open_root(self.path)) as source, closing(open_directory(folder.handle, [WORKSPACE])) as target:
             copied = copy_tree(source, target, self.without)
@@ -139,7 +141,7 @@ class ArchiveSource(NamedTuple):
     limits: Limits = LIMITS
 
     def make(self, folder: CopyFolder) -> Made | ToolError:
-        """See `Source`."""
+        """Fill the empty folder."""
         above, name = os.path.split(self.path)
         with closing(open_root(above)) as parent, closing(open_regular(parent, (name,), os.O_RDONLY)[0]) as archive:
             return extracted(folder, archive, name, self.limits)
@@ -202,6 +204,10 @@ def read_record(folder: CopyFolder) -> TreeRecord:
             raise ValueError(str(error)) from error
 
 
+Source: TypeAlias = GitSource | FolderSource | ArchiveSource
+"""What a copy can be made of. `make` fills its empty folder, and raises OSError where the disk refuses."""
+
+
 def find_source(workspace: str, revision: str = "", without: Iterable[str] = ()) -> Source | ToolError:
     """What the workspace is, a folder or an archive, and the commit that the revision names where it is a repository.
 
@@ -235,7 +241,8 @@ def _git_source(repository: Repository, revision: str) -> GitSource | ToolError 
     """None for a folder inside of a repository that knows nothing of it."""
     commit = find_commit(repository, revision)
     if isinstance(commit, ToolError):
-        stranger = not revision and repository.prefix and not _knows(repository)
+        known = bool(repository.line("ls-files", "--cached", "--", "."))  # has git any file of this folder?
+        stranger = not revision and repository.prefix and not known
         return None if stranger else commit
     tree = find_tree(repository, commit)
     if tree is None:
@@ -249,11 +256,6 @@ def _git_source(repository: Repository, revision: str) -> GitSource | ToolError 
         return _not_committed(repository, uncommitted.changed)
     note = "Files that git does not track are in no copy: commit what is needed."
     return GitSource(repository, commit, tree, (note,) if uncommitted.untracked else ())
-
-
-def _knows(repository: Repository) -> bool:
-    """Whether git has any file of this folder in its index."""
-    return bool(repository.line("ls-files", "--cached", "--", "."))
 
 
 def _not_committed(repository: Repository, changed: Sequence[str]) -> ToolError:
@@ -352,3 +354,212 @@ def _write_record(folder: CopyFolder, record: TreeRecord) -> None:
         open(handle, "w", encoding="ascii", closefd=False) as file,
     ):
         json.dump(record.as_json(), file, ensure_ascii=True, separators=(",", ":"))
+
+
+MOST_PACKED_BYTES: Final = 500_000_000
+"""Of one source: it is held in memory, and goes over the network."""
+
+SOURCE: Final = "source.git"
+
+_FORMAT: Final = "mendgraph_source"
+_LONGEST_HEADER: Final = 20_000
+_CHUNK: Final = 1_048_576
+
+
+class Packed(NamedTuple):
+    """A source as bytes. The same source gives the same `digest`, the SHA-256 of `data`."""
+
+    data: bytes
+    digest: str
+
+
+class PackedSource:
+    """The source in such bytes."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def make(self, folder: CopyFolder) -> Made | ToolError:
+        """Fill the empty folder."""
+        line, newline, _ = self._data[:_LONGEST_HEADER].partition(b"\n")
+        try:
+            header = json.loads(line)
+            kind, name = str(header["kind"]), str(header["name"])
+            known = header[_FORMAT] == 1 and kind in {_GIT, _FOLDER, _ARCHIVE} and newline == b"\n"
+        except (ValueError, KeyError, TypeError):
+            known = False
+        if not known:
+            message = "These bytes are no packed workspace, or one of another version of mendgraph: pack it anew."
+            return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+        with tempfile.TemporaryFile(dir=folder.path) as file:
+            file.write(memoryview(self._data)[len(line) + 1 :])
+            file.seek(0)
+            if kind == _GIT:
+                return _make_worktree(folder, file, header)
+            return extracted(
+                folder, file.fileno(), name, _TRUSTED if kind == _FOLDER else Limits(), is_folder=kind == _FOLDER
+            )
+
+
+def pack_source(
+    workspace: str, revision: str = "", without: Iterable[str] = (), most_bytes: int = MOST_PACKED_BYTES
+) -> Packed | ToolError:
+    """The workspace as bytes, `most_bytes` at most; what can be a source, see `find_source`."""
+    source = find_source(workspace, revision, without)
+    if isinstance(source, ToolError):
+        return source
+    try:
+        with tempfile.TemporaryFile() as file:
+            packed = _Sized(file, most_bytes)
+            problem = _pack(source, packed)
+            if problem is not None:
+                return problem
+            file.seek(0)
+            data = file.read(most_bytes + 1)
+    except OSError as error:
+        return os_failure(error, "pack the workspace", workspace)
+    except _TooLargeError:
+        return _too_large(workspace, most_bytes)
+    except _ChangedError as error:
+        message = f"{quoted(str(error))} was written while the workspace was packed: try again."
+        return ToolError(code=ToolErrorCode.CONFLICT, message=message)
+    if len(data) > most_bytes:
+        return _too_large(workspace, most_bytes)
+    return Packed(data, hashlib.sha256(data).hexdigest())
+
+
+class _TooLargeError(Exception):
+    """More bytes than are allowed."""
+
+
+class _ChangedError(Exception):
+    """A file changed meanwhile; the message is its name."""
+
+
+class _Sized:
+    """A file that does not grow beyond its size."""
+
+    def __init__(self, file: IO[bytes], most: int) -> None:
+        self.file, self._left = file, most
+
+    def write(self, data: Any) -> int:
+        """As a file."""
+        self._left -= len(data)
+        if self._left < 0:
+            raise _TooLargeError
+        return self.file.write(data)
+
+
+_GIT, _FOLDER, _ARCHIVE = "git", "folder", "archive"
+_TRUSTED: Final = Limits(ratio=2_000)
+"""What we packed ourselves: deflate makes a byte of 1,032 at most."""
+_PACK: Final = (
+    *("pack-objects", "--revs", "--stdout", "--quiet", "--threads=1", "--window=0", "--compression=6"),
+    *("--no-reuse-delta", "--no-reuse-object"),
+)
+"""Neither what is packed already nor the number of processors decides about a byte."""
+
+
+def _pack(source: Source, packed: _Sized) -> ToolError | None:
+    if isinstance(source, GitSource):
+        repository = source.repository
+        header = {"commit": source.commit, "prefix": repository.prefix, "format": repository.object_format}
+        _write_header(packed, _GIT, "", header)
+        packed.file.flush()
+        wanted = f"--shallow {source.commit}\n{source.commit}\n".encode()
+        done = pipe_git(_PACK, wanted, cwd=repository.path, stdout=packed.file, settings=repository.settings)
+        done = succeeded(done, "pack", repository.path)
+        return done if isinstance(done, ToolError) else None
+    if isinstance(source, ArchiveSource):
+        above, name = os.path.split(source.path)
+        _write_header(packed, _ARCHIVE, name, {})
+        with closing(open_root(above)) as parent, closing(open_regular(parent, (name,), os.O_RDONLY)[0]) as archive:
+            while chunk := os.read(archive, _CHUNK):
+                packed.write(chunk)
+        return None
+    return _pack_folder(source, packed)
+
+
+def _write_header(packed: _Sized, kind: str, name: str, more: dict[str, str]) -> None:
+    packed.write(json.dumps({_FORMAT: 1, "kind": kind, "name": name, **more}, ensure_ascii=True).encode() + b"\n")
+
+
+def _pack_folder(source: FolderSource, packed: _Sized) -> ToolError | None:
+    _write_header(packed, _FOLDER, "workspace.tar.gz", {})
+    with (
+        closing(open_root(source.path)) as root,
+        gzip.GzipFile("", "wb", 6, cast("IO[bytes]", packed), mtime=0) as file,
+        tarfile.open(fileobj=file, mode="w|", format=tarfile.PAX_FORMAT) as archive,
+    ):
+        pending: list[tuple[str, ...]] = [()]
+        while pending:
+            inside = list(_pack_entries(archive, root, pending.pop(), frozenset(source.without)))
+            pending += reversed(inside)
+    return None
+
+
+def _pack_entries(
+    archive: tarfile.TarFile, root: int, parts: tuple[str, ...], without: frozenset[Identity]
+) -> Iterator[tuple[str, ...]]:
+    """Add what one folder holds; gives the folders in it."""
+    with closing(open_directory(root, parts)) as here:
+        with os.scandir(here) as found:
+            names = sorted(entry.name for entry in found)
+        for name in names:
+            status = os.stat(name, dir_fd=here, follow_symlinks=False)
+            info = tarfile.TarInfo("/".join((*parts, name)))
+            info.mode, info.mtime = stat.S_IMODE(status.st_mode) & 0o777, int(status.st_mtime)
+            if (status.st_dev, status.st_ino) in without:
+                continue
+            if stat.S_ISDIR(status.st_mode):
+                info.type = tarfile.DIRTYPE
+                archive.addfile(info)
+                yield (*parts, name)
+            elif stat.S_ISLNK(status.st_mode):
+                info.type, info.linkname = tarfile.SYMTYPE, os.readlink(name, dir_fd=here)
+                archive.addfile(info)
+            elif stat.S_ISREG(status.st_mode):
+                _pack_file(archive, info, here, name)
+
+
+def _pack_file(archive: tarfile.TarFile, info: tarfile.TarInfo, here: int, name: str) -> None:
+    handle, before = open_regular(here, (name,), os.O_RDONLY)
+    info.size = before.st_size
+    with open(handle, "rb") as file:
+        try:
+            archive.addfile(info, file)
+        except OSError as error:
+            if error.errno is not None:
+                raise
+            raise _ChangedError(info.name) from error
+        after = os.fstat(handle)
+    if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+        raise _ChangedError(info.name)
+
+
+def _make_worktree(folder: CopyFolder, file: IO[bytes], header: dict[str, Any]) -> Made | ToolError:
+    """A repository that holds this one commit, beside the workspace, and the worktree of it."""
+    path, commit = os.path.join(folder.path, SOURCE), str(header["commit"])
+    problem = bare_repository(path, str(header["format"]), commit, file)
+    if problem is not None:
+        return problem
+    repository = find_repository(path)
+    if repository is None:
+        message = f"There is no repository in {quoted(path)} any more."
+        return ToolError(code=ToolErrorCode.IO_ERROR, message=message)
+    if isinstance(repository, ToolError):
+        return repository
+    repository = repository._replace(prefix=str(header["prefix"]))
+    tree = find_tree(repository, commit)
+    if tree is None:
+        message = f"The packed commit {quoted(commit)} does not hold the workspace: pack it anew."
+        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+    return GitSource(repository, commit, tree).make(folder)
+
+
+def _too_large(workspace: str, most: int) -> ToolError:
+    message = (
+        f"The workspace {quoted(workspace)} has more than {most:,} bytes when it is packed for other machines: take"
+        " what is not needed out of it, or keep it where all machines see it."
+    )
+    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)

@@ -53,3 +53,10 @@ _FULL: Final = tuple(f": {_FAILURES[number][1]}." for number in (errno.ENOSPC, e
 def quoted(path: str) -> str:
     """The path between quotes on one line: control and invisible characters escaped, and never long."""
     return repr(path if len(path) <= LONGEST_QUOTE else f"{path[:LONGEST_QUOTE]}...")
+
+
+def plain_text(text: str, most: int) -> str:
+    """One line of at most `most` characters: white space in one, control and invisible characters escaped."""
+    line = " ".join(text[: 4 * most].split())
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line[: most + 1])
+    return shown if len(shown) <= most else f"{shown[: most - 3]}..."

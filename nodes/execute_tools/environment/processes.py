@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from nodes.execute_tools.environment.failures import os_failure, quoted
+from nodes.execute_tools.environment.file_reads import OpenedFile
 from nodes.records import ToolError, ToolErrorCode
 
 INHERITED: Final = ("PATH", "LANG", "HOME")
@@ -208,3 +209,25 @@ class _Bounded:
             return self.left >= 0
 
         return take
+
+
+def handle_path(file: OpenedFile) -> str:
+    """The name under which `search_handles` shows this file to the program, and the program names it."""
+    return f"/dev/fd/{file.stream.fileno()}"
+
+
+def search_handles(
+    argv: Sequence[str], files: Sequence[OpenedFile], *, timeout_s: float, max_output_bytes: int
+) -> ProcessResult | ToolError:
+    """Run `argv` with the `handle_path` of each file behind it; it gets these handles and no others.
+
+    It starts in "/", so that no relative name leads into the workspace. Bounds and errors are those of `run_process`.
+    The files stay open.
+    """
+    return run_process(
+        [*argv, *map(handle_path, files)],
+        cwd="/",
+        timeout_s=timeout_s,
+        max_output_bytes=max_output_bytes,
+        pass_fds=[file.stream.fileno() for file in files],
+    )

@@ -8,14 +8,11 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from nodes.execute_tools.environment.copy_folders import BEGUN, CopyFolder, copy_folder
-from nodes.execute_tools.environment.copy_sources import BASE, GitSource, Made, find_source, read_record
+from nodes.execute_tools.environment.copy_folders import BEGUN, CopyFolder, PrivateGit, changes_since, copy_folder
+from nodes.execute_tools.environment.copy_sources import BASE, GitSource, PackedSource, find_source, read_record
 from nodes.execute_tools.environment.failures import os_failure, quoted
+from nodes.execute_tools.environment.git import remove_worktree_records
 from nodes.execute_tools.environment.handles import closing, open_directory
-from nodes.execute_tools.environment.packed_sources import PackedSource
-from nodes.execute_tools.environment.private_git import PrivateGit
-from nodes.execute_tools.environment.tree_record import changes_since
-from nodes.execute_tools.environment.worktrees import remove_worktree_records
 from nodes.records import ToolError, ToolErrorCode
 
 
@@ -162,6 +159,3 @@ def _known(folder: CopyFolder, note: Mapping[str, Any], asked: Mapping[str, str]
 
 def _copy(folder: CopyFolder, note: Mapping[str, Any]) -> Copy:
     return Copy(os.path.join(folder.path, note["root"]), note["base"], folder.path, tuple(note["notes"]))
-
-
-__all__ = ["Copy", "Made", "Pinned", "compare_copy", "delete_copy", "make_copy", "open_copy", "pin_source"]

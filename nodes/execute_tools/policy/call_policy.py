@@ -15,8 +15,8 @@ import orjson
 
 from nodes.execute_tools.environment.deadline import LeaseOverError
 from nodes.execute_tools.policy.circuit_breaker import BreakerConfig, Breakers, CircuitBreaker
-from nodes.execute_tools.redact import MARK, has_mark
 from nodes.execute_tools.registry import Tool
+from nodes.execute_tools.secrets.redact import MARK, has_mark
 from nodes.execute_tools.tool_run import Failure, GuardrailError, RetryableToolError, ToolRun, reason_of, refused
 from nodes.records import CHANGING, Effect, JsonMap, ToolErrorCode, ToolSpec
 

@@ -1,7 +1,8 @@
 """Which names stand for secrets, and which of the literals under them look like one. Pure."""
 
 import re
-from typing import Final
+from collections.abc import Iterable, Iterator
+from typing import Final, TypeAlias, TypeVar
 
 SECRET_WORDS: Final = (
     "pass",
@@ -197,3 +198,26 @@ def _is_word(part: str) -> bool:
         return False
     pieces = _CAMEL.findall(part)
     return len(part) < SHORTEST or len(part) >= 3 * len(pieces)
+
+
+Meaning = TypeVar("Meaning")
+Hints: TypeAlias = tuple[tuple[str, tuple[tuple[str, Meaning], ...]], ...]
+"""For each hint the words that hold it, each with what it means."""
+
+
+def hinted(words: Iterable[tuple[str, Meaning]], hints: Iterable[str]) -> Hints[Meaning]:
+    """The words, each under the first hint that it holds, or under itself where it holds none of them."""
+    grouped: dict[str, list[tuple[str, Meaning]]] = {}
+    known = tuple(hints)
+    for word, meaning in words:
+        hint = next((hint for hint in known if hint in word), word)
+        grouped.setdefault(hint, []).append((word, meaning))
+    return tuple((hint, tuple(group)) for hint, group in grouped.items())
+
+
+def meanings_in(hints: Hints[Meaning], text: str) -> Iterator[Meaning]:
+    """What the words mean that the text holds; one that several of them mean comes several times."""
+    for group in [group for hint, group in hints if hint in text]:  # a list comprehension: no frame for each hint
+        for word, meaning in group:
+            if word in text:
+                yield meaning

@@ -1,9 +1,6 @@
-"""Secrets that show by their shape: the keys of providers, tokens, logins in URLs, connection strings. Pure.
+"""Private keys in blocks of text: PEM, OpenSSH, PGP, whole or cut, with escaped or numbered lines too. Pure.
 
-Each shape is looked for only where one of its words is in the text, and takes linear time: what repeats is
-possessive or short. Source: the prefixes, alphabets and lengths follow gitleaks' rules (config/gitleaks.toml) and the
-providers' own documents; lengths are a little lower, for keys that were cut. Only single characters repeat
-possessively: Python before 3.11.5 is wrong about groups that do (gh-106052).
+Only single characters repeat possessively: Python before 3.11.5 is wrong about groups that do (gh-106052).
 """
 
 import base64
@@ -12,10 +9,74 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from nodes.execute_tools.secrets.commands import COMMAND_WORDS, command_spans
-from nodes.execute_tools.secrets.hints import hinted, told
-from nodes.execute_tools.secrets.key_blocks import key_block_spans
-from nodes.execute_tools.secrets.keys import is_filler, is_plain, looks_secret
+from nodes.execute_tools.secrets.assignments import COMMAND_WORDS, command_spans
+from nodes.execute_tools.secrets.keys import hinted, is_filler, is_plain, looks_secret, meanings_in
+
+GAP: Final = 160
+"""Characters between a block's first line and its key: room for headers such as DEK-Info, comments and versions."""
+
+_HEADER = re.compile(r"-----BEGIN (?:[A-Z0-9]{2,20} ){0,4}PRIVATE KEY(?: BLOCK)?-----")
+_OPEN_HEADER = re.compile(r"(?<![A-Z-])(?:-{1,5}|-----B[A-Z0-9 ]{0,70}-{0,5})\Z")
+_BETWEEN = r"(?:(?!-----)[^\[\]{}])"
+_STARTS = r"(?<![A-Za-z0-9+/_])"
+_SIGN = r"(?:[A-Za-z0-9+/=]|\\/)"
+_REST = r"[A-Za-z0-9+/=]*+(?:\\/[A-Za-z0-9+/=]*+)*(?![_(]|\\/)"
+"""All signs of a line of key: it gives none of them back, since one that is followed by an escaped `/` is refused."""
+_SPACE = r"(?:\s++|\\++[nr])"
+_FOOTER = re.compile(_BETWEEN + r"{0,160}?-----END (?:[A-Z0-9]{2,20} ){0,4}PRIVATE KEY(?: BLOCK)?-----")
+_FIRST = re.compile(rf"{_BETWEEN}{{0,160}}?{_STARTS}(?={_SIGN}{{40}}){_REST}")
+_NEXT = re.compile(rf"{_BETWEEN}{{0,40}}?{_STARTS}(?={_SIGN}{{16}}){_REST}")
+_LAST = re.compile(r"(?:\s|\\++[nr]){1,40}[A-Za-z0-9+/=]{0,40}+\s{0,3}+\Z")
+_ONLY_KEY = re.compile(rf"{_SPACE}*[A-Za-z0-9+/=](?:[A-Za-z0-9+/=\s]++|\\++[nr])*")
+_CUT = re.compile(_SPACE + r"""+(?:[A-Za-z0-9+/=]++\s*+\Z|[A-Za-z0-9+/=]{8,}+(?=\\*+["'`]))""")
+
+
+def key_block_spans(text: str) -> Iterator[tuple[int, int]]:
+    """Where the blocks stand. A block without its last line ends with the last line that looks like a key's."""
+    at = 0
+    while (header := _HEADER.search(text, at)) is not None:
+        end, _ = _block_end(text, header.end())
+        if end is not None:
+            yield header.start(), end
+        at = end if end is not None else header.end()
+
+
+def open_block(text: str) -> int | None:
+    """Where a block, or its first line, begins that what follows this text may still be a part of."""
+    start = text.rfind("-----BEGIN ")
+    header = _HEADER.match(text, start) if start >= 0 else None
+    if header is not None:
+        end, closed = _block_end(text, header.end())
+        if not closed and len(text) - (end or header.end()) < GAP:
+            return start
+    cut = _OPEN_HEADER.search(text, max(0, len(text) - 90))
+    return cut.start() if cut else None
+
+
+def _block_end(text: str, start: int) -> tuple[int | None, bool]:
+    """Where the block whose first line ends at `start` ends, None where no key follows; and whether it is whole."""
+    found = _FIRST.match(text, start)
+    if found is None:
+        return _short_block_end(text, start)
+    end = found.end()
+    while (found := _NEXT.match(text, end)) is not None:
+        end = found.end()
+    footer = _FOOTER.match(text, end)
+    if footer is not None:
+        return footer.end(), True
+    last = _LAST.match(text, end)
+    return (last.end() if last else end), False
+
+
+def _short_block_end(text: str, start: int) -> tuple[int | None, bool]:
+    """The end of a block with less than a line of key: with its last line, or cut off by the end of the text."""
+    footer = _FOOTER.match(text, start)
+    if footer is not None:
+        body = text[start : text.rindex("-----END", start, footer.end())]
+        return (footer.end() if _ONLY_KEY.fullmatch(body) else None), True
+    cut = _CUT.match(text, start)
+    return (cut.end() if cut else None), False
+
 
 SHORTEST_TOKEN: Final = 15
 """Characters of the shortest key that a prefix tells."""
@@ -43,9 +104,9 @@ class Shape:
 
 def shape_spans(text: str, folded: str) -> Iterator[tuple[int, int]]:
     """Where secrets with a known shape stand. `folded` is the same text in lower case."""
-    shapes = dict.fromkeys(told(_FOLDED_WORDS, folded))
+    shapes = dict.fromkeys(meanings_in(_FOLDED_WORDS, folded))
     if tokens := _long_tokens(text):
-        shapes.update(dict.fromkeys(told(_TOKEN_WORDS, tokens)))
+        shapes.update(dict.fromkeys(meanings_in(_TOKEN_WORDS, tokens)))
     if "://" in text:
         shapes[_URL_LOGIN] = None
     for shape in shapes:
@@ -56,7 +117,7 @@ def shape_spans(text: str, folded: str) -> Iterator[tuple[int, int]]:
                 yield start, end
     if "PRIVATE KEY" in text:
         yield from key_block_spans(text)
-    if _OPTION.search(text) and next(told(_COMMANDS, folded), ""):
+    if _OPTION.search(text) and next(meanings_in(_COMMANDS, folded), ""):
         yield from command_spans(text)
 
 

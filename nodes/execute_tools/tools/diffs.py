@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Iterator
 
-from nodes.execute_tools.secrets.masked_blocks import masked_blocks
+from nodes.execute_tools.secrets.shown_parts import masked_blocks
 from nodes.execute_tools.tools.text_files import to_unix
 
 MAX_DIFF_LINES = 200

@@ -4,8 +4,7 @@ from typing import NamedTuple
 
 from rapidfuzz import fuzz, process
 
-from nodes.execute_tools.secrets.masked_blocks import masked_blocks
-from nodes.execute_tools.secrets.whole_words import first_words
+from nodes.execute_tools.secrets.shown_parts import first_words, masked_blocks
 from nodes.execute_tools.tools.text_files import to_unix
 
 MAX_REGIONS = 3

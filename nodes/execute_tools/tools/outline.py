@@ -4,8 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from nodes.execute_tools.secrets.masked_blocks import masked_blocks
-from nodes.execute_tools.secrets.whole_words import first_words
+from nodes.execute_tools.secrets.shown_parts import first_words, masked_blocks
 from nodes.execute_tools.tools.text_files import count_lines, to_unix
 
 MAX_OUTLINE_LINES: Final = 20

@@ -5,11 +5,10 @@ from math import inf
 
 from pydantic import Field
 
-from nodes.execute_tools.environment.command_changes import CommandChanges
+from nodes.execute_tools.environment.command_changes import CommandChanges, watched
 from nodes.execute_tools.environment.commands import CommandResult
 from nodes.execute_tools.environment.deadline import monotonic_s
 from nodes.execute_tools.environment.tree_status import Unwatched
-from nodes.execute_tools.environment.watched_command import watched
 from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from nodes.execute_tools.tools.arguments import ToolArguments
 from nodes.execute_tools.tools.command_effects import file_changes, shown

@@ -16,8 +16,13 @@ from typing import NamedTuple
 from pydantic import Field
 
 from nodes.execute_tools.environment.deadline import monotonic_ms
-from nodes.execute_tools.environment.processes import ProcessResult, ripgrep_path, run_process
-from nodes.execute_tools.environment.search_program import handle_path, search_handles
+from nodes.execute_tools.environment.processes import (
+    ProcessResult,
+    handle_path,
+    ripgrep_path,
+    run_process,
+    search_handles,
+)
 from nodes.execute_tools.environment.workspace import OpenedFile
 from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from nodes.execute_tools.tools.arguments import FolderPath, ToolArguments

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from nodes.execute_tools.secrets.masked_blocks import masked_lines
-from nodes.execute_tools.secrets.whole_words import whole_words
+from nodes.execute_tools.secrets.shown_parts import masked_lines, whole_words
 from nodes.records import JsonMap
 
 NO_MATCHES = "no matches found; try list_files, check alternate naming, or broaden the filters"

@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 import orjson
 
-from nodes.execute_tools.secrets.masked_blocks import MaskedStream
-from nodes.execute_tools.secrets.whole_words import next_piece
+from nodes.execute_tools.secrets.shown_parts import MaskedStream, next_piece
 from nodes.execute_tools.tools.text_files import SNIFFED_BYTES
 
 MAX_LINE_CHARACTERS = 2000

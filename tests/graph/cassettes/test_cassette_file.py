@@ -1,3 +1,5 @@
+from base64 import b64encode
+from graph.cassettes.cassette_file import secret_variable
 from typing import Any
 
 import pytest
@@ -209,3 +211,27 @@ def test_only_allowed_headers_are_kept() -> None:
 
 def test_a_status_without_a_name_is_written() -> None:
     assert parse(render(cassette(exchange(status=599)))) == cassette(exchange(status=599))
+
+
+KNOWN_SECRET = "plum-42-orchard-7"  # noqa: S105 - a test's own
+SECRET_ENVIRONMENT = {"HOME": "/plain", "PLAIN_TOKEN": "test", "SOME_API_KEY": KNOWN_SECRET, "OTHER": KNOWN_SECRET[::-1]}
+
+
+def said(request: bytes = b"{}", response: bytes = b"\xff") -> Exchange:
+    return Exchange(method="POST", path="/v1", request=request, status=200, headers={}, response=response)
+
+
+@pytest.mark.parametrize(
+    ("exchanges", "told"),
+    [
+        ([], ""),
+        ([said(b"/plain test", KNOWN_SECRET[::-1].encode())], ""),
+        ([said(), said(f"a {KNOWN_SECRET} b".encode())], "the request of exchange 2 holds the value of SOME_API_KEY"),
+        ([said(b"", b"\xff" + KNOWN_SECRET.encode())], "the reply of exchange 1 holds the value of SOME_API_KEY"),
+        ([said(b64encode(KNOWN_SECRET.encode()))], "the request of exchange 1 holds the value of SOME_API_KEY"),
+    ],
+    ids=["nothing", "no secret", "request", "reply", "in base64"],
+)
+def test_the_place_and_the_variable_of_a_secret_are_told(exchanges: list[Exchange], told: str) -> None:
+    assert secret_variable(exchanges, SECRET_ENVIRONMENT) == told
+    assert KNOWN_SECRET not in told

@@ -10,7 +10,7 @@ from graph.context import AgentContext
 from graph.run import run_task
 from nodes.execute_tools.environment.journal import Journal
 from nodes.execute_tools.environment.run_folder import workspace_folder_path
-from nodes.execute_tools.redact import Redactor
+from nodes.execute_tools.secrets.redact import Redactor
 from nodes.records import Profile, ToolCall, ToolError, ToolErrorCode
 from tests.doubles.history_model import HistoryModel
 from tests.graph.run_plays import FILES, LINES, context, error, project

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from graph.doctor.bundle import Cleaner, bundle, shape
-from nodes.execute_tools.redact import Redactor
+from nodes.execute_tools.secrets.redact import Redactor
 
 WORD = "hunter2-hunter2-hunter2"
 CLEAN = Cleaner(Redactor((WORD,)), ("/home/alice", ""), "alice")

@@ -15,7 +15,7 @@ from graph.routes import TRANSITIONS
 from graph.run_records import UNDONE
 from graph.runs import ListedRun, RunState
 from graph.spending_accounts import AccountSpent
-from nodes.execute_tools.redact import Redactor
+from nodes.execute_tools.secrets.redact import Redactor
 from nodes.records import ModelReply, Outcome, OutcomeKind, Plan, PlanStatus, PlanStep, StopReason
 from tests.graph.report.visits import NOW, TEXTS, history, visit
 

@@ -6,7 +6,7 @@ from typing import Any
 from graph.report.history import History, Visit
 from graph.report.steps import Judged, Step
 from graph.report.texts import Bounds, Texts
-from nodes.execute_tools.redact import Redactor
+from nodes.execute_tools.secrets.redact import Redactor
 from nodes.records import CallResult, ToolCall, ToolResult, Verdict, VerdictKind
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

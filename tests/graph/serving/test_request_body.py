@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from graph.serving.request_body import Refused, read_json
-from nodes.execute_tools.redact import MARK, Redactor
+from nodes.execute_tools.secrets.redact import MARK, Redactor
 
 NO_JSON = Refused(400, "The request's body is no JSON.")
 JSON = st.recursive(

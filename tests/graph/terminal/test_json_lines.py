@@ -13,7 +13,7 @@ from graph import cli
 from graph.events import Asked, CallsRead, Event, FellBack, Paid, Text, ToolStarted, Traced
 from graph.terminal.ending import as_json
 from graph.terminal.json_lines import event_as_map, event_name
-from nodes.execute_tools.redact import Redactor
+from nodes.execute_tools.secrets.redact import Redactor
 from nodes.records import CallError, ExtractionError, ExtractionErrorType, ToolCall
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel

@@ -34,8 +34,8 @@ from nodes.execute_tools.actions import (
     value_of,
 )
 from nodes.execute_tools.environment.workspace import Workspace
-from nodes.execute_tools.redact import MARK, Redactor
 from nodes.execute_tools.registry import ToolContext, ToolOutput
+from nodes.execute_tools.secrets.redact import MARK, Redactor
 from nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult
 
 ERROR = ToolError(code=ToolErrorCode.NOT_FOUND, message="no such file")

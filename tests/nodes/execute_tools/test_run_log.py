@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from nodes.execute_tools.environment.audit_log import AuditLog
-from nodes.execute_tools.redact import Redactor
 from nodes.execute_tools.run_log import LONGEST_TARGET, RunLog
+from nodes.execute_tools.secrets.redact import Redactor
 from nodes.records import (
     CallError,
     CallResult,

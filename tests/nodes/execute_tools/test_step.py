@@ -8,9 +8,9 @@ from hypothesis import given, strategies as st
 
 from nodes.execute_tools.environment.deadline import Lease
 from nodes.execute_tools.journaled_calls import Execution
-from nodes.execute_tools.redact import Redactor
 from nodes.execute_tools.registry import ActionRegistry, ToolContext, ToolOutput
 from nodes.execute_tools.run_log import RunLog
+from nodes.execute_tools.secrets.redact import Redactor
 from nodes.execute_tools.step import NOTHING_TO_JUDGE, Run, StepDone, StepResources, run_step
 from nodes.execute_tools.tool_run import ToolRun
 from nodes.execute_tools.tools.final_answer import final_answer

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from nodes.execute_tools.redact import Redactor
+from nodes.execute_tools.secrets.redact import Redactor
 from nodes.execute_tools.trace import TraceEvent, TraceSink
 
 

@@ -13,8 +13,8 @@ from graph.context import AgentContext
 from graph.events import Event
 from graph.run import RunResult, Session
 from graph.state import serializer
-from nodes.execute_tools.redact import Redactor
 from nodes.execute_tools.registry import Tool, tool
+from nodes.execute_tools.secrets.redact import Redactor
 from nodes.execute_tools.tools import default_tools
 from nodes.records import Effect, Protocol
 from tests.doubles.replies import Chunked, Message, Reply, Say, Status

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nodes.execute_tools.environment import Environment, ExecResult
-from nodes.execute_tools.redact import MARK
+from nodes.execute_tools.secrets.redact import MARK
 from nodes.records import Effect, JsonMap, ToolError, ToolErrorCode
 from tests.nodes.execute_tools.environment.action_doubles import Do, echo, fail
 

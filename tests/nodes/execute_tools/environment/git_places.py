@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from nodes.execute_tools.environment.repositories import Repository, find_repository
+from nodes.execute_tools.environment.git import Repository, find_repository
 
 IDENTITY: Final = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "init.defaultBranch=main")
 FILES: Final = {"a.txt": "a\n", "src/b.py": "b = 1\n", ".gitignore": "*.log\nbuild/\n"}

@@ -1,16 +1,26 @@
 import os
+import socket
 import stat
 import tarfile
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from nodes.execute_tools.environment.archives import LIMITS, Limits, extract_archive, is_archive, single_folder
+from nodes.execute_tools.environment import archives
+from nodes.execute_tools.environment.archives import (
+    LIMITS,
+    Limits,
+    TreeCopied,
+    copy_bytes,
+    copy_tree,
+    extract_archive,
+    single_folder,
+)
 from nodes.execute_tools.environment.handles import closing, open_root
-from nodes.records import ToolErrorCode
-from tests.nodes.execute_tools.environment.git_places import HARD, LINK, tar, tree, zipped
+from nodes.execute_tools.environment.run_folder import Identity
+from nodes.records import ToolError, ToolErrorCode
+from tests.nodes.execute_tools.environment.git_places import HARD, LINK, tar, tree, write, zipped
 
 Member = tuple[str, str | bytes, Mapping[str, object]]
 
@@ -165,28 +175,12 @@ def test_a_zip_with_a_password_is_refused(tmp_path: Path) -> None:
     assert "is encrypted" in problem(archive, tmp_path / "out")
 
 
-def test_a_zip_of_an_unknown_method_is_refused(tmp_path: Path) -> None:
-    archive = zipped(tmp_path / "x.zip", ("a", "x", 0))
-    data = bytearray(archive.read_bytes())
-    for mark, place in ((b"PK\3\4", 8), (b"PK\1\2", 10)):
-        data[data.index(mark) + place] = 97
-    archive.write_bytes(data)
-    assert "cannot be read: " in problem(archive, tmp_path / "out")
-
-
 def test_the_last_member_of_a_name_counts(tmp_path: Path) -> None:
     archive = tar(
         tmp_path / "x.tar", ("a", "one", {}), ("a", "", {**LINK, "linkname": "b"}), ("a", "two", {}), mode="w"
     )
     assert problem(archive, tmp_path / "out") == ""
     assert tree(tmp_path / "out") == {"a": (False, b"two")}
-
-
-def test_an_ending_that_nobody_knows(tmp_path: Path) -> None:
-    (tmp_path / "x.tar.zst").write_bytes(b"x")
-    assert "has a name that says no format" in problem(tmp_path / "x.tar.zst", tmp_path / "out")
-    names = ("a.ZIP", "a.tar", "a.tar.gz", "a.tgz", "a.tar.zst", "a.gz", "a", "zip")
-    assert [name for name in names if is_archive(name)] == ["a.ZIP", "a.tar", "a.tar.gz", "a.tgz", "a.tar.zst"]
 
 
 @pytest.mark.parametrize(
@@ -208,13 +202,6 @@ def test_the_single_folder_of_an_archive(tmp_path: Path, names: list[str], singl
         assert single_folder(folder) == single
 
 
-def test_a_member_that_nobody_may_read_can_be_read(tmp_path: Path) -> None:
-    members: tuple[Member, ...] = (("d", "", {"type": tarfile.DIRTYPE, "mode": 0}), ("d/a", "x", {"mode": 0}))
-    assert problem(tar(tmp_path / "x.tar.gz", *members), tmp_path / "out") == ""
-    assert stat.S_IMODE((tmp_path / "out/d").stat().st_mode) == 0o500
-    assert stat.S_IMODE((tmp_path / "out/d/a").stat().st_mode) == 0o400
-
-
 def test_a_disk_that_refuses_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = tar(tmp_path / "x.tar.gz", ("a", "x", {}))
 
@@ -229,10 +216,68 @@ def test_a_disk_that_refuses_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert error.message == "Cannot extract 'x.tar.gz': the disk is full."
 
 
-def test_a_zip_by_another_system_has_no_modes(tmp_path: Path) -> None:
-    def on_windows(info: zipfile.ZipInfo) -> None:
-        info.create_system = 0
+def copied(source: Path, target: Path, *without: Identity) -> TreeCopied | ToolError:
+    target.mkdir(exist_ok=True)
+    with closing(open_root(str(source))) as here, closing(open_root(str(target))) as there:
+        return copy_tree(here, there, without)
 
-    archive = zipped(tmp_path / "x.zip", ("a", "x", 0o120777), change=on_windows)
-    assert problem(archive, tmp_path / "out") == ""
-    assert tree(tmp_path / "out") == {"a": (False, b"x")}
+
+def modes(root: Path) -> dict[str, tuple[int, int]]:
+    found = {path.relative_to(root).as_posix(): path.lstat() for path in root.rglob("*") if not path.is_symlink()}
+    return {name: (stat.S_IMODE(status.st_mode), status.st_mtime_ns) for name, status in found.items()}
+
+
+def test_files_folders_links_modes_and_times_are_copied(tmp_path: Path) -> None:
+    source = write(tmp_path / "source", {"a": "a", "d/e/run": "x" * 100_000, "odd \n\udcff": b"\0"})
+    (tmp_path / "outside").write_text("canary")
+    (source / "empty").mkdir()
+    for name, target in (("in", "a"), ("out", str(tmp_path / "outside")), ("up", "../outside"), ("d/dangling", "no")):
+        (source / name).symlink_to(target)
+    (source / "folders").symlink_to("d")
+    (source / "d/e/run").chmod(0o755)
+    (source / "a").chmod(0o600)
+    os.utime(source / "d/e", ns=(1, 2_000_000_003))
+    (source / "d/e").chmod(0o555)
+    assert copied(source, tmp_path / "target") == TreeCopied(3, 100_002)
+    assert tree(tmp_path / "target") == tree(source)
+    assert modes(tmp_path / "target") == modes(source)
+
+
+def test_special_files_are_left_out_and_told(tmp_path: Path) -> None:
+    source = write(tmp_path / "source", {"a": "a"})
+    os.mkfifo(source / "pipe")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(source / "sock"))
+        assert copied(source, tmp_path / "target") == TreeCopied(1, 1, ("pipe", "sock"))
+    assert os.listdir(tmp_path / "target") == ["a"]
+
+
+def test_bits_that_give_rights_are_dropped(tmp_path: Path) -> None:
+    source = write(tmp_path / "source", {"a": "a"})
+    (source / "a").chmod(0o6755)
+    copied(source, tmp_path / "target")
+    assert stat.S_IMODE((tmp_path / "target/a").stat().st_mode) == 0o755
+
+
+def test_named_folders_are_left_out_and_the_copy_is_not_copied_into_itself(tmp_path: Path) -> None:
+    source = write(tmp_path / "source", {"a": "a", "out/b": "b"})
+    status = (source / "out").stat()
+    assert copied(source, source / "out/copy", (status.st_dev, status.st_ino)) == TreeCopied(1, 1)
+    assert tree(source / "out/copy") == {"a": (False, b"a")}
+
+
+def test_a_file_that_is_written_meanwhile_is_copied_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = write(tmp_path / "source", {"a": "one"})
+    real, writes = copy_bytes, [b"two!", b"three"]
+
+    def copying(here: int, there: int) -> None:
+        real(here, there)
+        if writes:
+            (source / "a").write_bytes(writes.pop(0))
+
+    monkeypatch.setattr(archives, "copy_bytes", copying)
+    assert copied(source, tmp_path / "target") == TreeCopied(1, 5)
+    assert (tmp_path / "target/a").read_bytes() == b"three"
+    writes[:] = [b"1", b"22", b"333"]
+    message = "'a' is being written all the time, so it cannot be copied: try again later."
+    assert copied(source, tmp_path / "second") == ToolError(code=ToolErrorCode.CONFLICT, message=message)

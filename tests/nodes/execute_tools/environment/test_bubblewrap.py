@@ -86,16 +86,6 @@ def test_of_the_system_only_programs_and_a_few_settings_are_shown_and_nothing_wr
     assert all(mount[1] == mount[2] for mount in mounts if mount[0] != "--symlink")
 
 
-def test_folders_of_the_system_that_are_links_stay_links(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os.path, "islink", lambda name: name == "/lib")
-    monkeypatch.setattr(os, "readlink", lambda _: "usr/lib")
-    options = system_options()
-    at = options.index("/lib")
-    assert options[at - 2 : at + 1] == ["--symlink", "usr/lib", "/lib"]
-    at = options.index("/bin")
-    assert options[at - 1 : at + 2] == ["--ro-bind-try", "/bin", "/bin"]
-
-
 def test_a_machine_without_bubblewrap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bubblewrap, "bubblewrap_path", lambda: None)
     assert sandbox_problem() == NOT_INSTALLED
@@ -136,14 +126,6 @@ def test_a_bubblewrap_that_cannot_start(
     monkeypatch.setattr(bubblewrap, "PROGRAM_FOLDERS", (str(tmp_path),))
     monkeypatch.setattr(bubblewrap, "_PROBE_S", 0.2 if "sleep" in script else 10)
     assert sandbox_problem() == f"bubblewrap is installed but cannot start here ({reason}): {REMEDY}"
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="the sandbox exists for Linux only")
-def test_it_is_found_out_once_in_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake(tmp_path, f"echo >> {tmp_path}/starts")
-    monkeypatch.setattr(bubblewrap, "PROGRAM_FOLDERS", (str(tmp_path),))
-    assert [sandbox_problem(), sandbox_problem()] == [None, None]
-    assert (tmp_path / "starts").read_text() == "\n"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the sandbox exists for Linux only")

@@ -1,7 +1,8 @@
 import os
+import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from time import monotonic
 
@@ -9,12 +10,23 @@ import pytest
 from hypothesis import given, strategies as st
 
 from nodes.execute_tools.environment import file_index
-from nodes.execute_tools.environment.change_records import FileState
-from nodes.execute_tools.environment.command_changes import CommandChange, CommandChanges, changed, snapshot
+from nodes.execute_tools.environment.change_records import FileEffect, FileState
+from nodes.execute_tools.environment.command_changes import (
+    CommandChange,
+    CommandChanges,
+    WatchedRun,
+    changed,
+    record_changes,
+    snapshot,
+    watched,
+)
+from nodes.execute_tools.environment.database import StoreError
 from nodes.execute_tools.environment.file_index import FileIndex, WatchLimits
+from nodes.execute_tools.environment.file_reads import BeneathReader
 from nodes.execute_tools.environment.handles import open_directory
 from nodes.execute_tools.environment.judged_paths import JudgedPaths, PathJudge
 from nodes.execute_tools.environment.tree_status import Unwatched
+from nodes.execute_tools.environment.workspace import Workspace
 from nodes.records import ChangeKind, ToolError
 from tests.nodes.execute_tools.environment.layout import DENIAL, allow, no_env, sha
 
@@ -71,12 +83,6 @@ def test_files_that_are_created_edited_and_deleted_are_told_with_what_they_held(
         CommandChange("src/b.py", DELETED, is_(b"b = 1\n"), NO_FILE, b"b = 1\n"),
     )
     assert watch(place, run) == CommandChanges(files, ("docs", "docs/en", "empty"))
-
-
-def test_a_mode_is_a_change(place: Path) -> None:
-    data = b"a = 1\n"
-    found = watch(place, lambda: (place / "a.py").chmod(0o755))
-    assert found.files == (CommandChange("a.py", EDITED, is_(data), is_(data, 0o755), data, data),)
 
 
 def test_a_file_that_is_written_as_it_was_is_no_change(place: Path) -> None:
@@ -238,12 +244,6 @@ def test_a_large_file_that_is_new_is_known_by_its_hash(place: Path) -> None:
     )
 
 
-def test_a_large_file_that_becomes_small_is_known_as_it_is_now(place: Path) -> None:
-    (place / "big").write_bytes(b"1" * 20)
-    found = watch(place, lambda: (place / "big").write_bytes(b"2"), LIMITS._replace(file_bytes=10))
-    assert found.files == (CommandChange("big", EDITED, unknown(), is_(b"2"), None, b"2"),)
-
-
 def test_the_only_name_that_is_left_of_an_unknown_file_cannot_be_taken_back(place: Path) -> None:
     for name in ("one", "two", "three"):
         (place / name).write_bytes(name.encode())
@@ -283,16 +283,6 @@ def look_twice(place: Path, *, sure: bool) -> list[str]:
 
 def test_a_change_that_a_coarse_clock_does_not_show_is_found(place: Path) -> None:
     assert look_twice(place, sure=False) == ["a.py"]
-
-
-def test_only_contents_that_are_not_sure_are_compared(place: Path) -> None:
-    assert look_twice(place, sure=True) == []
-
-
-def test_what_cannot_be_compared_and_looks_the_same_is_no_change(place: Path) -> None:
-    paths, index = JudgedPaths(str(place), allow), FileIndex()
-    before = snapshot(paths, index, LIMITS, monotonic() + 600)
-    assert changed(paths, index, LIMITS._replace(files=0), before) == CommandChanges()
 
 
 def test_no_handle_stays_open(root: Path) -> None:
@@ -367,3 +357,170 @@ def restore(root: Path, change: CommandChange) -> None:
         (root / change.path).chmod(stat.S_IMODE(change.before.mode or 0))
     elif change.before == NO_FILE and change.after.sha256 != "?":
         (root / change.path).unlink()
+
+
+class Recorder:
+    """Remembers what it was told; fails where it is told to. What was done already is not intended any more."""
+
+    def __init__(self, problem: str = "") -> None:
+        self.told: list[tuple[object, ...]] = []
+        self.problem = problem
+
+    def add(self, token: str, effects: Sequence[FileEffect], backups: Mapping[str, bytes], made: Sequence[str]) -> None:
+        if self.problem:
+            raise StoreError(self.problem)
+        assert (len(token), int(token, 16) >= 0) == (16, True)
+        self.told.append((list(effects), dict(backups), list(made)))
+
+    def intend(self, *_: object) -> None:
+        raise AssertionError
+
+    def settle(self, *_: object) -> None:
+        raise AssertionError
+
+
+def watched_changes(
+    root: Path, run: Callable[[], object], limits: WatchLimits = LIMITS, recorder: Recorder | None = None
+) -> CommandChanges:
+    found = watched(Workspace(str(root), no_env).recorded(recorder), run, 600.0, limits)
+    assert (isinstance(found.changes, CommandChanges), found.unrecorded) == (True, "")
+    return found.changes if isinstance(found.changes, CommandChanges) else CommandChanges()
+
+
+def test_what_was_run_gives_its_result_and_what_it_changed(place: Path) -> None:
+    def run() -> str:
+        (place / "a.py").unlink()
+        return "done"
+
+    change = CommandChange("a.py", ChangeKind.DELETED, is_(b"a = 1\n"), NO_FILE, b"a = 1\n")
+    found = watched(Workspace(str(place), no_env), run, 600.0, LIMITS)
+    assert found == WatchedRun("done", CommandChanges((change,)))
+
+
+def test_extensions_bind_tools_and_not_programs(place: Path) -> None:
+    os.link(place / "a.py", place / "linked.py")
+    workspace = Workspace(str(place), no_env, allowed_extensions=frozenset({".md"}))
+    found = watched(workspace, lambda: (place / "a.py").write_bytes(b""), 600.0, LIMITS)
+    change = CommandChange("a.py", ChangeKind.EDITED, is_(b"a = 1\n"), is_(b""), b"a = 1\n", b"")
+    assert found.changes == CommandChanges((change, change._replace(path="linked.py")))
+
+
+@pytest.mark.parametrize("entries", [3, 4])
+def test_a_workspace_that_is_or_becomes_too_large_is_not_watched(place: Path, entries: int) -> None:
+    recorder = Recorder()
+
+    def run() -> int:
+        (place / "c").write_bytes(b"")
+        (place / "d").write_bytes(b"")
+        return 7
+
+    (place / "src" / "c").write_bytes(b"")
+    workspace = Workspace(str(place), no_env).recorded(recorder)
+    found = watched(workspace, run, 600.0, LIMITS._replace(entries=entries))
+    reason = f"the workspace has more than {entries} files and directories"
+    assert (found, recorder.told) == (WatchedRun(7, Unwatched(reason)), [])
+
+
+def test_a_workspace_that_takes_too_long_is_not_watched(place: Path) -> None:
+    late = Unwatched("the workspace could not be looked through in time")
+    workspace = Workspace(str(place), no_env)
+    assert watched(workspace, lambda: 1, 600.0, LIMITS._replace(before_s=-1.0)).changes == late
+    assert watched(workspace, lambda: 1, 600.0, LIMITS._replace(after_s=-1.0)).changes == late
+    assert watched(workspace, lambda: 1, -1.0, LIMITS).changes == late
+
+
+@pytest.mark.parametrize("at", ["before", "after"])
+def test_a_workspace_that_is_gone_is_not_watched(place: Path, at: str) -> None:
+    workspace = Workspace(str(place), no_env)
+    if at == "before":
+        shutil.rmtree(place)
+    found = watched(workspace, lambda: shutil.rmtree(place, ignore_errors=True), 600.0, LIMITS)
+    assert found.changes == Unwatched("the workspace cannot be opened")
+
+
+def test_who_has_waited_in_vain_runs_unwatched(place: Path) -> None:
+    with file_index.file_index(str(place)).turn:
+        found = watched(Workspace(str(place), no_env), lambda: 7, 0.0, LIMITS)
+    assert found == WatchedRun(7, Unwatched("another command was at work in the workspace"))
+
+
+def test_one_command_at_a_time_has_its_turn(place: Path) -> None:
+    turn = file_index.file_index(str(place)).turn
+    seen: list[bool] = []
+    watched_changes(place, lambda: seen.append(turn.locked()))
+    with pytest.raises(ZeroDivisionError):
+        watched_changes(place, lambda: 1 // 0)
+    assert (seen, turn.locked()) == ([True], False)
+
+
+def test_a_second_command_reads_only_what_is_new(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_index, "COARSEST_CLOCK_NS", -(10**18))
+    read: list[str] = []
+
+    original = BeneathReader.read
+
+    def noting(self: BeneathReader, name: str, most: int) -> bytes | None:
+        read.append(name)
+        return original(self, name, most)
+
+    monkeypatch.setattr(BeneathReader, "read", noting)
+    watched_changes(place, lambda: (place / "c.py").write_bytes(b"c"))
+    first = sorted(read)
+    read.clear()
+    watched_changes(place, lambda: (place / "c.py").write_bytes(b"cc"))
+    assert (first, read) == (["a.py", "c.py", "src/b.py"], ["c.py"])
+
+
+# --- What is recorded
+
+
+def test_changes_are_recorded_with_the_bytes_before(place: Path) -> None:
+    (place / "big").write_bytes(b"1" * 20)
+    recorder = Recorder()
+
+    def run() -> None:
+        (place / "a.py").write_bytes(b"2")
+        (place / "src" / "b.py").unlink()
+        (place / "big").unlink()
+        (place / "new").mkdir()
+        (place / "new" / "c").write_bytes(b"3")
+
+    watched_changes(place, run, LIMITS._replace(file_bytes=10), recorder)
+    effects = [
+        FileEffect("a.py", is_(b"a = 1\n"), is_(b"2")),
+        FileEffect("big", FileState("?", 0o644), NO_FILE),
+        FileEffect("new/c", NO_FILE, is_(b"3")),
+        FileEffect("src/b.py", is_(b"b = 1\n"), NO_FILE),
+    ]
+    backups = {sha(data): data for data in (b"a = 1\n", b"b = 1\n", b"2", b"3")}
+    assert recorder.told == [(effects, backups, ["new"])]
+
+
+def test_where_nothing_changed_nothing_is_recorded(place: Path) -> None:
+    recorder = Recorder()
+    watched_changes(place, lambda: None, recorder=recorder)
+    record_changes(recorder, Unwatched("it is large"))
+    record_changes(None, CommandChanges((), ("a",)))
+    assert recorder.told == []
+
+
+@pytest.mark.parametrize("problem", ["", "the disk is full"])
+def test_what_a_command_changed_before_it_was_cut_off_is_recorded(place: Path, problem: str) -> None:
+    recorder = Recorder(problem)
+
+    def run() -> None:
+        (place / "a.py").write_bytes(b"2")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        watched(Workspace(str(place), no_env).recorded(recorder), run, 600.0, LIMITS)
+    effects = [FileEffect("a.py", is_(b"a = 1\n"), is_(b"2"))]
+    told: list[tuple[object, ...]] = [(effects, {sha(data): data for data in (b"a = 1\n", b"2")}, [])]
+    assert recorder.told == ([] if problem else told)
+
+
+def test_a_record_that_cannot_be_written_is_told_with_the_changes(place: Path) -> None:
+    workspace = Workspace(str(place), no_env).recorded(Recorder("the disk is full"))
+    found = watched(workspace, lambda: (place / "c").write_bytes(b""), 600.0, LIMITS)
+    change = CommandChange("c", ChangeKind.CREATED, NO_FILE, is_(b""), None, b"")
+    assert found == WatchedRun(0, CommandChanges((change,)), "the disk is full")

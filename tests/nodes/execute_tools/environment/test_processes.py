@@ -4,6 +4,8 @@ import subprocess
 import sys
 import sysconfig
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -14,14 +16,18 @@ from nodes.execute_tools.environment.processes import (
     EndsOfOutput,
     ProcessResult,
     clean_environment,
+    handle_path,
     kill_group,
     outputs,
     read_until,
     ripgrep_path,
     run_process,
+    search_handles,
     start_process,
 )
+from nodes.execute_tools.environment.workspace import OpenedFile, Workspace
 from nodes.records import ToolError, ToolErrorCode
+from tests.nodes.execute_tools.environment.layout import allow
 
 
 def python(program: str, cwd: Path, timeout_s: float = 10, most: int = 10_000) -> ProcessResult | ToolError:
@@ -104,10 +110,6 @@ def test_output_without_end_is_cut_and_the_program_stopped(tmp_path: Path) -> No
     found = python("while True: print('x' * 1000)", tmp_path, most=5_000)
     assert isinstance(found, ProcessResult)
     assert (len(found.stdout), found.stderr, found.truncated) == (5_000, b"", True)
-
-
-def test_output_of_just_the_size_is_whole(tmp_path: Path) -> None:
-    assert python("print('x' * 999)", tmp_path, most=1_000) == ProcessResult(0, b"x" * 999 + b"\n", b"")
 
 
 @pytest.mark.parametrize(
@@ -213,3 +215,30 @@ def test_only_handles_that_are_passed_are_open_in_the_program(tmp_path: Path) ->
         assert isinstance(found, ProcessResult)
         assert str(passed.fileno()) in found.stdout.decode()
         assert found.stdout.count(b"'") <= 4  # the other one is that of the listing itself
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Iterator[list[OpenedFile]]:
+    (tmp_path / "one").write_bytes(b"1\n")
+    (tmp_path / "two").write_bytes(b"2\n")
+    workspace = Workspace(str(tmp_path), allow)
+    with ExitStack() as stack:
+        opened = [workspace.open_file(name) for name in ("two", "one")]
+        yield [stack.enter_context(each) for each in opened if isinstance(each, OpenedFile)]
+
+
+def search(
+    program: str, files: list[OpenedFile], timeout_s: float = 20, most: int = 10_000
+) -> ProcessResult | ToolError:
+    return search_handles([sys.executable, "-c", program], files, timeout_s=timeout_s, max_output_bytes=most)
+
+
+def test_the_program_reads_the_open_files_whatever_their_names_mean_by_now(
+    files: list[OpenedFile], tmp_path: Path
+) -> None:
+    (tmp_path / "one").unlink()
+    (tmp_path / "two").unlink()
+    (tmp_path / "two").symlink_to("/etc/passwd")
+    program = "import sys; print(*sys.argv[1:]); print([open(name).read() for name in sys.argv[1:]]); sys.exit(3)"
+    names = f"{handle_path(files[0])} {handle_path(files[1])}\n"
+    assert search(program, files) == ProcessResult(3, f"{names}['2\\n', '1\\n']\n".encode(), b"")

@@ -8,7 +8,7 @@ import pytest
 from nodes.execute_tools.environment.handles import closing, open_directory, open_root
 from nodes.execute_tools.environment.judged_paths import JudgedPaths
 from nodes.execute_tools.environment.tree_status import Status, Tree, Unwatched, look_through
-from nodes.execute_tools.environment.tree_walk import DEEPEST, Entry, IgnoreRules
+from nodes.execute_tools.environment.tree_walk import Entry, IgnoreRules
 from nodes.execute_tools.environment.workspace import Workspace
 from tests.nodes.execute_tools.environment.layout import allow, no_env
 
@@ -96,14 +96,6 @@ def test_a_name_is_asked_for_again_when_it_is_of_another_kind(tmp_path: Path) ->
     assert names(tmp_path, first) == ([".gitignore", "b/x"], ["", "b/"])
 
 
-def test_rules_that_have_changed_hold_at_the_next_look(tmp_path: Path) -> None:
-    put(tmp_path, "a.log", "a.py", "deep/b.log", "deep/b.py")
-    (tmp_path / ".gitignore").write_text("*.log\n")
-    first = tree(tmp_path)
-    (tmp_path / ".gitignore").write_text("*.py\n")
-    assert names(tmp_path, first) == ([".gitignore", "a.log", "deep/b.log"], ["", "deep/"])
-
-
 def test_a_look_again_keeps_the_rules_of_what_it_knows(tmp_path: Path) -> None:
     put(tmp_path, "a.log", "a.py", "deep/b.log", "deep/b.py")
     (tmp_path / ".gitignore").write_text("*.log\n")
@@ -142,36 +134,6 @@ def test_what_could_not_be_looked_into_stays_closed_when_one_looks_again(
     monkeypatch.undo()
     assert names(tmp_path, first, again=True) == (["open/b"], ["", "open/"])
     assert names(tmp_path, first) == (["closed/a", "open/b"], ["", "closed/", "open/"])
-
-
-def test_a_look_ends_at_its_greatest_depth(tmp_path: Path) -> None:
-    put(tmp_path, "/".join(["d"] * (DEEPEST + 1)) + "/f")
-    found = tree(tmp_path)
-    assert (found.files, len(found.folders)) == ({}, DEEPEST + 1)
-    assert found.closed == {"d/" * (DEEPEST + 1)}
-
-
-def test_what_vanishes_meanwhile_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put(tmp_path, "gone/a", "b")
-
-    class Gone:
-        name = "c"
-
-        def is_dir(self, *, follow_symlinks: bool) -> bool:
-            return follow_symlinks
-
-        def stat(self, *, follow_symlinks: bool) -> None:
-            raise FileNotFoundError(follow_symlinks)
-
-    def open_some(root_fd: int, parts: list[str]) -> int:
-        if parts == ["gone"]:
-            raise FileNotFoundError
-        return open_directory(root_fd, parts)
-
-    monkeypatch.setattr(f"{MODULE}.open_directory", open_some)
-    monkeypatch.setattr(f"{MODULE}.list", lambda found: [*found, Gone()], raising=False)
-    found = tree(tmp_path)
-    assert (sorted(found.files), sorted(found.folders), found.closed) == (["b"], [""], set())
 
 
 @pytest.mark.parametrize(("most", "watched"), [(4, True), (3, False)])

@@ -8,7 +8,6 @@ from nodes.execute_tools.environment.url_rules import (
     HostPattern,
     NetworkRules,
     Target,
-    canonical_host,
     judge_redirect,
     judge_url,
     parse_host_entry,
@@ -289,20 +288,3 @@ def test_whatever_is_accepted_is_listed_and_read_alike_by_other_readers(url: str
     split = urlsplit(judged.url)
     assert (split.hostname, split.username) == (judged.host, None)
     assert httpx2.URL(judged.url).host == judged.host
-
-
-@given(st.text(max_size=60) | PIECES)
-def test_any_redirect_is_judged(location: str) -> None:
-    judged = judge_redirect(Target("https", "good.test", 443, "/x"), location, RULES)
-    assert isinstance(judged, ToolError) or judge_url(judged.url, RULES) == judged
-
-
-@given(st.text(max_size=30) | PIECES)
-def test_a_canonical_host_stays_as_it_is(text: str) -> None:
-    host = canonical_host(text)
-    assert host == "" or canonical_host(f"[{host}]" if ":" in host else host) == host
-
-
-@given(st.text(max_size=30) | PIECES)
-def test_any_entry_is_read(entry: str) -> None:
-    assert (parse_host_entry(entry) is None) == (rule_problems(NetworkRules(hosts=(entry,))) != ())

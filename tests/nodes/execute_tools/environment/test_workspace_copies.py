@@ -39,17 +39,6 @@ def test_what_a_workspace_is_now(tmp_path: Path) -> None:
     assert error(pin_source(str(main), "no")).startswith("not_found: ")
 
 
-def test_links_on_the_way_to_a_copy_do_not_matter(tmp_path: Path) -> None:
-    main = repository(tmp_path / "main")
-    (tmp_path / "real").mkdir()
-    (tmp_path / "link").symlink_to("real")
-    copy = made(main, tmp_path / "link/one")
-    assert copy == Copy(str(tmp_path / "real/one/workspace"), head(main), str(tmp_path / "real/one"))
-    assert open_copy(str(tmp_path / "real/one")) == copy == made(main, tmp_path / "real/one")
-    assert delete_copy(str(tmp_path / "link/one")) is None
-    assert git(main, "worktree", "list").count("\n") == 1
-
-
 def test_a_failure_leaves_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     main = repository(tmp_path / "main")
     gone = ToolError(code=ToolErrorCode.UNAVAILABLE, message="no git")

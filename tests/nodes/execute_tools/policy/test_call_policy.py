@@ -25,8 +25,8 @@ from nodes.execute_tools.policy.call_policy import (
     wait_before_retry,
 )
 from nodes.execute_tools.policy.circuit_breaker import BreakerConfig
-from nodes.execute_tools.redact import MARK
 from nodes.execute_tools.registry import Tool, ToolOutput
+from nodes.execute_tools.secrets.redact import MARK
 from nodes.execute_tools.tool_run import Failure, GuardrailError, RetryableToolError, ToolRun, refused
 from nodes.records import Effect, ToolError, ToolErrorCode
 

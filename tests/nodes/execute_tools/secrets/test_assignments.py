@@ -1,11 +1,17 @@
-import re
-
 import pytest
 
-from nodes.execute_tools.secrets import assignments
-from nodes.execute_tools.secrets.assignments import assignment_spans, fold, has_secret_word
+from nodes.execute_tools.secrets.assignments import (
+    COMMAND_WORDS,
+    Word,
+    assignment_spans,
+    command_spans,
+    fold,
+    has_secret_word,
+    passwords_in,
+)
 from nodes.execute_tools.secrets.keys import SECRET_WORDS
-from tests.nodes.execute_tools.secrets.samples import BENIGN, FILE_NAMES, MIXED
+from tests.nodes.execute_tools.secrets.samples import MIXED
+from tests.nodes.execute_tools.secrets.ways import PASS, WAYS, WORD
 
 S = "x8KqqP2zz1"
 
@@ -101,11 +107,6 @@ def test_what_is_no_assignment_of_a_literal_is_left(text: str) -> None:
     assert taken(text) == []
 
 
-@pytest.mark.parametrize("text", [*BENIGN, *(f'"password": "{name}"' for name in FILE_NAMES)])
-def test_harmless_text_has_none(text: str) -> None:
-    assert taken(text) == []
-
-
 def test_each_of_several_names_is_seen() -> None:
     text = f"password={S}1, secret_token='{S}2' api_key: {S}3"
     assert taken(text) == [f"{S}1", f"{S}2", f"{S}3"]
@@ -129,21 +130,55 @@ def test_the_words_that_names_are_made_of(word: str) -> None:
     assert taken(f"{'sign' if word[0] == 'i' else 'my_'}{word}={MIXED[:20]}") == [MIXED[:20]]
 
 
-def test_ordinary_text_has_no_such_word() -> None:
-    assert has_secret_word("a path, a key, an artist") is False
+def passwords(text: str) -> list[str]:
+    return [text[start:end] for start, end in command_spans(text)]
 
 
-@pytest.mark.parametrize("word", SECRET_WORDS)
-def test_hostile_text_takes_linear_time(word: str) -> None:
-    """What is quadratic would take minutes here."""
-    for filler in ("", "=", " ", "='", '="', ": a", "\\", " = ", ":a=", "-", "a1", "=a1B2", "='a1B2", "[", "\\\\'"):
-        text = (word + filler) * (50_000 // len(word + filler))
-        list(assignment_spans(text, text))
-    text = f"{word}={'a1B2&' * 10_000}"
-    list(assignment_spans(text, text.lower()))
+def passwords_of(*words: str) -> list[str]:
+    found = passwords_in([Word(each, 0) for each in words])
+    return [words[place][start:end] for place, start, end in found]
 
 
-@pytest.mark.parametrize("pattern", [each for each in vars(assignments).values() if isinstance(each, re.Pattern)])
-def test_no_group_repeats_possessively(pattern: re.Pattern[str]) -> None:
-    """Python before 3.11.5 is wrong about such groups (gh-106052), which no later one shows."""
-    assert re.search(r"\)(?:[*+?]|\{[0-9,]+\})\+|\(\?>", pattern.pattern) is None
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (f"curl -su me:{WORD} u", []),  # several letters in one: not read
+        (f"curl -u me:{WORD}\nmysql -p{PASS}\n", [f"me:{WORD}", PASS]),
+        (f"sshpass -p {WORD} mysql -p{PASS}", [WORD, PASS]),
+        (f"curl \\\n  -s \\\n  -u me:{WORD}", [f"me:{WORD}"]),
+        (f'["curl",\n "-u",\n "me:{WORD}"]', [f"me:{WORD}"]),
+        (f"curl -H 'X: a; b' -u 'me:{WORD}'", [f"me:{WORD}"]),
+        ("curl -u me:yqDVtkqPECriaLRi u", ["me:yqDVtkqPECriaLRi"]),
+        (f"curl -u '{WORD}:' u", [f"{WORD}:"]),
+        (f"curl a | sort -u me:{WORD}", []),
+        (f"curl a; tar -u me:{WORD}", []),
+        (f"curl a\nsort -u me:{WORD}", []),
+        (f"docker run -p {WORD}", []),
+        (f"docker login -p {WORD}", [WORD]),
+        (f"login -p {WORD}", []),
+        (f"/usr/bin/curl -u me:{WORD}", [f"me:{WORD}"]),
+        (f"my-curl -u me:{WORD}", []),
+        (f"mysql -p {WORD}", []),
+        ("curl -u $USER:$PASS", []),
+        ("curl -u me:", []),
+        ("curl -u me", []),
+        ("curl -u 1000:1000", []),
+        ("sshpass -p <password> ssh me@h", []),
+    ],
+)
+def test_the_program_decides_what_an_option_means(text: str, found: list[str]) -> None:
+    assert passwords(text) == found
+
+
+def test_lists_of_arguments_are_read_as_they_are() -> None:
+    assert passwords_of("curl", "-u", f"me:{WORD}") == [f"me:{WORD}"]
+    assert passwords_of("/usr/bin/mysql", "-u", "me", f"-p{WORD}") == [WORD]
+    assert passwords_of("run", "--token", WORD, "--max-tokens", "123456789") == [WORD]
+    assert passwords_of("git", "log", "-p", WORD) == passwords_of("curl", "-u") == passwords_of() == []
+
+
+@pytest.mark.parametrize(("before", "secret", "after"), WAYS["command lines"])
+def test_a_command_line_with_a_password_holds_a_word_that_is_looked_for(before: str, secret: str, after: str) -> None:
+    text = before + secret + after
+    if passwords(text):
+        assert any(word in text.lower() or word.strip() in text.lower().split('"') for word in COMMAND_WORDS)

@@ -1,6 +1,21 @@
 import pytest
+from hypothesis import example, given, strategies as st
 
-from nodes.execute_tools.secrets.keys import is_about, is_filler, is_plain, is_secret_key, looks_secret, names_a_literal
+from nodes.execute_tools.secrets.assignments import assignment_spans, fold
+from nodes.execute_tools.secrets.keys import (
+    SECRET_WORDS,
+    hinted,
+    is_about,
+    is_filler,
+    is_plain,
+    is_secret_key,
+    looks_secret,
+    meanings_in,
+    names_a_literal,
+)
+from nodes.execute_tools.secrets.redact import Redactor
+from nodes.execute_tools.secrets.shapes import SHAPES, shape_spans
+from tests.nodes.execute_tools.secrets.samples import BLOCKS, KEYS
 
 _CLEAR = """password db_password PASSWD passphrase secret client_secret clientSecret token access_token accessToken
 refresh_tokens auth_token api_key apikey apiKey API-KEY OPENAI_API_KEY authorization Authorization bearer credentials
@@ -105,6 +120,40 @@ def test_words_of_examples_are_plain(value: str) -> None:
     assert is_filler(value) is True
 
 
-@pytest.mark.parametrize("value", ["", "123", "hunter", "live_aB3dE5fG7", "testament"])
-def test_other_words_are_not_plain(value: str) -> None:
-    assert is_plain(value) is False
+PIECES = [*KEYS, *BLOCKS, *SECRET_WORDS, *"=:,> \n\"'/@&;-_.", "aB3$efgh!", "max_tokens", "\N{KELVIN SIGN}ey", "İ"]
+TEXTS = st.lists(st.sampled_from(PIECES) | st.text(max_size=4), max_size=8).map("".join)
+
+
+@given(words=st.lists(st.text("abc", min_size=1, max_size=3)), hints=st.lists(st.text("abc", max_size=2)), text=TEXTS)
+def test_what_is_told_is_what_every_word_by_itself_would_tell(words: list[str], hints: list[str], text: str) -> None:
+    found = meanings_in(hinted(((word, word) for word in words), hints), text)
+
+    assert sorted(found) == sorted(word for word in words if word in text)
+
+
+def _by_every_shape(text: str) -> set[tuple[int, int]]:
+    """The spans, with each pattern looked for whether its words are there or not."""
+    folded = fold(text)
+    found = [
+        (shape, match.span("secret"))
+        for shape in SHAPES
+        for match in shape.pattern.finditer(folded if shape.folded else text)
+    ]
+    return {span for shape, span in found if shape.accepts(text[slice(*span)])}
+
+
+@given(TEXTS)
+@example("://user:aB3$efgh!@")
+def test_hints_pass_over_no_shape(text: str) -> None:
+    assert _by_every_shape(text) <= set(shape_spans(text, fold(text)))
+
+
+@given(TEXTS)
+@example("token\t=aB3$efgh!")
+@example('"secret"\u2003,"aB3$efgh!"')
+def test_a_redactor_passes_over_nothing_that_the_parts_find(text: str) -> None:
+    folded = fold(text)
+    parts = {*shape_spans(text, folded), *assignment_spans(text, folded)}
+    found = Redactor().spans(text)
+
+    assert all(any(start <= first and last <= end for start, end in found) for first, last in parts)

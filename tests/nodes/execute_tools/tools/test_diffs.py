@@ -3,7 +3,7 @@ import difflib
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.execute_tools.redact import MARK
+from nodes.execute_tools.secrets.redact import MARK
 from nodes.execute_tools.tools.diffs import MAX_DIFF_CHARACTERS, MAX_DIFF_LINES, unified_diff
 from tests.nodes.execute_tools.secrets.samples import BASE64, BLOCKS
 

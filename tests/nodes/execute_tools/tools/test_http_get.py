@@ -3,7 +3,8 @@ from typing import Any
 
 import pytest
 
-from nodes.execute_tools.environment.network import HttpResponse, Network, NetworkRules
+from nodes.execute_tools.environment.network import HttpResponse, Network
+from nodes.execute_tools.environment.url_rules import NetworkRules
 from nodes.execute_tools.registry import ToolContext, ToolOutput
 from nodes.execute_tools.tools.http_get import http_get
 from nodes.records import Effect, ToolError, ToolErrorCode, ToolResult

@@ -1,6 +1,6 @@
 import pytest
 
-from nodes.execute_tools.redact import MARK
+from nodes.execute_tools.secrets.redact import MARK
 from nodes.execute_tools.tools.nearest_lines import MAX_REGION_CHARACTERS, MAX_REGIONS, Region, nearest_regions
 from tests.nodes.execute_tools.secrets.samples import BASE64, BLOCKS
 

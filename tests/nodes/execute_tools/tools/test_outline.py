@@ -1,7 +1,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.execute_tools.redact import MARK
+from nodes.execute_tools.secrets.redact import MARK
 from nodes.execute_tools.tools.outline import MAX_OUTLINE_CHARACTERS, MAX_OUTLINE_LINES, outline
 
 CODE = '''"""About class things:

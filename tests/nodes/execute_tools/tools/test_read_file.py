@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from nodes.execute_tools.environment.kept_results import KeptResults
-from nodes.execute_tools.redact import MARK
 from nodes.execute_tools.registry import ToolContext, ToolOutput
+from nodes.execute_tools.secrets.redact import MARK
 from nodes.execute_tools.tools.read_file import read_file
 from nodes.records import ToolErrorCode
 from tests.nodes.execute_tools.secrets.samples import BLOCKS

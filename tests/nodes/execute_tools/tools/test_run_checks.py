@@ -4,8 +4,9 @@ from typing import Any
 import pytest
 
 from nodes.execute_tools.environment.checks import NOTHING_RAN, CheckRules, Checks
-from nodes.execute_tools.environment.commands import CommandResult, Ends
+from nodes.execute_tools.environment.commands import CommandResult
 from nodes.execute_tools.environment.deadline import Lease
+from nodes.execute_tools.environment.processes import Ends
 from nodes.execute_tools.environment.resource_limits import Limit, LimitReached
 from nodes.execute_tools.registry import ToolContext
 from nodes.execute_tools.tools.run_checks import LONGEST_OUTPUT, run_checks

@@ -9,7 +9,8 @@ import pytest
 
 from nodes.execute_tools.environment import bubblewrap
 from nodes.execute_tools.environment.change_records import FileEffect, FileState
-from nodes.execute_tools.environment.commands import CommandResult, CommandRules, Commands, Ends, open_commands
+from nodes.execute_tools.environment.commands import CommandResult, CommandRules, Commands, open_commands
+from nodes.execute_tools.environment.processes import Ends
 from nodes.execute_tools.environment.resource_limits import Limit, LimitReached
 from nodes.execute_tools.environment.tree_status import Unwatched
 from nodes.execute_tools.registry import ToolContext, ToolOutput

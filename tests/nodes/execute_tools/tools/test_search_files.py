@@ -8,7 +8,7 @@ import pytest
 
 from nodes.execute_tools.environment.processes import ProcessResult
 from nodes.execute_tools.environment.workspace import OpenedFile, Workspace
-from nodes.execute_tools.redact import MARK
+from nodes.execute_tools.secrets.redact import MARK
 from nodes.execute_tools.tools.search_files import search_files
 from nodes.records import ToolError, ToolErrorCode
 from tests.nodes.execute_tools.secrets.samples import BASE64, BLOCKS

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.execute_tools.redact import MARK
+from nodes.execute_tools.secrets.redact import MARK
 from nodes.execute_tools.tools.search_matches import (
     LINE_CHARACTERS,
     MAX_SHOWN_BYTES,

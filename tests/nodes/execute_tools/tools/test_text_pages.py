@@ -7,8 +7,8 @@ import re
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from nodes.execute_tools.redact import MARK
-from nodes.execute_tools.secrets.masked_blocks import masked_blocks
+from nodes.execute_tools.secrets.redact import MARK
+from nodes.execute_tools.secrets.shown_parts import masked_blocks
 from nodes.execute_tools.tools import text_pages
 from nodes.execute_tools.tools.text_pages import MAX_PAGE_BYTES, TextPage, read_page
 from tests.nodes.execute_tools.secrets.samples import BLOCKS

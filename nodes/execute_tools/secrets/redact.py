@@ -5,14 +5,13 @@ What is known by value goes first, then what has a secret's shape, then what sta
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, is_dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel
 
-from nodes.execute_tools.secrets.assignments import assignment_spans, fold, has_secret_word
-from nodes.execute_tools.secrets.commands import Word, passwords_in
+from nodes.execute_tools.secrets.assignments import Word, assignment_spans, fold, has_secret_word, passwords_in
 from nodes.execute_tools.secrets.keys import (
     is_about,
     is_secret_key,
@@ -20,10 +19,8 @@ from nodes.execute_tools.secrets.keys import (
     looks_secret_under,
     names_a_literal,
 )
-from nodes.execute_tools.secrets.known_secrets import SHORTEST_VALUE, forms_of, known_values
+from nodes.execute_tools.secrets.known_secrets import SHORTEST_VALUE, forms_of
 from nodes.execute_tools.secrets.shapes import SHORTEST_TOKEN, shape_spans
-
-__all__ = ["MARK", "PLACEHOLDER", "Redactor", "has_mark", "is_secret_key", "known_values", "redact"]
 
 PLACEHOLDER: Final = "***"
 """Stands in records (logs, traces, alerts) for what was taken out. Source: spec 4."""
@@ -40,6 +37,30 @@ _LINK = re.compile(r"[\s=:,>($}]")
 
 _PASSES: Final = 4
 """Times that a text is gone through at most, until nothing more is found."""
+
+
+Shown = TypeVar("Shown")
+
+
+def fail_closed(redacted: Callable[[], Shown], mark: Shown) -> Shown:
+    """What `redacted` returns, or the mark where it raises: what cannot be looked through is not shown."""
+    try:
+        return redacted()
+    except Exception:  # noqa: BLE001 - whatever is wrong
+        return mark
+
+
+def without_spans(
+    text: str, spans: Iterable[tuple[int, int]], mark: str = MARK, start: int = 0, end: int | None = None
+) -> str:
+    """`text[start:end]` with the mark for each of the spans, which are in order and apart; a cut one is a mark, too."""
+    end = len(text) if end is None else end
+    pieces = []
+    for begin, stop in spans:
+        if stop > start and begin < end:
+            pieces += [text[start:begin], mark]
+            start = stop
+    return "".join([*pieces, text[start:end]])
 
 
 @dataclass(frozen=True)
@@ -66,44 +87,23 @@ class Redactor:
 
     def value(self, value: Any) -> Any:
         """A copy made of plain JSON values, with each secret replaced by `***`; `***` alone where that fails."""
-        try:
-            return self._walked(value, _RECORD)
-        except Exception:  # noqa: BLE001 - what cannot be looked through is not shown
-            return PLACEHOLDER
+        return fail_closed(lambda: self._walked(value, _RECORD), PLACEHOLDER)
 
     def content(self, value: Any) -> Any:
         """A copy made of plain JSON values that are content: the replies' arguments, the results' data."""
-        try:
-            return self._walked(value, _CONTENT)
-        except Exception:  # noqa: BLE001 - what cannot be looked through is not shown
-            return MARK
+        return fail_closed(lambda: self._walked(value, _CONTENT), MARK)
 
     def text(self, text: str) -> str:
         """The text with each secret replaced by `MARK`, or `MARK` alone where it cannot be looked through."""
-        try:
-            return self._document(text, _CONTENT)
-        except Exception:  # noqa: BLE001 - what cannot be looked through is not shown
-            return MARK
+        return fail_closed(lambda: self._document(text, _CONTENT), MARK)
 
     def unnamed(self, text: str) -> str:
         """The text without what is known or has a secret's shape; what it calls a password by itself may stay."""
-        try:
-            return self._replaced(text, MARK, names=False)
-        except Exception:  # noqa: BLE001 - what cannot be looked through is not shown
-            return MARK
+        return fail_closed(lambda: self._replaced(text, MARK, names=False), MARK)
 
     def final(self, data: bytes) -> bytes:
         """The bytes that leave, without what is known and without what has a secret's shape; JSON stays JSON."""
-        try:
-            text = data.decode("utf-8", "surrogateescape")
-            shown = self._replaced(text, MARK, names=False)
-            if shown is text:
-                return data
-            if _is_json(text) and not _is_json(shown):
-                return json.dumps(MARK).encode()
-            return shown.encode("utf-8", "surrogateescape")
-        except Exception:  # noqa: BLE001 - what cannot be looked through is not shown
-            return MARK.encode()
+        return fail_closed(lambda: self._final(data), MARK.encode())
 
     def spans(self, text: str, *, names: bool = True) -> list[tuple[int, int]]:
         """Where the secrets in a text stand, in order and apart; without `names` only those known or with a shape."""
@@ -124,12 +124,21 @@ class Redactor:
         starts = (_unfinished(text, form) for form in self._forms)
         return min(starts, default=len(text))
 
+    def _final(self, data: bytes) -> bytes:
+        text = data.decode("utf-8", "surrogateescape")
+        shown = self._replaced(text, MARK, names=False)
+        if shown is text:
+            return data
+        if _is_json(text) and not _is_json(shown):
+            return json.dumps(MARK).encode()
+        return shown.encode("utf-8", "surrogateescape")
+
     def _replaced(self, text: str, mark: str, *, names: bool = True) -> str:
         for _ in range(_PASSES):
             spans = self.spans(text, names=names)
             if not spans:
                 return text
-            text = _cut_out(text, spans, mark)
+            text = without_spans(text, spans, mark)
         return mark if self.spans(text, names=names) else text
 
     def _document(self, text: str, door: "_Door") -> str:
@@ -146,7 +155,7 @@ class Redactor:
         leaves = list(_leaves(parsed, door))
         return (
             None not in leaves
-            and not any(map(_is_document, leaves))
+            and not any(_parsed(leaf) is not None for leaf in leaves if leaf)
             and not self.spans("\n".join(filter(None, leaves)))
         )
 
@@ -248,10 +257,6 @@ def _without_passwords(value: Iterable[Any], door: _Door) -> list[Any]:
     return items
 
 
-def _is_document(text: str | None) -> bool:
-    return _parsed(text or "") is not None
-
-
 def _occurrences(text: str, form: str) -> list[tuple[int, int]]:
     found = []
     at = text.find(form)
@@ -281,15 +286,6 @@ def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
         else:
             joined.append((start, end))
     return joined
-
-
-def _cut_out(text: str, spans: list[tuple[int, int]], mark: str) -> str:
-    pieces = []
-    at = 0
-    for start, end in spans:
-        pieces += [text[at:start], mark]
-        at = end
-    return "".join([*pieces, text[at:]])
 
 
 def _plain(value: Any) -> Any:

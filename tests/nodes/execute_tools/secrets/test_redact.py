@@ -1,14 +1,21 @@
 import base64
 import dataclasses
 import json
+import re
+from types import ModuleType
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.execute_tools.redact import MARK, PLACEHOLDER, Redactor, has_mark, is_secret_key, known_values, redact
-from nodes.records import ToolError, ToolErrorCode
+from nodes.execute_tools.engine import redacted_output
+from nodes.execute_tools.registry import ToolOutput
+from nodes.execute_tools.secrets import assignments, keys, shapes
+from nodes.execute_tools.secrets.keys import SECRET_WORDS
+from nodes.execute_tools.secrets.redact import MARK, PLACEHOLDER, Redactor, redact
+from nodes.execute_tools.secrets.shapes import SHAPES
+from nodes.records import ChangeKind, FileChange, Plan, PlanStep, ToolError, ToolErrorCode, ToolResult
 from tests.nodes.execute_tools.secrets.samples import BENIGN, BLOCKS, FILE_NAMES, HEX, KEYS, MIXED, PARTS, joined
 from tests.nodes.execute_tools.secrets.ways import HARMLESS, WAYS
 
@@ -55,21 +62,10 @@ def test_harmless_text_is_the_same_object(text: str) -> None:
     assert NOTHING_KNOWN.content([text, {"x": text}]) == [text, {"x": text}]
 
 
-def test_the_tables_are_large_enough() -> None:
-    assert len(KEYS) + len(PARTS) + len(BLOCKS) >= 60
-    assert len(BENIGN) >= 60
-    assert len(FILE_NAMES) >= 35
-
-
 def test_the_marks_pass_every_door_unchanged() -> None:
     for text in (f"password={MARK}", f'{{"password": "{MARK}"}}', f"postgres://{MARK}@db", "password=***"):
         assert NOTHING_KNOWN.text(text) is text
     assert not set(MARK + PLACEHOLDER) & set("\"'\\\n")
-
-
-def test_marks_are_counted() -> None:
-    assert has_mark("password = 'x'") == 0
-    assert has_mark(NOTHING_KNOWN.text(f"{KEY} and {KEY}")) == 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -260,11 +256,6 @@ def test_a_redactor_does_not_show_what_it_knows() -> None:
     assert hash(Redactor(["hunter2"])) == hash(Redactor(("hunter2",)))
 
 
-def test_the_policy_s_parts_are_at_hand() -> None:
-    assert is_secret_key("password") is True
-    assert known_values({"A_TOKEN": "abc123!"}) == ("abc123!",)
-
-
 @pytest.mark.parametrize("data", [b"", b"\xff\xfe\x00", "\ud800".encode("utf-8", "surrogatepass"), b'{"a": 1}\n'])
 def test_final_bytes_without_secrets_stay_as_they_are(data: bytes) -> None:
     assert REDACTOR.final(data) is data
@@ -343,9 +334,9 @@ def test_final_bytes_of_json_are_json(value: Any) -> None:
     assert json.loads(REDACTOR.final(data))[1] == {"a": MARK, "b": MARK, "c": f"\n{MARK}"}
 
 
-def test_hostile_text_takes_linear_time() -> None:
-    """What is quadratic would take minutes here."""
-    for piece in (
+FILLERS = ("=", "='", ": ", "a1B2\\")
+HOSTILE = [
+    *(
         "eyJ",
         "abc=",
         "s" + "k-a",
@@ -358,6 +349,8 @@ def test_hostile_text_takes_linear_time() -> None:
         "hunter",
         "{",
         "curl -u ",
+    ),
+    *(
         'mysql -p "',
         "login ",
         "name: api_key ",
@@ -365,9 +358,52 @@ def test_hostile_text_takes_linear_time() -> None:
         "echo a1B2c3 | ",
         "$6$a1B2$",
         "identified by '",
-        "MTA4NzY1NDMyMTA5ODc2NTQz.",
-        "token:\n ",
-        "Authorization:\r\n\t",
-    ):
-        REDACTOR.text(piece * 50_000)
-        REDACTOR.value([piece * 5_000] * 5)
+    ),
+    *("identified by '", "MTA4NzY1NDMyMTA5ODc2NTQz.", "token:\n ", "Authorization:\r\n\t", f"{BLOCKS[0][:40]}\n{HEX}"),
+    *(word + filler for word in SECRET_WORDS for filler in FILLERS),
+    *(word + filler for shape in SHAPES if shape.folded or shape.loose for word in shape.words for filler in FILLERS),
+]
+
+
+@pytest.mark.parametrize("group", range(4))
+def test_hostile_text_takes_linear_time(group: int) -> None:
+    """What is quadratic would take minutes here."""
+    for piece in HOSTILE[group::4]:
+        REDACTOR.text(piece * (20_000 // len(piece)))
+
+
+@pytest.mark.parametrize("module", [assignments, keys, shapes])
+def test_no_group_repeats_possessively(module: ModuleType) -> None:
+    """Python before 3.11.5 is wrong about such groups (gh-106052), which no later one shows."""
+    found = [each for each in vars(module).values() if isinstance(each, re.Pattern)]
+    found += [shape.pattern for shape in vars(module).get("SHAPES", ())]
+    wrong = re.compile(r"\)(?:[*+?]|\{[0-9,]+\})\+|\(\?>")
+    assert [each.pattern for each in found if wrong.search(each.pattern)] == []
+
+
+def output_with(secret: str, **data: Any) -> ToolOutput:
+    change = FileChange(
+        path="a.py", kind=ChangeKind.EDITED, sha256_before="0" * 64, sha256_after="1" * 64, diff=f"-{secret}\n"
+    )
+    plan = Plan(steps=(PlanStep(title=f"set {secret}"),))
+    result = ToolResult.success(content=f"key = '{secret}'\n", deep=[{"text": secret}, 3, None], **data)
+    return ToolOutput(result, (change,), {"a.py": "1" * 64}, plan)
+
+
+def test_what_a_tool_gives_back_is_freed_and_paths_and_hashes_stay() -> None:
+    assert redacted_output(output_with("hunter2"), REDACTOR) == output_with(MARK)
+    harmless = output_with("tokenizer.next_token()", digest="0" * 64)
+    assert redacted_output(harmless, REDACTOR) == harmless
+
+
+def test_a_failure_is_freed_in_its_message_and_suggestions() -> None:
+    error, clean = (
+        ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=f"not {each}", suggestions=("a", each), fatal=True)
+        for each in ("hunter2", MARK)
+    )
+    assert redacted_output(ToolOutput.failed(error), REDACTOR) == ToolOutput.failed(clean)
+
+
+def test_a_result_that_cannot_be_looked_through_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Redactor, "content", lambda *_: MARK)
+    assert redacted_output(ToolOutput.ok(content="x"), REDACTOR) == ToolOutput.ok(redacted=MARK)

@@ -1,0 +1,287 @@
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, strategies as st
+
+from nodes.execute_tools.secrets.redact import MARK, PLACEHOLDER, Redactor
+from nodes.execute_tools.secrets.shapes import key_block_spans, open_block
+from nodes.execute_tools.secrets.shown_parts import (
+    LONGEST_HELD,
+    MARGIN,
+    MaskedStream,
+    RedactedStream,
+    first_words,
+    masked_blocks,
+    masked_lines,
+    whole_words,
+)
+from tests.nodes.execute_tools.secrets.samples import BASE64, BENIGN, BLOCKS, KEYS, MIXED, PARTS
+
+HEADER = "-----BEGIN PRIVATE KEY-----"
+FOOTER = "-----END PRIVATE KEY-----"
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        (f"a\n{BLOCKS[0]}\nb\n", f"a\n{MARK}\n{MARK}\n{MARK}\n{MARK}\n{MARK}\nb\n"),
+        (f"a = '{BLOCKS[1]}'\n", f"a = '{MARK}'\n"),
+        (f"a{BLOCKS[2]}b\r\n", f"a{MARK}\r\n{MARK}\r\n{MARK}b\r\n"),
+        (f"{BLOCKS[4]}\n", f"{MARK}\n{MARK}\n\n{MARK}\n{MARK}\n{MARK}\n"),
+        (f"  # {HEADER}\n  #\n  # {BASE64}\n  # {FOOTER}", f"  # {MARK}\n  #\n  {MARK}\n  {MARK}"),
+        (f"{BLOCKS[8]}\nb c", f"{MARK}\n{MARK}\n{MARK}\nb c"),
+        (BLOCKS[0] + BLOCKS[0], f"{MARK}\n{MARK}\n{MARK}\n{MARK}\n{MARK}{MARK}\n{MARK}\n{MARK}\n{MARK}\n{MARK}"),
+        (f"{BLOCKS[2]}x{BLOCKS[7]}", f"{MARK}\r\n{MARK}\r\n{MARK}x{MARK}\n{MARK}\n{MARK}"),
+    ],
+)
+def test_each_line_of_a_block_is_a_mark(text: str, masked: str) -> None:
+    assert masked_blocks(text) == masked
+
+
+@pytest.mark.parametrize(
+    "text", [*BENIGN, f"{HEADER} is how a key begins.\n", "-----BEGIN CERTIFICATE-----\n" + BASE64]
+)
+def test_text_without_a_block_is_the_same_object(text: str) -> None:
+    assert masked_blocks(text) is text
+    assert masked_lines(text) == {}
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_the_lines_of_a_block_are_told_by_number(block: str) -> None:
+    text = f"one\nKEY = {block}"
+    masked = masked_blocks(text).split("\n")
+    changed = [number for number, line in enumerate(text.split("\n"), start=1) if masked[number - 1] != line]
+    assert masked_lines(text) == {number: masked[number - 1] for number in changed}
+    assert masked_lines(text)[2].rstrip("\r") == f"KEY = {MARK}"
+
+
+PIECES = st.lists(
+    st.sampled_from(
+        [*BLOCKS, HEADER, FOOTER, BASE64, "\n", "\r\n", "\\n", "-", "----", '"', " ", "# ", "a" * 15, "word "]
+    )
+)
+
+
+@given(PIECES)
+def test_the_number_of_lines_stays_and_nothing_of_a_block(pieces: list[str]) -> None:
+    text = "".join(pieces)
+    masked = masked_blocks(text)
+    assert masked.count("\n") == text.count("\n")
+    assert masked.endswith("\n") == text.endswith("\n")
+    assert list(key_block_spans(masked)) == []
+    assert (masked is text) is (not list(key_block_spans(text)))
+
+
+def streamed(text: str, size: int) -> str:
+    stream = MaskedStream()
+    pieces = [stream.feed(text[at : at + size]) for at in range(0, len(text), size)]
+    return "".join([*pieces, stream.close()])
+
+
+@given(PIECES, st.integers(1, 200))
+def test_a_stream_shows_what_the_whole_does(pieces: list[str], size: int) -> None:
+    text = "".join(pieces)
+    assert streamed(text, size) == masked_blocks(text)
+
+
+@pytest.mark.parametrize("size", [1 << 14, 1 << 20])
+def test_a_block_that_is_too_long_to_hold_is_masked_to_its_end(size: int) -> None:
+    body = f"{BASE64}\n" * (LONGEST_HELD // 32)
+    for end in (f"{FOOTER}\nb\n{BLOCKS[0]}\nc\n", "- --\nb", "--"):
+        shown = streamed(f"a\n{HEADER}\n{body}{end}", size)
+        assert BASE64[:14] not in shown
+        assert BASE64[-14:] not in shown
+        assert shown.count("\n") == body.count("\n") + end.count("\n") + 2
+    assert streamed(f"a\n{HEADER}\n{body}{FOOTER}\nb\n{BLOCKS[7]}\nc\n", size).endswith(
+        f"\nb\n{MARK}\n{MARK}\n{MARK}\nc\n"
+    )
+
+
+def test_what_follows_a_piece_is_waited_for_only_where_it_matters() -> None:
+    stream = MaskedStream()
+    assert [stream.feed(piece) for piece in ("a\n--", "- b\n", "c -----BEGIN ", "CERTIFICATE-----\nd")] == [
+        "a\n",
+        "--- b\n",
+        "c ",
+        "-----BEGIN CERTIFICATE-----\nd",
+    ]
+    assert stream.close() == ""
+
+
+TOKEN = "".join(("gh", "p_", MIXED[:36]))
+NAMED = 'password = "x8K!qP2zzz"'
+ONE_LINE_KEY = BLOCKS[0].replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("text", "start", "end", "piece"),
+    [
+        ("one two three", 0, 13, ("one two three", 0, 13)),
+        ("one two three", 0, 3, ("one", 0, 3)),
+        ("one two three", 0, 6, ("one ", 0, 4)),
+        ("one two three", 4, 7, ("two", 4, 7)),
+        ("one two three", 5, 13, (" three", 7, 13)),
+        ("one two three", 5, 6, ("", 7, 7)),
+        ("f(one,two;[x])", 3, 12, (",two;[x", 5, 12)),
+        ('a="one two" b', 3, 9, (" ", 6, 7)),
+        ("三个字和一个字", 2, 4, ("字和", 2, 4)),
+        ("x" * 50, 0, 40, ("", 0, 0)),
+        ("x" * 50, 10, 50, ("", 50, 50)),
+        (f"a {TOKEN} b", 0, 10, (f"a {MARK}", 0, 42)),
+        (f"a {TOKEN} b", 10, 44, (f"{MARK} b", 2, 44)),
+        (f"a {TOKEN} b", 10, 20, (MARK, 2, 42)),
+        (f"a {TOKEN} b", 0, 2, ("a ", 0, 2)),
+        (f"a {TOKEN} b", 42, 44, (" b", 42, 44)),
+        (f"{NAMED} b", 3, 25, (' = "' + MARK + '" b', 8, 25)),
+        (f"{NAMED} b", 12, 25, (f'{MARK}" b', 12, 25)),
+        (f"{NAMED} b", 15, 25, (f'{MARK}" b', 12, 25)),
+        (f"a {ONE_LINE_KEY} b", 60, 120, (MARK, 2, 2 + len(ONE_LINE_KEY))),
+    ],
+)
+def test_pieces(text: str, start: int, end: int, piece: tuple[str, int, int]) -> None:
+    assert whole_words(text, start, end) == piece
+
+
+def test_a_secret_is_the_mark_that_is_asked_for() -> None:
+    assert first_words(f"a {TOKEN} b", 5, PLACEHOLDER) == f"a {PLACEHOLDER}"
+
+
+def test_a_short_text_is_the_same_object() -> None:
+    text = f"{TOKEN} b"
+    assert first_words(text, len(text)) is text
+
+
+def test_what_stands_far_away_is_not_looked_at() -> None:
+    """A text of any length takes as much time as its piece."""
+    far = "a " * MARGIN
+    assert whole_words(f"{NAMED} {far}{far}{far}{far}{NAMED}", 4 * MARGIN, 4 * MARGIN + 20)[0].split() == ["a"] * 10
+
+
+def test_a_piece_that_cannot_be_looked_through_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RecursionError
+
+    monkeypatch.setattr(Redactor, "spans", fail)
+    assert whole_words("one two three", 4, 7) == (MARK, 4, 7)
+
+
+@given(
+    st.lists(
+        st.sampled_from(["a", " ", "bc ", ", ", "(", ")", '"', TOKEN, f" {TOKEN} ", NAMED, f" {NAMED} "]), max_size=30
+    ),
+    st.integers(0, 400),
+    st.integers(0, 400),
+)
+def test_no_part_of_a_secret_is_shown(parts: list[str], start: int, length: int) -> None:
+    text = "".join(parts)
+    start = min(start, len(text))
+    piece, begins, ends = whole_words(text, start, min(len(text), start + length))
+    assert 0 <= begins <= ends <= len(text)
+    bare = piece.replace(MARK, "")
+    assert TOKEN[4:10] not in bare or TOKEN[4:10] in Redactor().text(text)
+    assert "8K!qP2" not in bare or "8K!qP2" in Redactor().text(text)
+
+
+KNOWN_VALUE = "my own secret 42"
+REDACTOR = Redactor([KNOWN_VALUE, "line-1-of-the-value\nline-2-of-the-value"])
+TEXTS = [
+    text
+    for text in [*KEYS, *("".join(part) for part in PARTS), *BLOCKS, *BENIGN, KNOWN_VALUE]
+    if not text.startswith("{")
+]
+
+
+def shown(text: str, cuts: list[int], redactor: Redactor = REDACTOR) -> list[str]:
+    stream = RedactedStream(redactor)
+    bounds = [0, *sorted(cut % (len(text) + 1) for cut in cuts), len(text)]
+    return [*(stream.feed(text[a:b]) for a, b in pairwise(bounds)), stream.close()]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_text_in_single_characters_is_shown_like_the_whole(text: str) -> None:
+    for whole in (f"Look: {text} and so on.\nEnd", text, f"{text}\n{text}"):
+        assert "".join(shown(whole, list(range(len(whole))))) == REDACTOR.text(whole)
+
+
+@given(texts=st.lists(st.sampled_from(TEXTS), max_size=5), cuts=st.lists(st.integers(0, 10_000), max_size=20))
+def test_a_text_is_shown_like_the_whole_however_it_is_cut(texts: list[str], cuts: list[int]) -> None:
+    whole = "\n".join(texts)
+    assert "".join(shown(whole, cuts)) == REDACTOR.text(whole)
+
+
+def test_ordinary_text_waits_for_the_end_of_its_word_only() -> None:
+    stream = RedactedStream(REDACTOR)
+    pieces = ["The ", "pass", "word is", " wrong: ", "fix it", ".", "\n", "密码", "x"]
+    assert [stream.feed(piece) for piece in pieces] == [
+        "The ",
+        "",
+        "password ",
+        "is wrong: ",
+        "fix ",
+        "",
+        "it.\n",
+        "密码",
+        "",
+    ]
+    assert stream.close() == "x"
+    assert stream.close() == ""
+
+
+def test_a_known_value_of_several_words_waits_for_its_last_one() -> None:
+    stream = RedactedStream(REDACTOR)
+    assert [stream.feed(piece) for piece in ["a my ", "own ", "secret ", "42", " b "]] == [
+        "a ",
+        "",
+        "",
+        "",
+        f"{MARK} b ",
+    ]
+
+
+def test_what_only_begins_like_a_known_value_is_shown() -> None:
+    stream = RedactedStream(REDACTOR)
+    assert [stream.feed(piece) for piece in ["a my ", "own ", "goal "]] == ["a ", "", "my own goal "]
+
+
+def test_a_key_waits_for_its_last_line() -> None:
+    stream = RedactedStream(REDACTOR)
+    lines = f"key:\n{BLOCKS[0]}\ndone\n".splitlines(keepends=True)
+    assert [stream.feed(line) for line in lines] == ["key:\n", "", "", "", "", f"{MARK}\n", "done\n"]
+
+
+def test_a_name_is_remembered_until_its_value_comes() -> None:
+    stream = RedactedStream(REDACTOR)
+    assert [stream.feed(piece) for piece in ["password", " = ", '"hunter2', "hunter2", '"\n']] == [
+        "",
+        "password = ",
+        "",
+        "",
+        f'"{MARK}"\n',
+    ]
+
+
+def test_a_stream_that_cannot_be_looked_through_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> int:
+        raise ZeroDivisionError
+
+    stream = RedactedStream(REDACTOR)
+    monkeypatch.setattr(Redactor, "spans", broken)
+    assert stream.feed("secret words ") == MARK
+    assert stream.feed("end") == ""
+    assert stream.close() == MARK
+
+
+def test_a_key_without_an_end_is_looked_at_a_few_times_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: list[int] = []
+
+    def counting(text: str) -> int | None:
+        looked_at.append(len(text))
+        return open_block(text)
+
+    monkeypatch.setattr("nodes.execute_tools.secrets.shown_parts.open_block", counting)
+    stream = RedactedStream(REDACTOR)
+    stream.feed("-----BEGIN PRIVATE KEY-----\n")
+    for _ in range(1_000):
+        assert stream.feed(f"{BASE64}\n") == ""
+    assert stream.close() == MARK
+    assert len(looked_at) < 100
