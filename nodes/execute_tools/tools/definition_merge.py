@@ -8,7 +8,6 @@ from nodes.execute_tools.tools.elisions import elision_in, is_placeholder, is_st
 from nodes.execute_tools.tools.imports import missing_imports, place_of_imports
 from nodes.execute_tools.tools.merge_draft import Body, MergeDraft
 from nodes.execute_tools.tools.python_units import DOCSTRING, MAIN_GUARD, PythonText, Unit, UnitKind, statements_in
-from nodes.execute_tools.tools.unasked_changes import NOT_NAMED
 from nodes.execute_tools.tools.unit_pairs import adds_nothing, beyond, is_method, pair_units
 
 _DEFINITIONS = frozenset({UnitKind.FUNCTION, UnitKind.CLASS})
@@ -135,8 +134,6 @@ def _merge_body(draft: MergeDraft, body: Body, units: Sequence[Unit]) -> None:
         if old is not None:
             _replace(draft, body, old, new)
             groups.append((old, []))
-        elif _stays(draft, body, new):
-            draft.ignored.append(f"{body.prefix}{new.key} ({NOT_NAMED})")
         elif new.key == DOCSTRING:
             draft.add(body, None, body.units[0], [new])
         else:
@@ -174,20 +171,11 @@ def _aside(draft: MergeDraft, unit: Unit) -> str:
     return f"line {unit.first} `{draft.block.lines[unit.first - 1].strip()[:_SHOWN_CHARACTERS]}`"
 
 
-def _stays(draft: MergeDraft, body: Body, new: Unit) -> bool:
-    """Whether the file keeps what it has in place of this unit, as the request does not name it."""
-    if new.key == DOCSTRING:
-        return body.prefix.removesuffix(".") in draft.aside
-    return body.prefix + new.key in draft.aside
-
-
 def _replace(draft: MergeDraft, body: Body, old: Unit, new: Unit) -> None:
     label = body.prefix + new.key if new.key else f"line {old.first}"
     if adds_nothing((draft.source, old), (draft.block, new)):
         return
-    if _stays(draft, body, new) and (old.kind is not UnitKind.CLASS or is_stub(old.node)):
-        draft.ignored.append(f"{label} ({NOT_NAMED})")
-    elif (old.kind is UnitKind.CLASS) is not (new.kind is UnitKind.CLASS):
+    if (old.kind is UnitKind.CLASS) is not (new.kind is UnitKind.CLASS):
         draft.refusals.append(
             f"{label} is a {old.kind} in {draft.name} and a {new.kind} in the block; use edit_file for it."
         )
@@ -203,9 +191,6 @@ def _replace_class(draft: MergeDraft, old: Unit, new: Unit, label: str) -> None:
     """Merge the members of two classes. Bases and decorators may be added; fewer of them count as left out."""
     olds, news = draft.source.members(old), draft.block.members(new)
     before, after = _header(old), _header(new)
-    if label in draft.aside and after != before:
-        draft.ignored.append(f"the class line of {label} ({NOT_NAMED})")
-        after = before
     if not (after <= before or after > before):
         draft.refusals.append(
             f"The block gives {label} another base class or decorator; use edit_file for its class line."

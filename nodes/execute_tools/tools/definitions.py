@@ -4,7 +4,7 @@ A model gives the new text of what changes: functions, methods, classes, assignm
 same name in the file is replaced, what has a new name is added next to its neighbour in the block, new imports join the
 others, and every other byte of the file stays. Nothing is ever removed that the request does not say to delete or to
 rename, so a block cannot lose what it does not mention. A block that leaves out part of a body, or whose place is a
-matter of opinion, is refused with that fact. Where the request names what it wants changed, other definitions stay.
+matter of opinion, is refused with that fact.
 """
 
 from typing import NamedTuple
@@ -24,7 +24,6 @@ from nodes.execute_tools.tools.line_edits import apply_edits
 from nodes.execute_tools.tools.merge_draft import MergeDraft
 from nodes.execute_tools.tools.python_units import PythonText, SyntaxProblem, parse, read_python
 from nodes.execute_tools.tools.text_files import dominant_newline, to_unix
-from nodes.execute_tools.tools.unasked_changes import unasked_changes
 from nodes.execute_tools.tools.unwritten_bodies import function_names, left_out, unwritten_bodies
 
 _SHOWN_STATEMENTS = 5
@@ -78,9 +77,7 @@ def replace_definitions(
         unwritten = unwritten_bodies(merging, function_names(renamed), task, path)
         if unwritten:
             return Refusal(left_out(unwritten))
-        aside = unasked_changes(renamed, merging, task, path, asked)
-        newline, gone = dominant_newline(source), asked.deletions
-        draft = MergeDraft(renamed, merging, name, newline, gone=gone, aside=aside, task=task)
+        draft = MergeDraft(renamed, merging, name, dominant_newline(source), gone=asked.deletions, task=task)
         merge_module(draft, methods=indented)
     except RecursionError:
         return Refusal(f"{name} or the block is nested too deeply to be compared; use edit_file.")

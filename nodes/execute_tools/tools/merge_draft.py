@@ -24,8 +24,8 @@ class Body(NamedTuple):
 class MergeDraft:
     """Brings lines of `block` into `source`, with the line ends of `source`. `name` is how messages call the file.
 
-    `gone` are names that are deleted afterwards, so that the block need not hold them to be complete, and `aside` the
-    labels of definitions that stay as they are in the source. `task` is the request, for what the block leaves open.
+    `gone` are names that are deleted afterwards, so that the block need not hold them to be complete. `task` is the
+    request, for what the block leaves open.
     """
 
     source: PythonText
@@ -33,7 +33,6 @@ class MergeDraft:
     name: str
     newline: str
     gone: frozenset[str] = frozenset()
-    aside: frozenset[str] = frozenset()
     task: str = ""
     edits: list[LineEdit] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)

@@ -296,56 +296,6 @@ def test_an_example_with_its_values_is_left_aside() -> None:
     assert draft.changed == ["area", "used", "f"]
 
 
-ASIDE = """\
-class Circle(Shape):
-    \"\"\"Doc.\"\"\"
-
-    def size(self):
-        return 1
-
-
-class Empty(Exception):
-    pass
-
-
-def area(r):
-    return r
-"""
-
-
-def test_what_is_set_aside_stays_and_the_rest_of_the_block_is_taken() -> None:
-    old = read_python(ASIDE)
-    block = ASIDE.replace("Circle(Shape)", "Circle(Shape, Round)").replace('"""Doc."""', '"""Documented."""')
-    block = block.replace("return 1\n", "return 2\n\n    def more(self):\n        return 3\n")
-    block = block.replace("    pass\n", "    code = 1\n").replace("    return r\n", "    return -r\n")
-    new = read_python(block.replace("def area", "def new():\n    return 4\n\n\ndef area"))
-    assert isinstance(old, PythonText)
-    assert isinstance(new, PythonText)
-    draft = MergeDraft(old, new, "f.py", "\n", aside=frozenset({"Circle", "Circle.size", "Empty"}))
-    merge_module(draft, methods=False)
-    assert sorted(draft.ignored) == [
-        "Circle.size (not named in the request)",
-        "Circle.the docstring (not named in the request)",
-        "Empty (not named in the request)",
-        "the class line of Circle (not named in the request)",
-    ]
-    assert (draft.changed, draft.refusals) == (["Circle.more", "area", "new"], [])
-    expected = ASIDE.replace("return 1\n", "return 1\n\n    def more(self):\n        return 3\n")
-    expected = expected.replace("    pass\n", "    pass\n\n\ndef new():\n    return 4\n").replace(
-        "return r", "return -r"
-    )
-    assert apply_edits(draft.source.lines, draft.edits) == expected
-
-
-def test_the_docstring_of_a_class_that_is_set_aside_is_not_added() -> None:
-    old, new = read_python("class A:\n    x = 1\n"), read_python('class A:\n    """Doc."""\n\n    x = 2\n')
-    assert isinstance(old, PythonText)
-    assert isinstance(new, PythonText)
-    draft = MergeDraft(old, new, "f.py", "\n", aside=frozenset({"A"}))
-    merge_module(draft, methods=False)
-    assert (draft.changed, draft.ignored) == (["A.x"], ["A.the docstring (not named in the request)"])
-
-
 def test_a_statement_that_uses_what_is_deleted_goes_from_a_whole_text() -> None:
     source = "def f(): return 1\n\n\ndef g(): return 2\n\n\nprint(f())\nprint(g())\n"
     block = "def g(): return 2\n\n\nprint(g())\n"

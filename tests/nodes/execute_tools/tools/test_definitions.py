@@ -149,17 +149,6 @@ def test_merging(source: str, block: str, merged: Merged) -> None:
     assert replace_definitions(source, block) == merged
 
 
-def test_where_the_request_names_one_function_another_is_left_as_it_is() -> None:
-    block = "import math\n\n\n" + CALC.replace("add(a, b):\n    return", "add(a, b):\n    return a + b\n    return")
-    block = block.replace("def sub(a, b):\n    return a - b", "def sub(a, b):\n    return -b + a") + "\n\nX = 1\n"
-    expected = "import math\n\n\n" + CALC.replace("return", "return a + b\n    return", 1)
-    merged = replace_definitions(CALC, block, task="Fix add.")
-    assert merged == Merged(expected + "\n\nX = 1\n", ("import math", "add", "X"), ("sub (not named in the request)",))
-    both = replace_definitions(CALC, block, task="Fix add and sub.")
-    assert isinstance(both, Merged)
-    assert (both.changed, both.ignored) == (("import math", "add", "sub", "X"), ())
-
-
 def test_a_new_function_without_a_body_is_refused() -> None:
     block = 'def mul(a, b):\n    """The product."""\n    # Your implementation here\n'
     refusal = Refusal("The block leaves out the body of mul: send it whole.")
