@@ -66,6 +66,7 @@ def reply_reader(gateway: Gateway, state: ReadingSlice, *, told: bool = True) ->
         only_required=_only_required(gateway),
         offered=frozenset(spec.name for spec in gateway.offered(context, profile)),
         bodies=profile.small or blocks,
+        body_arguments={name: spec.body_argument for name, spec in gateway.specs.items() if spec.body_argument},
         earlier=partial(_earlier, state),
         was_made=lambda call: _signature(gateway, context, call) in chain.from_iterable(loop.recent),
     )

@@ -23,7 +23,7 @@ from nodes.execute_tools.recorded_runs import as_json
 from nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput
 from nodes.execute_tools.step import Run
 from nodes.execute_tools.tool_run import ToolRun
-from nodes.execute_tools.tools.past_changes import describe_effect
+from nodes.execute_tools.tools.saving import describe_effect
 from nodes.guard.verdicts import results_of_denied
 from nodes.records import CHANGING, CallError, CallResult, Effect, ToolCall, ToolError, ToolErrorCode, VerdictKind
 

@@ -53,3 +53,8 @@ _FULL: Final = tuple(f": {_FAILURES[number][1]}." for number in (errno.ENOSPC, e
 def quoted(path: str) -> str:
     """The path between quotes on one line: control and invisible characters escaped, and never long."""
     return repr(path if len(path) <= LONGEST_QUOTE else f"{path[:LONGEST_QUOTE]}...")
+
+
+def invalid(message: str, *suggestions: str) -> ToolError:
+    """An INVALID_ARGUMENT error."""
+    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message, suggestions=suggestions)

@@ -1,16 +1,339 @@
-"""Which definition of a block goes where in a file: the rules of the block form."""
+"""Merging a block of Python into a file: what stands for what, where new things go, what is refused. Pure."""
 
 import ast
+import copy
 import re
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
 
-from nodes.execute_tools.tools.elisions import elision_in, is_placeholder, is_stub
-from nodes.execute_tools.tools.imports import missing_imports, place_of_imports
-from nodes.execute_tools.tools.merge_draft import Body, MergeDraft
-from nodes.execute_tools.tools.python_units import DOCSTRING, MAIN_GUARD, PythonText, Unit, UnitKind, statements_in
-from nodes.execute_tools.tools.unit_pairs import adds_nothing, beyond, is_method, pair_units
+from nodes.execute_tools.tools.placeholders import elision_in, is_elision, is_placeholder, is_stub
+from nodes.execute_tools.tools.python_text import (
+    DOCSTRING,
+    MAIN_GUARD,
+    Function,
+    LineEdit,
+    PythonText,
+    Unit,
+    UnitKind,
+    moved,
+    statements_in,
+)
+
+
+class UnitPair(NamedTuple):
+    """A unit of the block, and its namesake in the file; None where the file has none."""
+
+    new: Unit
+    old: Unit | None
+
+
+class Pairing(NamedTuple):
+    """The pairs in the block's order, and the names that stand for several units of which none could be told."""
+
+    pairs: tuple[UnitPair, ...]
+    ambiguous: tuple[str, ...]
+
+
+def pair_units(olds: Sequence[Unit], news: Sequence[Unit]) -> Pairing:
+    """Pairs units by name. Namesakes within one side are paired in order, if both sides have equally many.
+
+    Where a block repeats a unit as it is beside its new form, the new form counts; where it repeats one of several
+    namesakes as it is, nothing changes.
+    """
+    pairs: list[UnitPair] = []
+    ambiguous: list[str] = []
+    known, given = _by_name(olds), _by_name(news)
+    for key in filter(None, given):
+        old, new = known.get(key, []), given[key]
+        if old and len(old) != len(new):
+            said = {unit.meaning for unit in old}
+            new = [unit for unit in new if unit.meaning not in said]
+            if len(new) > (1 if len(old) == 1 else 0):
+                ambiguous.append(key)
+                continue
+        pairs += [UnitPair(unit, old[index] if old else None) for index, unit in enumerate(new)]
+    return Pairing(tuple(sorted(pairs, key=lambda pair: pair.new.first)), tuple(ambiguous))
+
+
+def beyond(units: Sequence[Unit], others: Sequence[Unit]) -> list[Unit]:
+    """The units that mean something which `others` do not say, or do not say as often."""
+    said = Counter(unit.meaning for unit in others)
+    found = []
+    for unit in units:
+        if said[unit.meaning]:
+            said[unit.meaning] -= 1
+        else:
+            found.append(unit)
+    return found
+
+
+def adds_nothing(old: tuple[PythonText, Unit], new: tuple[PythonText, Unit]) -> bool:
+    """Whether `new` has neither other code nor a comment that `old` lacks: then the old layout and comments stay."""
+    same = _meaning_like(old[1], like=new[1]) == _meaning_like(new[1], like=new[1])
+    return same and not _comments(*new) - _comments(*old)
+
+
+def is_method(node: ast.stmt) -> bool:
+    """Whether a function looks like a method: it takes `self` or `cls`, or is decorated as one."""
+    if not isinstance(node, Function):
+        return False
+    arguments = [*node.args.posonlyargs, *node.args.args]
+    decorators = {getattr(decorator, "id", "") for decorator in node.decorator_list}
+    first = arguments[0].arg if arguments else ""
+    return first in {"self", "cls"} or bool(decorators & {"staticmethod", "classmethod"})
+
+
+def _comments(text: PythonText, unit: Unit) -> set[str]:
+    return {text.comments.get(line, "") for line in range(unit.first, unit.last + 1)} - {""}
+
+
+def _meaning_like(unit: Unit, like: Unit) -> str:
+    """What a unit means, without its decorators where `like` is a function without any."""
+    if not undecorated(like):
+        return unit.meaning
+    bare = copy.copy(unit.node)
+    bare.decorator_list = []  # type: ignore[attr-defined]  # a statement that is no function may bear the attribute too
+    return ast.dump(bare)
+
+
+def _by_name(units: Sequence[Unit]) -> dict[str, list[Unit]]:
+    named: dict[str, list[Unit]] = {}
+    for unit in units:
+        named.setdefault(unit.key, []).append(unit)
+    return named
+
+
+_Alias: TypeAlias = tuple[str | None, int, str, str | None]
+_Import: TypeAlias = ast.Import | ast.ImportFrom
+
+
+class NewImport(NamedTuple):
+    """One statement to add, without a final line end; one from `__future__` has to come before all others."""
+
+    code: str
+    from_future: bool
+
+
+class ImportPlace(NamedTuple):
+    """Where to insert: after this many lines, with so many blank lines before and after."""
+
+    line: int
+    blank_before: int = 0
+    blank_after: int = 0
+
+
+def missing_imports(source: PythonText, block: PythonText) -> tuple[NewImport, ...]:
+    """The block's top-level imports that the source does not have, reduced to the names that are missing there."""
+    present = set(_aliases(statements_in(node for unit in source.units for node in unit.nodes)))
+    found = []
+    for unit in block.units:
+        if unit.kind is not UnitKind.IMPORT or not isinstance(unit.node, _Import):
+            continue
+        missing = [name for name in unit.node.names if _alias(unit.node, name) not in present]
+        present.update(_aliases([unit.node]))
+        if missing:
+            found.append(NewImport(_code(block, unit, missing), getattr(unit.node, "module", "") == "__future__"))
+    return tuple(found)
+
+
+def place_of_imports(source: PythonText, *, from_future: bool) -> ImportPlace:
+    """After the last import that stands before the first definition, else after the docstring, else at the top."""
+    units = source.units
+    docstring = units[0] if units and units[0].key == DOCSTRING else None
+    rest = units[1:] if docstring else units
+    imports = list(_leading_imports(rest))
+    if imports:
+        return ImportPlace(imports[0].first - 1 if from_future else imports[-1].last)
+    if docstring:
+        return ImportPlace(docstring.last, blank_before=1)
+    if not rest:
+        return ImportPlace(len(source.lines), blank_before=1 if source.lines else 0)
+    blank = 2 if rest[0].kind in {UnitKind.FUNCTION, UnitKind.CLASS} else 1
+    return ImportPlace(source.head(rest[0]) - 1, blank_after=blank)
+
+
+def _leading_imports(units: Iterable[Unit]) -> Iterator[Unit]:
+    for unit in units:
+        if unit.kind in {UnitKind.FUNCTION, UnitKind.CLASS}:
+            return
+        if unit.kind is UnitKind.IMPORT:
+            yield unit
+
+
+def _aliases(nodes: Iterable[ast.stmt]) -> Iterator[_Alias]:
+    for node in nodes:
+        if isinstance(node, _Import):
+            yield from (_alias(node, name) for name in node.names)
+
+
+def _alias(node: _Import, name: ast.alias) -> _Alias:
+    if isinstance(node, ast.Import):
+        return None, 0, name.name, name.asname
+    return node.module or "", node.level, name.name, name.asname
+
+
+def _code(block: PythonText, unit: Unit, missing: list[ast.alias]) -> str:
+    node = unit.node
+    if isinstance(node, _Import) and len(missing) < len(node.names):
+        reduced = (
+            ast.ImportFrom(node.module, missing, node.level)
+            if isinstance(node, ast.ImportFrom)
+            else ast.Import(missing)
+        )
+        return ast.unparse(reduced)
+    return "\n".join(moved(block.lines, range(unit.first, unit.last + 1), (unit.indent, ""), block.frozen))
+
 
 _DEFINITIONS = frozenset({UnitKind.FUNCTION, UnitKind.CLASS})
+
+
+class Body(NamedTuple):
+    """The units of a module or a class, the indent of its statements, and the prefix of the names in it."""
+
+    units: tuple[Unit, ...]
+    indent: str = ""
+    prefix: str = ""
+
+
+@dataclass
+class MergeDraft:
+    """Brings lines of `block` into `source`, with the line ends of `source`. `name` is how messages call the file.
+
+    `gone` are names that are deleted afterwards, so that the block need not hold them to be complete. `task` is the
+    request, for what the block leaves open.
+    """
+
+    source: PythonText
+    block: PythonText
+    name: str
+    newline: str
+    gone: frozenset[str] = frozenset()
+    task: str = ""
+    edits: list[LineEdit] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)
+    refusals: list[str] = field(default_factory=list)
+
+    def fill(self) -> None:
+        """Takes the whole block into a source that has no code, after its comments."""
+        if self.block.units:
+            end = len(self.source.lines)
+            lines = self._moved(range(1, len(self.block.lines) + 1), self.block.units[0].indent, "")
+            self.insert(end, [""] * bool(end) + lines)
+            self.changed += [unit.key for unit in self.block.units if unit.key] or ["all"]
+
+    def remove(self, unit: Unit) -> None:
+        """Takes a statement out."""
+        self.edits.append(LineEdit(unit.first - 1, unit.last, ()))
+        self.changed.append(f"line {unit.first}")
+
+    def exchange(self, old: Unit, new: Unit, label: str) -> None:
+        """Puts `new` in the place of `old`, whose decorators stay where `new` is a function without any."""
+        first = old.node.lineno if undecorated(new) else old.first
+        header, body = range(new.first, _body_start(self.block, new)), range(_body_start(self.block, new), new.last + 1)
+        in_place = (
+            _body_indent(self.block, new) == _body_indent(self.source, old) is not None
+        )  # only the first line was moved
+        lines = self._moved(header, new.indent, old.indent)
+        lines += self._moved(body, *("", "") if in_place else (new.indent, old.indent))
+        if isinstance(old.node, ast.AnnAssign) and isinstance(new.node, ast.Assign):  # a field of a dataclass needs it
+            lines[0] = lines[0].replace(new.key, f"{new.key}: {ast.unparse(old.node.annotation)}", 1)
+        self._put(first, old.last, lines, label)
+
+    def exchange_headers(self, old: Unit, new: Unit, label: str) -> None:
+        """Puts the class line of `new`, and the decorators above it, in the place of those of `old`."""
+        taken = range(new.first, _header_end(self.block, new) + 1)
+        self._put(old.first, _header_end(self.source, old), self._moved(taken, new.indent, old.indent), label)
+
+    def add(self, body: Body, anchor: Unit | None, following: Unit | None, units: Sequence[Unit]) -> None:
+        """Adds units after `anchor`, else before `following`, else at the end, though before a `__main__` guard."""
+        if not units:
+            return
+        last = body.units[-1]
+        lines: list[str] = []
+        if anchor is None and (following is not None or last.key == MAIN_GUARD):
+            below = following or last
+            for unit, coming in zip(units, [*units[1:], below], strict=True):
+                lines += self._added(unit, body.indent) + [""] * _gap(body, unit, coming)
+            self.insert(self.source.head(below) - 1, lines)
+        else:
+            above = anchor or last
+            for previous, unit in zip([above, *units], units, strict=False):
+                lines += [""] * _gap(body, previous, unit) + self._added(unit, body.indent)
+            self.insert(self.source.tail(above), lines)
+        self.changed += [body.prefix + unit.key for unit in units]
+
+    def insert(self, line: int, lines: Iterable[str]) -> None:
+        """Adds lines, given without line ends, after this many lines of the source."""
+        self.edits.append(LineEdit(line, line, self._ended(lines)))
+
+    def _put(self, first: int, last: int, lines: Iterable[str], label: str) -> None:
+        ended = self._ended(lines)
+        if ended != self.source.lines[first - 1 : last]:
+            self.edits.append(LineEdit(first - 1, last, ended))
+            self.changed.append(label)
+
+    def _added(self, unit: Unit, indent: str) -> list[str]:
+        """The lines of a unit with its comments, but for those that only stand for other code."""
+        around = range(self.block.head(unit), self.block.tail(unit) + 1)
+        inside = range(unit.first, unit.last + 1)
+        kept = [line for line in around if line in inside or not is_elision(self.block.comments.get(line, ""))]
+        return self._moved(kept, unit.indent, indent)
+
+    def _moved(self, numbers: Iterable[int], old_indent: str, new_indent: str) -> list[str]:
+        return moved(self.block.lines, numbers, (old_indent, new_indent), self.block.frozen)
+
+    def _ended(self, lines: Iterable[str]) -> tuple[str, ...]:
+        return tuple(line + self.newline for line in lines)
+
+
+def undecorated(unit: Unit) -> bool:
+    """Whether the unit is a function without decorators."""
+    return isinstance(unit.node, Function) and not unit.node.decorator_list
+
+
+def _body_start(text: PythonText, unit: Unit) -> int:
+    """The line after the header of a function, which is its last and one more where the body stands on it."""
+    body = unit.node.body if isinstance(unit.node, Function) else []
+    line = min([body[0].lineno, *_decorator_lines(body[0])]) if body else unit.last + 1
+    if not body or text.lines[line - 1].encode()[: body[0].col_offset].strip():
+        return unit.last + 1
+    while text.lines[line - 2].strip()[:1] in {"", "#"}:
+        line -= 1
+    return line
+
+
+def _decorator_lines(node: ast.stmt) -> list[int]:
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return [decorator.lineno for decorator in decorators]
+
+
+def _body_indent(text: PythonText, unit: Unit) -> str | None:
+    """The indent of the first statement of a function's body, None where it has no line of its own."""
+    start = _body_start(text, unit)
+    if start > unit.last or not isinstance(unit.node, Function):
+        return None
+    line = text.lines[unit.node.body[0].lineno - 1]
+    return line[: len(line) - len(line.lstrip())]
+
+
+def _gap(body: Body, upper: Unit, lower: Unit) -> int:
+    """How many blank lines go between two units. Source: PEP 8."""
+    if _DEFINITIONS & {upper.kind, lower.kind} or MAIN_GUARD in {upper.key, lower.key}:
+        return 1 if body.prefix else 2
+    return int(upper.kind is not lower.kind or upper.key == DOCSTRING)
+
+
+def _header_end(text: PythonText, unit: Unit) -> int:
+    """The last line of a class's header: what stands between it and the first member is layout."""
+    line = text.members(unit)[0].first - 1
+    while line > unit.first and text.lines[line - 1].strip()[:1] in {"", "#"}:
+        line -= 1
+    return line
+
+
 _SHOWN_CHARACTERS = 60
 _SHOWN_NAMES = 3
 

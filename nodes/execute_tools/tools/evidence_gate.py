@@ -4,25 +4,37 @@ What is run are the examples that the request gives, and those of the docstrings
 before it, so that a changed docstring cannot hide a failure. What cannot be run never speaks against an edit.
 """
 
+import ast
 import posixpath
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from nodes.execute_tools.tools.example_results import FAILING, ModuleRun, Result, Status, failures
+from nodes.execute_tools.environment.checks import Checks
+from nodes.execute_tools.registry import ToolContext
 from nodes.execute_tools.tools.examples import (
+    FAILING,
     Example,
+    ModuleRun,
     Origin,
+    Result,
+    Status,
+    as_request,
     both,
     changed_names,
     concerned,
     concerning,
     docstring_examples,
+    failures,
     last_part,
     pieces,
+    read_run,
 )
-from nodes.execute_tools.tools.request_words import Request, read_request
+from nodes.execute_tools.tools.python_text import Function, SyntaxProblem, parse
+from nodes.execute_tools.tools.request import Request, read_request
 from nodes.execute_tools.tools.task_examples import task_examples
+from nodes.records import ToolError, ToolErrorCode
 
 LARGEST_TEXT: Final = 200_000
 """Characters of a text that is judged."""
@@ -141,3 +153,109 @@ def _counts(plan: GatePlan, place: int, now: Result, then: Result) -> bool:
         return True
     known = then.status in FAILING or not plan.compare
     return known and (request.repairs or request.complains)
+
+
+_SHARE = 3
+"""The gate may take one part in so many of the call's time."""
+
+
+def judged_evidence(context: ToolContext, path: str, before: str | None, after: str) -> ToolError | None:
+    """CHECK_FAILED where examples show that this edit is wrong, in words; `before` is None for a new file.
+
+    None where the run is not gated, where there is nothing to run, and where it cannot be run.
+
+    Raises:
+        LeaseOverError: the call's time is over.
+    """
+    name = _relative(context, path)
+    if not context.gated or not isinstance(context.checks, Checks) or name is None:
+        return None
+    if not context.checks.rules.evidence:
+        return None
+    plan = plan_gate(name, before, after, context.task)
+    if plan is None:
+        return None
+    modules = [as_request(name, after, plan.examples)]
+    if before is not None:
+        modules.append(as_request(name, before, plan.examples if plan.compare else ()))
+    checks = context.checks.leased(context.lease)
+    answers = checks.run_examples(modules, context.timeout_s / _SHARE, first_decides=True)
+    if isinstance(answers, ToolError):
+        return None
+    runs = [read_run(answer, len(plan.examples)) for answer in answers]
+    told = gate_verdict(plan, runs[0], runs[1] if before is not None else None, checks.rules.examples_timeout_s)
+    if told is None:
+        return None
+    return ToolError(code=ToolErrorCode.CHECK_FAILED, message=f"With this edit {told} So nothing was changed.")
+
+
+def _relative(context: ToolContext, path: str) -> str | None:
+    """The path below the workspace, or None where it leads out of it: who writes the file will say so."""
+    clean = posixpath.normpath(path.removeprefix(f"{context.workspace.root}/"))
+    return None if clean.startswith(("/", "..")) else clean
+
+
+# --- What a request asks of names
+
+MOST_LINES: Final = 5
+"""Lines that a sentence names."""
+
+
+def unmet(request: str, texts: Mapping[str, str]) -> list[str]:
+    """What is not as the request asks, in sentences.
+
+    They read like `load is still in app.py, line 3, 7.`. `texts` are the Python files that it was about, by path; what
+    is in others is not known here.
+    """
+    trees = {path: tree for path, text in texts.items() if not isinstance(tree := parse(text), SyntaxProblem)}
+    modules = {path.rpartition("/")[2].removesuffix(".py") for path in trees}
+    told: list[str] = []
+    for each in read_request(request).expectations if trees else ():
+        for path, tree in trees.items():
+            lines = sorted(set(_use_lines(tree, each.gone, frozenset(modules))))
+            if lines:
+                told.append(f"{each.gone} is still in {path}, line {', '.join(map(str, lines[:MOST_LINES]))}.")
+        if each.defined and not any(each.defined in _defined(tree) for tree in trees.values()):
+            told.append(f"{each.defined} is not defined in {' or '.join(trees)}.")
+    return told
+
+
+def _use_lines(tree: ast.Module, name: str, modules: frozenset[str]) -> Iterator[int]:
+    """Where the name is defined, imported or used; not where a function has a variable of its own of that name."""
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, Function | ast.Lambda) and name in _own_variables(node):
+            continue
+        waiting.extend(ast.iter_child_nodes(node))
+        match node:
+            case ast.Name(id=found) if found == name:
+                yield node.lineno
+            case ast.FunctionDef(name=found) | ast.AsyncFunctionDef(name=found) | ast.ClassDef(name=found):
+                if found == name:
+                    yield node.lineno
+            case ast.ImportFrom(names=aliases):
+                if any(alias.name == name for alias in aliases):
+                    yield node.lineno
+            case ast.Attribute(value=ast.Name(id=owner), attr=found) if found == name:
+                if owner in modules or owner in {"self", "cls"}:
+                    yield node.lineno
+
+
+def _own_variables(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> set[str]:
+    arguments = {each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)}
+    if isinstance(node, ast.Lambda):
+        return arguments
+    outer = {name for each in ast.walk(node) if isinstance(each, ast.Global | ast.Nonlocal) for name in each.names}
+    stored = {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+    return arguments | (stored - outer)
+
+
+def _defined(tree: ast.Module) -> set[str]:
+    """All names that are defined or assigned anywhere in it."""
+    names = {each.name for each in ast.walk(tree) if isinstance(each, Function | ast.ClassDef)}
+    stored = {each.id for each in ast.walk(tree) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+    taken = {
+        each.attr for each in ast.walk(tree) if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store)
+    }
+    return names | stored | taken

@@ -2,15 +2,14 @@
 
 from pydantic import Field
 
+from nodes.execute_tools.environment.failures import invalid
 from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from nodes.execute_tools.tools.arguments import FilePath, ToolArguments
-from nodes.execute_tools.tools.edit_file import Replacement, replace_text, tier_data
-from nodes.execute_tools.tools.loose_matches import Tier
-from nodes.execute_tools.tools.saving import invalid, load_text, outdated, save_text
+from nodes.execute_tools.tools.exact_edits import Replacement, Tier, replace_text, tier_data
+from nodes.execute_tools.tools.saving import instead_of, load_text, outdated, save_text
 from nodes.execute_tools.tools.text_files import unstorable
-from nodes.execute_tools.tools.unread_files import instead_of
 from nodes.language.misses import is_miss
-from nodes.records import Effect, ToolError
+from nodes.records import EditForm, Effect, ToolError
 
 MAX_EDITS = 50
 """Edits in one call: whoever has more to change writes the file anew."""
@@ -33,7 +32,13 @@ class MultiEditArguments(ToolArguments):
     )
 
 
-@tool(effect=Effect.WRITE, one_change=True, path_fields=("path",))
+@tool(
+    effect=Effect.WRITE,
+    one_change=True,
+    path_fields=("path",),
+    edit_forms=(EditForm.REPLACE,),
+    seldom_in=(EditForm.REPLACE,),
+)
 def multi_edit(context: ToolContext, arguments: MultiEditArguments) -> ToolOutput:
     """Replace several exact texts of one file in one step: all of the edits are made, or none.
 

@@ -9,6 +9,10 @@ from nodes.execute_tools.registry import ToolContext
 from nodes.language.named_things import names_elsewhere
 from nodes.records import ToolError
 
+NO_MATCHES = "no matches found; try list_files, check alternate naming, or broaden the filters"
+"""Source: spec 3, zero-result feedback."""
+MORE_MATCHES = "there are more matches; narrow the pattern or the path"
+
 MAX_PATTERN_CHARACTERS = 500
 MAX_ALTERNATIVES = 64
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from nodes.execute_tools.clipping import LARGEST_RESULT, LONGEST_LINE, LONGEST_MESSAGE, clip
-from nodes.execute_tools.tools.text_pages import MAX_LINE_CHARACTERS
+from nodes.execute_tools.tools.read_file import MAX_LINE_CHARACTERS
 from nodes.records import ToolErrorCode, ToolResult
 
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import pytest
 
 from nodes.execute_tools.tools.apply_patch import apply_patch
+from nodes.execute_tools.tools.patches import patched_paths
 from nodes.execute_tools.tools.read_file import read_file
-from nodes.execute_tools.tools.v4a_patch import patched_paths
 from nodes.records import ChangeKind, FileChange, JsonMap, ToolErrorCode
 from tests.nodes.execute_tools.tools.conftest import Bench
 
