@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import NamedTuple, TypeAlias
 
 from nodes.execute_tools.tools.placeholders import elision_in, is_elision, is_placeholder, is_stub
@@ -18,31 +19,20 @@ from nodes.execute_tools.tools.python_text import (
     Unit,
     UnitKind,
     moved,
+    reduced_import,
     statements_in,
 )
 
 
-class UnitPair(NamedTuple):
-    """A unit of the block, and its namesake in the file; None where the file has none."""
+def _pair_units(olds: Sequence[Unit], news: Sequence[Unit]) -> tuple[list[tuple[Unit, Unit | None]], list[str]]:
+    """Each unit of the block with its namesake in the file, in the block's order, and the names that are ambiguous.
 
-    new: Unit
-    old: Unit | None
-
-
-class Pairing(NamedTuple):
-    """The pairs in the block's order, and the names that stand for several units of which none could be told."""
-
-    pairs: tuple[UnitPair, ...]
-    ambiguous: tuple[str, ...]
-
-
-def pair_units(olds: Sequence[Unit], news: Sequence[Unit]) -> Pairing:
-    """Pairs units by name. Namesakes within one side are paired in order, if both sides have equally many.
+    Namesakes within one side are paired in order, if both sides have equally many.
 
     Where a block repeats a unit as it is beside its new form, the new form counts; where it repeats one of several
     namesakes as it is, nothing changes.
     """
-    pairs: list[UnitPair] = []
+    pairs: list[tuple[Unit, Unit | None]] = []
     ambiguous: list[str] = []
     known, given = _by_name(olds), _by_name(news)
     for key in filter(None, given):
@@ -53,8 +43,8 @@ def pair_units(olds: Sequence[Unit], news: Sequence[Unit]) -> Pairing:
             if len(new) > (1 if len(old) == 1 else 0):
                 ambiguous.append(key)
                 continue
-        pairs += [UnitPair(unit, old[index] if old else None) for index, unit in enumerate(new)]
-    return Pairing(tuple(sorted(pairs, key=lambda pair: pair.new.first)), tuple(ambiguous))
+        pairs += [(unit, old[index] if old else None) for index, unit in enumerate(new)]
+    return sorted(pairs, key=lambda pair: pair[0].first), ambiguous
 
 
 def beyond(units: Sequence[Unit], others: Sequence[Unit]) -> list[Unit]:
@@ -109,59 +99,6 @@ _Alias: TypeAlias = tuple[str | None, int, str, str | None]
 _Import: TypeAlias = ast.Import | ast.ImportFrom
 
 
-class NewImport(NamedTuple):
-    """One statement to add, without a final line end; one from `__future__` has to come before all others."""
-
-    code: str
-    from_future: bool
-
-
-class ImportPlace(NamedTuple):
-    """Where to insert: after this many lines, with so many blank lines before and after."""
-
-    line: int
-    blank_before: int = 0
-    blank_after: int = 0
-
-
-def missing_imports(source: PythonText, block: PythonText) -> tuple[NewImport, ...]:
-    """The block's top-level imports that the source does not have, reduced to the names that are missing there."""
-    present = set(_aliases(statements_in(node for unit in source.units for node in unit.nodes)))
-    found = []
-    for unit in block.units:
-        if unit.kind is not UnitKind.IMPORT or not isinstance(unit.node, _Import):
-            continue
-        missing = [name for name in unit.node.names if _alias(unit.node, name) not in present]
-        present.update(_aliases([unit.node]))
-        if missing:
-            found.append(NewImport(_code(block, unit, missing), getattr(unit.node, "module", "") == "__future__"))
-    return tuple(found)
-
-
-def place_of_imports(source: PythonText, *, from_future: bool) -> ImportPlace:
-    """After the last import that stands before the first definition, else after the docstring, else at the top."""
-    units = source.units
-    docstring = units[0] if units and units[0].key == DOCSTRING else None
-    rest = units[1:] if docstring else units
-    imports = list(_leading_imports(rest))
-    if imports:
-        return ImportPlace(imports[0].first - 1 if from_future else imports[-1].last)
-    if docstring:
-        return ImportPlace(docstring.last, blank_before=1)
-    if not rest:
-        return ImportPlace(len(source.lines), blank_before=1 if source.lines else 0)
-    blank = 2 if rest[0].kind in {UnitKind.FUNCTION, UnitKind.CLASS} else 1
-    return ImportPlace(source.head(rest[0]) - 1, blank_after=blank)
-
-
-def _leading_imports(units: Iterable[Unit]) -> Iterator[Unit]:
-    for unit in units:
-        if unit.kind in {UnitKind.FUNCTION, UnitKind.CLASS}:
-            return
-        if unit.kind is UnitKind.IMPORT:
-            yield unit
-
-
 def _aliases(nodes: Iterable[ast.stmt]) -> Iterator[_Alias]:
     for node in nodes:
         if isinstance(node, _Import):
@@ -174,16 +111,28 @@ def _alias(node: _Import, name: ast.alias) -> _Alias:
     return node.module or "", node.level, name.name, name.asname
 
 
-def _code(block: PythonText, unit: Unit, missing: list[ast.alias]) -> str:
-    node = unit.node
-    if isinstance(node, _Import) and len(missing) < len(node.names):
-        reduced = (
-            ast.ImportFrom(node.module, missing, node.level)
-            if isinstance(node, ast.ImportFrom)
-            else ast.Import(missing)
-        )
-        return ast.unparse(reduced)
-    return "\n".join(moved(block.lines, range(unit.first, unit.last + 1), (unit.indent, ""), block.frozen))
+def _import_lines(block: PythonText, unit: Unit, node: _Import, missing: list[ast.alias]) -> list[str]:
+    """An import of the block, reduced to the names that are missing in the file."""
+    if len(missing) < len(node.names):
+        return [reduced_import(node, missing)]
+    return moved(block.lines, range(unit.first, unit.last + 1), (unit.indent, ""), block.frozen)
+
+
+def _place_of_imports(source: PythonText, *, from_future: bool) -> tuple[int, int, int]:
+    """After how many lines, and with how many blank lines before and after.
+
+    That is after the last import before the first definition, else after the docstring, else at the top.
+    """
+    rest = source.units
+    docstring = rest[0] if rest and rest[0].key == DOCSTRING else None
+    rest = rest[1:] if docstring else rest
+    leading = takewhile(lambda unit: unit.kind not in _DEFINITIONS, rest)
+    imports = [unit for unit in leading if unit.kind is UnitKind.IMPORT]
+    if imports:
+        return imports[0].first - 1 if from_future else imports[-1].last, 0, 0
+    if docstring:
+        return docstring.last, 1, 0
+    return source.head(rest[0]) - 1, 0, 2 if rest[0].kind in _DEFINITIONS else 1
 
 
 _DEFINITIONS = frozenset({UnitKind.FUNCTION, UnitKind.CLASS})
@@ -233,9 +182,8 @@ class MergeDraft:
         """Puts `new` in the place of `old`, whose decorators stay where `new` is a function without any."""
         first = old.node.lineno if undecorated(new) else old.first
         header, body = range(new.first, _body_start(self.block, new)), range(_body_start(self.block, new), new.last + 1)
-        in_place = (
-            _body_indent(self.block, new) == _body_indent(self.source, old) is not None
-        )  # only the first line was moved
+        # only the first line was moved, where the bodies stand equally deep
+        in_place = _body_indent(self.block, new) == _body_indent(self.source, old) is not None
         lines = self._moved(header, new.indent, old.indent)
         lines += self._moved(body, *("", "") if in_place else (new.indent, old.indent))
         if isinstance(old.node, ast.AnnAssign) and isinstance(new.node, ast.Assign):  # a field of a dataclass needs it
@@ -365,14 +313,22 @@ def merge_module(draft: MergeDraft, *, methods: bool) -> None:
 
 
 def _merge_imports(draft: MergeDraft) -> None:
-    found = missing_imports(draft.source, draft.block)
-    for from_future in (True, False):
-        codes = [each.code for each in found if each.from_future is from_future]
-        if codes:
-            place = place_of_imports(draft.source, from_future=from_future)
-            lines = "\n".join(codes).split("\n")
-            draft.insert(place.line, [""] * place.blank_before + lines + [""] * place.blank_after)
-            draft.changed += [code.partition("\n")[0] for code in codes]
+    """Add the block's top-level imports that the source does not have; those from `__future__` before all others."""
+    present = set(_aliases(statements_in(node for unit in draft.source.units for node in unit.nodes)))
+    found: dict[bool, list[list[str]]] = {True: [], False: []}
+    for unit in draft.block.units:
+        if unit.kind is UnitKind.IMPORT and isinstance(unit.node, _Import):
+            missing = [name for name in unit.node.names if _alias(unit.node, name) not in present]
+            present.update(_aliases([unit.node]))
+            if missing:
+                found[getattr(unit.node, "module", "") == "__future__"].append(
+                    _import_lines(draft.block, unit, unit.node, missing)
+                )
+    for from_future, imports in found.items():
+        if imports:
+            line, above, below = _place_of_imports(draft.source, from_future=from_future)
+            draft.insert(line, [""] * above + [each for lines in imports for each in lines] + [""] * below)
+            draft.changed += [lines[0] for lines in imports]
 
 
 def _is_lone_method(unit: Unit, namesake: Unit | None, *, methods: bool) -> bool:
@@ -386,14 +342,18 @@ def _merge_lone_attribute(draft: MergeDraft, unit: Unit) -> bool:
     """Replace the attribute of a class that stands outside of it; False where it is an assignment of the module."""
     if not _is_assignment(unit) or unit.key in draft.source.names:
         return False
-    found = [home for home, _times in draft.source.holders.get(unit.key, ())]
-    if len(found) == 1:
-        members = draft.source.members(found[0])
-        _merge_body(draft, Body(members, members[0].indent, f"{found[0].key}."), [unit])
-    elif found:
-        names = ", ".join(home.key for home in found[:_SHOWN_NAMES])
-        draft.refusals.append(f"{len(found)} classes have an attribute {unit.key} ({names}); give the class line too.")
-    return bool(found)
+    return _merge_member(draft, unit, [home for home, _times in draft.source.holders.get(unit.key, ())], "an attribute")
+
+
+def _merge_member(draft: MergeDraft, unit: Unit, homes: Sequence[Unit], what: str) -> bool:
+    """Merge what stands outside of its class into the only one of `homes`; False where there is none."""
+    if len(homes) == 1:
+        members = draft.source.members(homes[0])
+        _merge_body(draft, Body(members, members[0].indent, f"{homes[0].key}."), [unit])
+    elif homes:
+        names = ", ".join(home.key for home in homes[:_SHOWN_NAMES])
+        draft.refusals.append(f"{len(homes)} classes have {what} {unit.key} ({names}); give the class line too.")
+    return bool(homes)
 
 
 def _demonstrations(draft: MergeDraft) -> list[Unit]:
@@ -419,41 +379,31 @@ def _demonstrations(draft: MergeDraft) -> list[Unit]:
 def _merge_lone_method(draft: MergeDraft, unit: Unit, namesake: Unit | None) -> bool:
     """Replace a method that stands outside of its class; False where it is not a method after all."""
     homes = [home for home, times in draft.source.holders.get(unit.key, ()) if times == 1]
-    if len(homes) == 1:
-        members = draft.source.members(homes[0])
-        _merge_body(draft, Body(members, members[0].indent, f"{homes[0].key}."), [unit])
-    elif homes:
-        names = ", ".join(home.key for home in homes[:_SHOWN_NAMES])
-        draft.refusals.append(f"{len(homes)} classes have a method {unit.key} ({names}); give the class line too.")
-    elif is_method(unit.node) and namesake is None and (meant := _meant_class(draft)):
-        members = draft.source.members(meant)
-        _merge_body(draft, Body(members, members[0].indent, f"{meant.key}."), [unit])
-    elif is_method(unit.node) and namesake is None:
-        draft.refusals.append(f"No class of {draft.name} has a method {unit.key}; put it inside its class.")
-    else:
+    if _merge_member(draft, unit, homes, "a method"):
+        return True
+    if not is_method(unit.node) or namesake is not None:
         return False
+    if not _merge_member(draft, unit, _meant_class(draft), "a method"):
+        draft.refusals.append(f"No class of {draft.name} has a method {unit.key}; put it inside its class.")
     return True
 
 
-def _meant_class(draft: MergeDraft) -> Unit | None:
+def _meant_class(draft: MergeDraft) -> list[Unit]:
     """The class to which a new method belongs: the only one of the file, or the only one that the request names."""
     homes = [unit for unit in draft.source.units if unit.kind is UnitKind.CLASS and draft.source.members(unit)]
     named = [unit for unit in homes if re.search(rf"\b{re.escape(unit.key)}\b", draft.task)]
-    for found in (homes, named):
-        if len(found) == 1:
-            return found[0]
-    return None
+    return next((found for found in (homes, named) if len(found) == 1), [])
 
 
 def _merge_body(draft: MergeDraft, body: Body, units: Sequence[Unit]) -> None:
     """Replace the namesakes in a body, and add the rest after its neighbour in the block, or else before it."""
-    pairing = pair_units(body.units, units)
-    for key in pairing.ambiguous:
+    pairs, ambiguous = _pair_units(body.units, units)
+    for key in ambiguous:
         draft.refusals.append(
             f"{draft.name} and the block define {body.prefix}{key} differently often; use edit_file for it."
         )
     groups: list[tuple[Unit | None, list[Unit]]] = [(None, [])]
-    for new, old in pairing.pairs:
+    for new, old in pairs:
         if old is not None:
             _replace(draft, body, old, new)
             groups.append((old, []))

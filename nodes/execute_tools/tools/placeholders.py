@@ -88,17 +88,8 @@ _TO_BE_WRITTEN: Final = re.compile(
     r"\b(?:TODO|FIXME|placeholder|stub|not (?:yet )?implemented|implement(?:ation)?|your (?:\w+ )?(?:code|logic))\b",
     re.IGNORECASE,
 )
-_EMPTY_BY_DESIGN: Final = frozenset(
-    {
-        "overload",
-        "abstractmethod",
-        "abstractproperty",
-        "abstractclassmethod",
-        "abstractstaticmethod",
-        "group",
-        "callback",
-        "hookspec",
-    }
+_EMPTY_BY_DESIGN: Final = re.compile(
+    r"overload|abstract(?:method|property|classmethod|staticmethod)|group|callback|hookspec"
 )
 """Decorators of functions that need no body: those of `abc` and `typing`, and what groups commands or names hooks."""
 _INTERFACES: Final = frozenset({"Protocol", "ABC", "ABCMeta", "Interface"})
@@ -160,7 +151,7 @@ def _functions(nodes: Iterable[ast.stmt], prefix: str) -> Iterator[str]:
 def _unwritten(text: PythonText, nodes: Iterable[ast.stmt], prefix: str) -> Iterator[str]:
     for node in nodes:
         if isinstance(node, Function):
-            if _leaves_out(text, node) and not _last_names(node.decorator_list) & _EMPTY_BY_DESIGN:
+            if _leaves_out(text, node) and not any(map(_EMPTY_BY_DESIGN.fullmatch, _last_names(node.decorator_list))):
                 yield f"{prefix}{node.name}"
         elif isinstance(node, ast.ClassDef):
             parents = [*node.bases, *(keyword.value for keyword in node.keywords)]

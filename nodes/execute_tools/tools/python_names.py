@@ -4,11 +4,11 @@ import ast
 import builtins
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import takewhile
 from typing import Final, NamedTuple
 
 from nodes.execute_tools.tools.python_text import (
     Function,
-    ImportedName,
     LineEdit,
     NamedUnit,
     PythonText,
@@ -16,13 +16,14 @@ from nodes.execute_tools.tools.python_text import (
     Unit,
     apply_edits,
     imported_names,
+    lines_of,
     named_units,
     parse,
     read_python,
+    reduced_import,
 )
 
 _BUILTINS: Final = frozenset(dir(builtins))
-_LINES: Final = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _EXAMPLE: Final = re.compile(r"\s*(?:>>>|\.\.\.)[ \t]")
 
 
@@ -71,7 +72,7 @@ def rename_uses(source: str, old: str, new: str) -> UsesRenamed:
     name, the entry in `__all__`, an annotation in quotes and the examples in docstrings are renamed. Strings and
     attributes of that name may be something else, and are only told, as all is where it is not certain.
     """
-    tree, lines = parse(source), _LINES.findall(source)
+    tree, lines = parse(source), lines_of(source)
     if isinstance(tree, SyntaxProblem):
         return UsesRenamed(source, 0, ())
     if not _is_certain(tree, old, new):
@@ -205,18 +206,12 @@ def _word_places(lines: Sequence[str], numbers: Iterable[int], name: str, *, quo
             yield Place(number, *found.span())
 
 
-class Pruned(NamedTuple):
-    """A text without what was deleted, and the names of that."""
+def delete_names(source: str, names: Collection[str]) -> tuple[str, tuple[str, ...]]:
+    """The text without the definitions of these names (`load`, `Cart.total`), and which of them it had.
 
-    text: str
-    deleted: tuple[str, ...]
-
-
-def delete_names(source: str, names: Collection[str]) -> Pruned:
-    """Delete the definitions of these names (`load`, `Cart.total`), and imports of them that nothing uses any more.
-
-    Decorators, and the comments directly above, go with a definition. A class that would be left without a body keeps
-    `pass`. The rest is kept to the byte, but for the blank lines on one side of the gap.
+    Imports of them that nothing uses any more go as well; decorators, and the comments directly above, go with a
+    definition. A class that would be left without a body keeps `pass`. The rest is kept to the byte, but for the blank
+    lines on one side of the gap.
     """
     deleted: list[str] = []
     for name in sorted(names):
@@ -226,7 +221,7 @@ def delete_names(source: str, names: Collection[str]) -> Pruned:
         if shorter is not None:
             source = shorter
             deleted.append(name)
-    return Pruned(source, tuple(deleted))
+    return source, tuple(deleted)
 
 
 def _without_definition(source: str, name: str) -> str | None:
@@ -246,7 +241,7 @@ def _deletion(text: PythonText, named: NamedUnit) -> LineEdit:
     if named.home is not None and len(text.members(named.home)) == 1:
         newline = _newline(text, last)
         return LineEdit(first - 1, last, (f"{named.unit.indent}pass{newline}",))
-    above, below = _blank_above(text, first), _blank_below(text, last)
+    above, below = _blank(reversed(text.lines[: first - 1])), _blank(text.lines[last:])
     opens = named.home is not None and text.members(named.home)[0].first == named.unit.first
     at_end, at_start = last + below == len(text.lines), opens or first - above == 1
     if at_end or (above < below and not at_start):
@@ -258,19 +253,9 @@ def _newline(text: PythonText, line: int) -> str:
     return "\r\n" if text.lines[line - 1].endswith("\r\n") else "\n"
 
 
-def _blank_above(text: PythonText, first: int) -> int:
-    """How many blank lines stand directly before this line."""
-    count = 0
-    while first - 2 - count >= 0 and not text.lines[first - 2 - count].strip():
-        count += 1
-    return count
-
-
-def _blank_below(text: PythonText, last: int) -> int:
-    count = 0
-    while last + count < len(text.lines) and not text.lines[last + count].strip():
-        count += 1
-    return count
+def _blank(lines: Iterable[str]) -> int:
+    """How many blank lines come first."""
+    return sum(1 for _ in takewhile(lambda line: not line.strip(), lines))
 
 
 def _without_import(source: str, name: str) -> str | None:
@@ -283,24 +268,8 @@ def _without_import(source: str, name: str) -> str | None:
         return None
     [imported] = found
     lines = range(imported.unit.first, imported.unit.last + 1)
-    if any(number in text.comments for number in lines) and len(_aliases_of(imported)) > 1:
+    rest = [alias for alias in imported.node.names if alias is not imported.alias]
+    if rest and any(number in text.comments for number in lines):
         return None
-    kept = _reduced(imported)
-    ended = (kept + _newline(text, imported.unit.last),) if kept else ()
+    ended = (reduced_import(imported.node, rest) + _newline(text, imported.unit.last),) if rest else ()
     return apply_edits(text.lines, [LineEdit(lines.start - 1, lines.stop - 1, ended)])
-
-
-def _aliases_of(imported: ImportedName) -> list[ast.alias]:
-    node = imported.unit.node
-    return node.names if isinstance(node, ast.Import | ast.ImportFrom) else []
-
-
-def _reduced(imported: ImportedName) -> str:
-    """The statement without the name, "" where it imports nothing else."""
-    node = imported.unit.node
-    rest = [alias for alias in _aliases_of(imported) if alias is not imported.alias]
-    if not rest:
-        return ""
-    if isinstance(node, ast.ImportFrom):
-        return ast.unparse(ast.ImportFrom(node.module, rest, node.level))
-    return ast.unparse(ast.Import(rest))

@@ -164,6 +164,11 @@ class SyntaxProblem(NamedTuple):
         return f"line {self.line}: {self.message}" if self.line else self.message
 
 
+def lines_of(text: str) -> list[str]:
+    """The lines with their line ends, as the parser counts them."""
+    return _LINES.findall(text)
+
+
 def read_python(text: str, *, indented: bool = False) -> PythonText | SyntaxProblem:
     """Parses a text; a problem comes back instead of an exception, also for text that is nested too deeply.
 
@@ -173,7 +178,7 @@ def read_python(text: str, *, indented: bool = False) -> PythonText | SyntaxProb
     tree = parse(code)
     if isinstance(tree, SyntaxProblem):
         return tree
-    lines = tuple(_LINES.findall(text))
+    lines = tuple(lines_of(text))
     comments, inside = _tokens(code)
     units = tuple(_units(lines, tree.body))
     return PythonText(lines, units, comments, frozenset(inside - _docstring_lines(tree)))
@@ -300,13 +305,13 @@ class ImportedName(NamedTuple):
 
     name: str
     unit: Unit
+    node: ast.Import | ast.ImportFrom
     alias: ast.alias
 
     @property
     def origin(self) -> tuple[str, int]:
         """The module from which it is imported, and how many dots stand before it; ("", -1) for a module itself."""
-        node = self.unit.node
-        return (node.module or "", node.level) if isinstance(node, ast.ImportFrom) else ("", -1)
+        return (self.node.module or "", self.node.level) if isinstance(self.node, ast.ImportFrom) else ("", -1)
 
 
 def named_units(text: PythonText) -> list[NamedUnit]:
@@ -329,7 +334,7 @@ def imported_names(text: PythonText) -> list[ImportedName]:
         if isinstance(unit.node, ast.Import | ast.ImportFrom) and unit.kind is UnitKind.IMPORT:
             for alias in unit.node.names:
                 bound = alias.asname or alias.name.partition(".")[0]
-                found.append(ImportedName(bound, unit, alias))
+                found.append(ImportedName(bound, unit, unit.node, alias))
     return found
 
 
@@ -340,3 +345,10 @@ def _is_named(unit: Unit) -> bool:
 def _plain(unit: Unit) -> str:
     """The name without what sets the parts of a property apart."""
     return unit.key.partition(".")[0]
+
+
+def reduced_import(node: ast.Import | ast.ImportFrom, names: list[ast.alias]) -> str:
+    """The statement with these names only."""
+    if isinstance(node, ast.ImportFrom):
+        return ast.unparse(ast.ImportFrom(node.module, names, node.level))
+    return ast.unparse(ast.Import(names))

@@ -5,7 +5,6 @@ from hypothesis import given, strategies as st
 
 from nodes.execute_tools.tools.python_names import (
     Place,
-    Pruned,
     UsesRenamed,
     attribute_lines,
     bare_uses,
@@ -153,13 +152,13 @@ class Lone:
 def test_what_goes_and_what_stays(name: str, gone: str, left: str, newline: str) -> None:
     source = SOURCE.replace("\n", newline)
     expected = SOURCE.replace(gone, left, 1).replace("\n", newline)
-    assert delete_names(source, {name}) == Pruned(expected, (name,))
+    assert delete_names(source, {name}) == (expected, (name,))
 
 
 def test_several_neighbours() -> None:
-    pruned = delete_names(SOURCE, {"A", "B", "count", "total"})
-    assert pruned.deleted == ("A", "B", "count", "total")
-    assert pruned.text == SOURCE[: SOURCE.index("\nA = 1")] + "\n\n" + SOURCE[SOURCE.index("class Cart") :]
+    text, deleted = delete_names(SOURCE, {"A", "B", "count", "total"})
+    assert deleted == ("A", "B", "count", "total")
+    assert text == SOURCE[: SOURCE.index("\nA = 1")] + "\n\n" + SOURCE[SOURCE.index("class Cart") :]
 
 
 @pytest.mark.parametrize(
@@ -182,7 +181,7 @@ def test_several_neighbours() -> None:
     ],
 )
 def test_small_texts(source: str, name: str, left: str | None) -> None:
-    assert delete_names(source, {name}) == (Pruned(source, ()) if left is None else Pruned(left, (name,)))
+    assert delete_names(source, {name}) == ((source, ()) if left is None else (left, (name,)))
 
 
 @given(st.sets(st.sampled_from(["A", "B", "count", "total", "Cart", "Cart.total", "json", "none"])))
