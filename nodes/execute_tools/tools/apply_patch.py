@@ -20,7 +20,7 @@ from nodes.execute_tools.tools.patches import (
     parse_patch,
     patched_paths,
 )
-from nodes.execute_tools.tools.saving import changed, judged_syntax, load_text, outdated, text_of
+from nodes.execute_tools.tools.saving import changed, judged_syntax, load_current, outdated, text_of
 from nodes.execute_tools.tools.text_files import BOM, TextForm, encode_text, unstorable
 from nodes.records import EditForm, Effect, FileChange, JsonMap, ToolError, ToolErrorCode
 
@@ -48,13 +48,7 @@ def _paths(arguments: JsonMap) -> list[str]:
     return patched_paths(patch) if isinstance(patch, str) else []
 
 
-@tool(
-    effect=Effect.WRITE,
-    one_change=True,
-    paths_of=_paths,
-    edit_forms=(EditForm.PATCH,),
-    body_argument="patch",
-)
+@tool(effect=Effect.WRITE, one_change=True, paths_of=_paths, edit_forms=(EditForm.PATCH,), body_argument="patch")
 def apply_patch(context: ToolContext, arguments: ApplyPatchArguments) -> ToolOutput:
     """Apply a patch in the V4A format to one or more files: all of it is applied, or nothing.
 
@@ -109,12 +103,9 @@ def _deleted(context: ToolContext, file: DeletedFile) -> _Planned | ToolError:
 
 
 def _updated(context: ToolContext, file: UpdatedFile) -> _Planned | ToolError:
-    before = load_text(context, file.path)
+    before = load_current(context, file.path)
     if isinstance(before, ToolError):
         return _in_line(file, before)
-    refusal = outdated(context, before.path, before.version)
-    if refusal:
-        return _in_line(file, refusal)
     patched = apply_hunks(before.file.text, file.hunks, before.path)
     if isinstance(patched, PatchError):
         return _error(patched)

@@ -18,10 +18,7 @@ class DeleteFileArguments(ToolArguments):
     effect=Effect.WRITE,
     one_change=True,
     path_fields=("path",),
-    edit_forms=(
-        EditForm.REPLACE,
-        EditForm.BLOCKS,
-    ),
+    edit_forms=(EditForm.REPLACE, EditForm.BLOCKS),
     seldom_in=(EditForm.BLOCKS,),
 )
 def delete_file(context: ToolContext, arguments: DeleteFileArguments) -> ToolOutput:

@@ -26,8 +26,7 @@ from nodes.execute_tools.tools.request import read_request
 from nodes.execute_tools.tools.saving import (
     LoadedText,
     instead_of,
-    load_text,
-    outdated,
+    load_current,
     save_text,
     shown_unread,
     was_read,
@@ -45,11 +44,7 @@ class EditBlocksArguments(ToolArguments):
 
 
 @tool(
-    effect=Effect.WRITE,
-    one_change=True,
-    path_fields=("path",),
-    edit_forms=(EditForm.BLOCKS,),
-    body_argument="content",
+    effect=Effect.WRITE, one_change=True, path_fields=("path",), edit_forms=(EditForm.BLOCKS,), body_argument="content"
 )
 def edit_blocks(context: ToolContext, arguments: EditBlocksArguments) -> ToolOutput:
     """Replace functions or classes of a Python file by name, or a whole file of another kind.
@@ -62,7 +57,7 @@ def edit_blocks(context: ToolContext, arguments: EditBlocksArguments) -> ToolOut
     problem = unstorable(content, "content") or ("" if content.strip() else "content is empty: give the new text.")
     if problem:
         return ToolOutput.failed(invalid(problem))
-    before = load_text(context, arguments.path)
+    before = load_current(context, arguments.path)
     if isinstance(before, LoadedText):
         return _edit(context, before, content)
     if before.code is not ToolErrorCode.NOT_FOUND:
@@ -84,9 +79,6 @@ def _create(context: ToolContext, path: str, content: str) -> ToolOutput:
 
 
 def _edit(context: ToolContext, before: LoadedText, content: str) -> ToolOutput:
-    refusal = outdated(context, before.path, before.version)
-    if refusal:
-        return ToolOutput.failed(refusal)
     by_name = _is_python(before.path) and not isinstance(parse(before.file.text), SyntaxProblem)
     hunks = _hunks(before, content)
     if hunks:

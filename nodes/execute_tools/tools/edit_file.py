@@ -6,7 +6,7 @@ from nodes.execute_tools.environment.failures import invalid
 from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from nodes.execute_tools.tools.arguments import FilePath, ToolArguments
 from nodes.execute_tools.tools.exact_edits import EQUAL, replace_text, tier_data
-from nodes.execute_tools.tools.saving import LoadedText, instead_of, load_text, outdated, save_text
+from nodes.execute_tools.tools.saving import LoadedText, instead_of, load_current, save_text
 from nodes.execute_tools.tools.text_files import BOM, count_lines, unstorable
 from nodes.language.misses import is_miss
 from nodes.records import EditForm, Effect, ToolError, ToolErrorCode
@@ -22,11 +22,7 @@ class EditFileArguments(ToolArguments):
 
 
 @tool(
-    effect=Effect.WRITE,
-    one_change=True,
-    path_fields=("path",),
-    edit_forms=(EditForm.REPLACE,),
-    body_argument="new_str",
+    effect=Effect.WRITE, one_change=True, path_fields=("path",), edit_forms=(EditForm.REPLACE,), body_argument="new_str"
 )
 def edit_file(context: ToolContext, arguments: EditFileArguments) -> ToolOutput:
     """Replace a text that occurs exactly once in a file, or create a file.
@@ -41,7 +37,7 @@ def edit_file(context: ToolContext, arguments: EditFileArguments) -> ToolOutput:
         return ToolOutput.failed(invalid(problem))
     if arguments.old_str == arguments.new_str:
         return ToolOutput.failed(invalid(EQUAL))
-    before = load_text(context, arguments.path)
+    before = load_current(context, arguments.path)
     if isinstance(before, LoadedText):
         return _edit(context, arguments, before)
     if before.code is not ToolErrorCode.NOT_FOUND or arguments.old_str:
@@ -52,9 +48,6 @@ def edit_file(context: ToolContext, arguments: EditFileArguments) -> ToolOutput:
 
 
 def _edit(context: ToolContext, arguments: EditFileArguments, before: LoadedText) -> ToolOutput:
-    refusal = outdated(context, before.path, before.version)
-    if refusal:
-        return ToolOutput.failed(refusal)
     old, new = arguments.old_str, arguments.new_str
     edited = replace_text(before.file.text, before.name, old, new, replace_all=arguments.replace_all)
     if isinstance(edited, ToolError):

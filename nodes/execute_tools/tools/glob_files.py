@@ -36,7 +36,7 @@ class GlobFilesArguments(ToolArguments):
 @tool(effect=Effect.READ, path_fields=("path",))
 def glob_files(context: ToolContext, arguments: GlobFilesArguments) -> ToolOutput:
     """Find files below a directory by name, but for what .gitignore names."""
-    pattern = relative_glob(context, arguments.pattern)
+    pattern = relative_glob(context.workspace, arguments.pattern)
     if isinstance(pattern, ToolError):
         return ToolOutput.failed(pattern)
     glob = parse_glob(pattern)

@@ -27,10 +27,7 @@ class MoveFileArguments(ToolArguments):
     effect=Effect.WRITE,
     one_change=True,
     path_fields=("path", "target"),
-    edit_forms=(
-        EditForm.REPLACE,
-        EditForm.BLOCKS,
-    ),
+    edit_forms=(EditForm.REPLACE, EditForm.BLOCKS),
     seldom_in=(EditForm.BLOCKS,),
 )
 def move_file(context: ToolContext, arguments: MoveFileArguments) -> ToolOutput:

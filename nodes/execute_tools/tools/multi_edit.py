@@ -6,7 +6,7 @@ from nodes.execute_tools.environment.failures import invalid
 from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from nodes.execute_tools.tools.arguments import FilePath, ToolArguments
 from nodes.execute_tools.tools.exact_edits import Replacement, Tier, replace_text, tier_data
-from nodes.execute_tools.tools.saving import instead_of, load_text, outdated, save_text
+from nodes.execute_tools.tools.saving import instead_of, load_current, save_text
 from nodes.execute_tools.tools.text_files import unstorable
 from nodes.language.misses import is_miss
 from nodes.records import EditForm, Effect, ToolError
@@ -44,12 +44,9 @@ def multi_edit(context: ToolContext, arguments: MultiEditArguments) -> ToolOutpu
 
     Each edit follows the rules of edit_file. The file is written once.
     """
-    before = load_text(context, arguments.path)
+    before = load_current(context, arguments.path)
     if isinstance(before, ToolError):
         return ToolOutput.failed(before)
-    refusal = outdated(context, before.path, before.version)
-    if refusal:
-        return ToolOutput.failed(refusal)
     text = before.file.text
     replacements = lines_changed = 0
     tiers: list[Tier] = []

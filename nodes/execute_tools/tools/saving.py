@@ -1,9 +1,11 @@
 """How the writing tools load a text, and put a new one in its place with everything that the run must know of it."""
 
+import posixpath
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from nodes.execute_tools.environment.checks import Checks
 from nodes.execute_tools.environment.command_changes import CommandChange, CommandChanges
 from nodes.execute_tools.environment.deadline import monotonic_s
 from nodes.execute_tools.environment.failures import invalid, quoted
@@ -11,11 +13,15 @@ from nodes.execute_tools.environment.journal_records import FileEffect, FileStat
 from nodes.execute_tools.environment.workspace import FileContent, Workspace
 from nodes.execute_tools.registry import ToolContext, ToolOutput
 from nodes.execute_tools.tools.diffs import NO_FILE, Version, file_change, outline
-from nodes.execute_tools.tools.evidence_gate import judged_evidence
+from nodes.execute_tools.tools.evidence_gate import gate_verdict, plan_gate
+from nodes.execute_tools.tools.examples import as_request, read_run
 from nodes.execute_tools.tools.read_file import ReadFileArguments, read_file
 from nodes.execute_tools.tools.syntax_gate import broken_by
 from nodes.execute_tools.tools.text_files import TextFile, TextForm, decode_text, encode_text, why_not_text
 from nodes.records import FileChange, JsonMap, ToolError, ToolErrorCode, ToolResult
+
+_SHARE = 3
+"""The gate may take one part in so many of the call's time."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,14 @@ def load_text(context: ToolContext, path: str, done: str = "edited") -> LoadedTe
     if file is None:
         return invalid(f"{quoted(content.path)} is {why_not_text(content.data)}; only UTF-8 text can be {done}.")
     return LoadedText(content.path, content.sha256, file)
+
+
+def load_current(context: ToolContext, path: str) -> LoadedText | ToolError:
+    """The same, or CONFLICT where this thread knows the file with another content."""
+    before = load_text(context, path)
+    if isinstance(before, ToolError):
+        return before
+    return outdated(context, before.path, before.version) or before
 
 
 def save_text(context: ToolContext, path: str, text: str, before: LoadedText | None, **data: Any) -> ToolOutput:
@@ -89,6 +103,42 @@ def judged_syntax(context: ToolContext, path: str, before: str | None, after: st
     return invalid(
         f"With this edit {quoted(path)} {broken}. So nothing was changed: mend that in the edit, and make it again."
     )
+
+
+def judged_evidence(context: ToolContext, path: str, before: str | None, after: str) -> ToolError | None:
+    """CHECK_FAILED where examples show that this edit is wrong, in words; `before` is None for a new file.
+
+    None where the run is not gated, where there is nothing to run, and where it cannot be run.
+
+    Raises:
+        LeaseOverError: the call's time is over.
+    """
+    name = _relative(context, path)
+    if not context.gated or not isinstance(context.checks, Checks) or name is None:
+        return None
+    if not context.checks.rules.evidence:
+        return None
+    plan = plan_gate(name, before, after, context.task)
+    if plan is None:
+        return None
+    modules = [as_request(name, after, plan.examples)]
+    if before is not None:
+        modules.append(as_request(name, before, plan.examples if plan.compare else ()))
+    checks = context.checks.leased(context.lease)
+    answers = checks.run_examples(modules, context.timeout_s / _SHARE, first_decides=True)
+    if isinstance(answers, ToolError):
+        return None
+    runs = [read_run(answer, len(plan.examples)) for answer in answers]
+    told = gate_verdict(plan, runs[0], runs[1] if before is not None else None, checks.rules.examples_timeout_s)
+    if told is None:
+        return None
+    return ToolError(code=ToolErrorCode.CHECK_FAILED, message=f"With this edit {told} So nothing was changed.")
+
+
+def _relative(context: ToolContext, path: str) -> str | None:
+    """The path below the workspace, or None where it leads out of it: who writes the file will say so."""
+    clean = posixpath.normpath(path.removeprefix(f"{context.workspace.root}/"))
+    return None if clean.startswith(("/", "..")) else clean
 
 
 def outdated(context: ToolContext, path: str, now: Version) -> ToolError | None:

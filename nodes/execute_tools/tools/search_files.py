@@ -221,7 +221,7 @@ Wanted = Callable[[str], bool]
 @tool(effect=Effect.READ, path_fields=("path",))
 def search_files(context: ToolContext, arguments: SearchFilesArguments) -> ToolOutput:
     """Search the text of a file, or of those below a directory but for what .gitignore names."""
-    names = relative_glob(context, arguments.glob or "**")
+    names = relative_glob(context.workspace, arguments.glob or "**")
     if isinstance(names, ToolError):
         return ToolOutput.failed(names)
     glob = parse_glob(names)

@@ -17,13 +17,7 @@ class WriteFileArguments(ToolArguments):
     content: str = Field(description="The whole text of the file.")
 
 
-@tool(
-    effect=Effect.WRITE,
-    one_change=True,
-    path_fields=("path",),
-    edit_forms=tuple(EditForm),
-    body_argument="content",
-)
+@tool(effect=Effect.WRITE, one_change=True, path_fields=("path",), edit_forms=tuple(EditForm), body_argument="content")
 def write_file(context: ToolContext, arguments: WriteFileArguments) -> ToolOutput:
     """Create a file, or replace one that you have read.
 

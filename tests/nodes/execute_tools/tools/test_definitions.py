@@ -11,11 +11,8 @@ from nodes.execute_tools.tools.definitions import (
     Refusal,
     Rename,
     asked_edits,
-    block_to_merge,
     carry_out,
-    deleted_in,
     replace_definitions,
-    with_new_names,
     without_comment_bodies,
 )
 from nodes.execute_tools.tools.python_names import Place
@@ -124,11 +121,7 @@ def test_no_text_makes_it_raise(source: str, block: str) -> None:
 @pytest.mark.parametrize(
     ("source", "block", "merged"),
     [
-        (
-            CALC,
-            "def add(a, b):\n    return a + b\n",
-            Merged(CALC.replace("return a - b", "return a + b", 1), ("add",)),
-        ),
+        (CALC, "def add(a, b):\n    return a + b\n", Merged(CALC.replace("return a - b", "return a + b", 1), ("add",))),
         (
             CALC,
             "\n    def add(a, b):\n        return a + b\n",
@@ -649,15 +642,6 @@ def test_what_is_renamed(block: str, task: str, rename: Rename | None) -> None:
     assert asked(block, task) == AskedEdits((rename,) if rename else ())
 
 
-def test_a_rename_before_and_after_the_merge() -> None:
-    edits = asked("def size(text): ...\n", "Rename count to size. Remove MAX.")
-    renamed = with_new_names(read(ASKED_SOURCE + "count('a')\n"), edits)
-    assert "".join(renamed.lines) == ASKED_SOURCE.replace("count", "size") + "count('a')\n"
-    assert edits.renames[0].label == "size"
-    text = ASKED_SOURCE.replace("count", "size").replace("\nMAX = 3\n", "") + "size('a')\n"
-    assert carry_out("".join(renamed.lines), edits) == Merged(text, (), (), ("MAX",), 1, ("MAX at line 15",))
-
-
 def test_uses_of_a_method_are_only_told() -> None:
     rename = Rename("Cart.total", "size", ())
     text = "class Cart:\n    def size(self): ...\n\nc.total\nd.total()\n"
@@ -665,13 +649,6 @@ def test_uses_of_a_method_are_only_told() -> None:
     assert carry_out(text, AskedEdits((rename,))) == Merged(text, (), (), (), 0, ("total at lines 4, 5",))
     text = "class Cart: ...\n\nclass A:\n    def b(self): ...\n    c = 1\n\nx.b\n"
     assert carry_out(text, AskedEdits((), frozenset({"A.b"}))).still == ("b at line 6",)
-
-
-def test_what_only_says_that_a_name_goes_is_not_merged() -> None:
-    block = read("del count\ndef gone(): pass\ndel MAX, other\ndef f(): return 1\n")
-    kept = block_to_merge(block, AskedEdits((), frozenset({"count", "gone", "Cart.MAX"})))
-    assert [unit.first for unit in kept.units] == [3, 4]
-    assert (deleted_in(block), deleted_in(kept)) == (["count", "MAX", "other"], ["MAX", "other"])
 
 
 def test_a_body_that_is_a_comment() -> None:

@@ -24,11 +24,7 @@ LINES = st.lists(st.sampled_from(["a\n", "b\n", "c\n", "d\n"]), max_size=30)
         ("a\r\nb\r\n", "a\nb\n", ""),
         (None, "a\nb\n", "--- /dev/null\n+++ b/f.py\n@@ -0,0 +1,2 @@\n+a\n+b\n"),
         ("a\nb\n", "", "--- a/f.py\n+++ b/f.py\n@@ -1,2 +0,0 @@\n-a\n-b\n"),
-        (
-            "a",
-            "a\n",
-            "--- a/f.py\n+++ b/f.py\n@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+a\n",
-        ),
+        ("a", "a\n", "--- a/f.py\n+++ b/f.py\n@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+a\n"),
         (
             "".join(f"{n}\n" for n in range(100)),
             "".join("new\n" if n == 50 else f"{n}\n" for n in range(100)),
@@ -102,13 +98,6 @@ def turned(body: str) -> str:
     at = next(index for index, line in enumerate(lines) if line[0] == "-")
     lines[at : at + 2] = ["-" + lines[at + 1][1:], "+" + lines[at][1:]]
     return "".join(lines)
-
-
-def test_a_deleted_and_a_new_file_show_no_key() -> None:
-    masked = f'KEY = """{MARK}\n{MARK}\n{MARK}\n{MARK}\n{MARK}"""\nlimit = 10\n'.splitlines(keepends=True)
-    new, gone = ("".join(sign + line for line in masked) for sign in "+-")
-    assert unified_diff("f.py", None, KEY_FILE) == f"--- /dev/null\n+++ b/f.py\n@@ -0,0 +1,6 @@\n{new}"
-    assert unified_diff("f.py", KEY_FILE, "") == f"--- a/f.py\n+++ b/f.py\n@@ -1,6 +0,0 @@\n{gone}"
 
 
 @given(st.integers(0, 6), st.integers(0, 6), st.sampled_from(["", "x = 1\n", BLOCKS[1] + "\n"]))

@@ -161,10 +161,7 @@ def test_a_miss_shows_the_nearest_lines(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("old", "message"),
     [
-        (
-            "qqq zzz",
-            MISS + " new_str is already there, at line 2: this edit looks already applied.",
-        ),
+        ("qqq zzz", MISS + " new_str is already there, at line 2: this edit looks already applied."),
         (
             "def add(a, b, c):",
             (
@@ -373,24 +370,6 @@ def test_the_syntax_is_judged_after_all_edits(bench: Bench) -> None:
     assert bench.bytes_of("calc.py") == CALC.replace("add(a, b)", "add(a)").encode()
 
 
-@pytest.mark.parametrize(
-    ("path", "code", "message"),
-    [
-        ("calc.yp", ToolErrorCode.NOT_FOUND, "No such file: 'calc.yp'. Did you mean 'calc.py'?"),
-        (
-            "binary",
-            ToolErrorCode.INVALID_ARGUMENT,
-            "'binary' is a binary file of 3 bytes; only UTF-8 text can be edited.",
-        ),
-        (".env", ToolErrorCode.PERMISSION_DENIED, ".env is secret (for_write=False)."),
-    ],
-)
-def test_files_that_cannot_be_edited_multi_edit(bench: Bench, path: str, code: ToolErrorCode, message: str) -> None:
-    bench.put({"calc.py": CALC, "binary": b"a\x00b", ".env": "a"})
-    error = bench.error(multi_edit, path=path, edits=[edit("a", "b")])
-    assert (error.code, error.message) == (code, message)
-
-
 @pytest.mark.parametrize(("count", "fits"), [(0, False), (1, True), (MAX_EDITS, True), (MAX_EDITS + 1, False)])
 def test_the_number_of_edits_is_bounded(count: int, fits: bool) -> None:
     arguments = {"path": "a", "edits": [edit("a", "b")] * count}
@@ -410,9 +389,6 @@ def test_the_loosest_match_is_told(bench: Bench) -> None:
     assert bench.bytes_of("calc.py") == CALC.replace("add", "plus").replace("def sub", "def minus").encode()
 
 
-def test_an_edit_of_a_file_that_was_not_read_is_answered_with_the_file_multi_edit(bench: Bench) -> None:
-    bench.put({"calc.py": CALC})
-    data = bench.data(multi_edit, path="calc.py", edits=[edit("add", "plus"), edit("print('Hello')", "x")])
-    assert (data["content"], data["changed"]) == (CALC, False)
-    assert bench.bytes_of("calc.py") == CALC.encode()
-    bench.error(multi_edit, path="calc.py", edits=[edit("print('Hello')", "x")])
+def test_several_edits_need_a_text_file_that_is_there(bench: Bench) -> None:
+    edits = [{"old_str": "a", "new_str": "b"}]
+    assert bench.error(multi_edit, path="none.py", edits=edits).code is ToolErrorCode.NOT_FOUND

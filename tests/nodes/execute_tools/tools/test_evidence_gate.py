@@ -11,11 +11,11 @@ from nodes.execute_tools.tools.evidence_gate import (
     GatePlan,
     gate_verdict,
     is_damage,
-    judged_evidence,
     plan_gate,
     unmet,
 )
 from nodes.execute_tools.tools.examples import ModuleRun, Result, Status
+from nodes.execute_tools.tools.saving import judged_evidence
 from nodes.records import JsonMap, ToolError, ToolErrorCode
 from tests.nodes.execute_tools.tools.conftest import Bench
 
@@ -278,10 +278,7 @@ class Box:
         ({"store.py": "read = 1\n"}, []),
         ({"store.py": "from json import dump\nread = 1\n"}, []),
         ({"store.py": "def f():\n    load = 1\n    return load\nread = 1\n"}, []),
-        (
-            {"store.py": "def f():\n    global load\n    load = 1\nread = 1\n"},
-            ["load is still in store.py, line 3."],
-        ),
+        ({"store.py": "def f():\n    global load\n    load = 1\nread = 1\n"}, ["load is still in store.py, line 3."]),
         ({"store.py": "f = lambda load: load\nread = 1\n"}, []),
         ({"store.py": "def load(:\n"}, []),
         ({}, []),

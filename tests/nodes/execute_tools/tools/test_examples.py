@@ -17,8 +17,6 @@ from nodes.execute_tools.tools.examples import (
     concerning,
     docstring_examples,
     failures,
-    grouped,
-    last_part,
     pieces,
     read_run,
     sentence,
@@ -112,11 +110,6 @@ def test_no_more_than_the_bound() -> None:
     assert len(docstring_examples(text)) == MOST_EXAMPLES
 
 
-def test_groups() -> None:
-    assert grouped([*TASK, *ALL[:3]]) == [(TASK[0],), (TASK[1],), (ALL[0],), ALL[1:3]]
-    assert grouped([]) == []
-
-
 def test_the_request_for_the_program() -> None:
     value: JsonMap = {"source": "f(1)", "want": "2", "kind": "value", "raises": None, "options": []}
     output = {"source": "Box().size()  # doctest: +ELLIPSIS\n", "want": "1...\n", "kind": "output", "raises": None}
@@ -187,10 +180,6 @@ def test_what_the_task_says_stands_before_what_a_docstring_says() -> None:
     assert both((said,), ALL[:3]) == (said, ALL[0], ALL[2])
 
 
-def test_the_last_part_of_a_name() -> None:
-    assert [last_part(name) for name in ("a", "A.b", "")] == ["a", "b", ""]
-
-
 @given(st.text(alphabet="def f(x):\n \"'>=1.class", max_size=80))
 def test_any_text_can_be_looked_at(text: str) -> None:
     names = frozenset(pieces(text))
@@ -240,11 +229,7 @@ DIFFERENT, RAISED, ENDLESS = Status.DIFFERENT, Status.RAISED, Status.ENDLESS
             Result(DIFFERENT, "3"),
             "f(1) gives 3, but must raise ValueError: x.",
         ),
-        (
-            printed("for x in y:\n    f(x)\n", "1"),
-            Result(DIFFERENT, "2"),
-            "for x in y: f(x) gives 2, but must give 1.",
-        ),
+        (printed("for x in y:\n    f(x)\n", "1"), Result(DIFFERENT, "2"), "for x in y: f(x) gives 2, but must give 1."),
     ],
 )
 def test_a_failure_in_words(example: Example, result: Result, words: str) -> None:

@@ -141,7 +141,7 @@ def test_a_pattern_that_is_too_much(pattern: str) -> None:
 
 def test_an_absolute_pattern_keeps_its_place(tmp_path: Path) -> None:
     context = ToolContext(Workspace(str(tmp_path.resolve()), lambda *_: None))
-    assert relative_glob(context, f"{context.workspace.root}/*.py") == "./*.py"
+    assert relative_glob(context.workspace, f"{context.workspace.root}/*.py") == "./*.py"
 
 
 def test_no_pattern_takes_for_ever() -> None:
@@ -159,12 +159,7 @@ def test_no_pattern_fails(pattern: str, path: str) -> None:
 def test_directories_come_first_and_paths_are_those_of_the_workspace(bench: Bench) -> None:
     bench.put({"src/b.py": "", "src/a.py": "", "src/sub/c.py": "", "README.md": ""})
     (bench.root / "src" / "link").symlink_to("a.py")
-    assert bench.data(list_files) == {
-        "entries": ["src/", "README.md"],
-        "directories": 1,
-        "files": 1,
-        "has_more": False,
-    }
+    assert bench.data(list_files) == {"entries": ["src/", "README.md"], "directories": 1, "files": 1, "has_more": False}
     entries = ["src/sub/", "src/a.py", "src/b.py", "src/link"]
     assert bench.data(list_files, path="./src") == {"entries": entries, "directories": 1, "files": 3, "has_more": False}
 

@@ -104,12 +104,7 @@ def test_nothing_is_overwritten_and_a_free_name_is_suggested(
             ToolErrorCode.INVALID_ARGUMENT,
             "Cannot move 'link.py': it is a symbolic link to 'a.py'. Name the file itself.",
         ),
-        (
-            "a.py",
-            "new/",
-            ToolErrorCode.INVALID_ARGUMENT,
-            "The path 'new/' names a directory, and a file is needed.",
-        ),
+        ("a.py", "new/", ToolErrorCode.INVALID_ARGUMENT, "The path 'new/' names a directory, and a file is needed."),
         (".env", "b.py", ToolErrorCode.PERMISSION_DENIED, ".env is secret (for_write=False)."),
         ("a.py", "b.env", ToolErrorCode.PERMISSION_DENIED, "b.env is secret (for_write=True)."),
         ("a.py", ".env", ToolErrorCode.PERMISSION_DENIED, ".env is secret (for_write=True)."),

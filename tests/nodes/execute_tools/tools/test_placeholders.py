@@ -4,8 +4,6 @@ from nodes.execute_tools.tools.placeholders import (
     elision_in,
     function_names,
     is_elision,
-    is_placeholder,
-    is_stub,
     left_out,
     torn_statement,
     unwritten_bodies,
@@ -85,30 +83,6 @@ def test_elision_in_the_new_form_of_a_function(new: str, said: str) -> None:
 @pytest.mark.parametrize("old", ["def f(x): ...", "def f(x):\n    pass", "def f(x):\n    raise NotImplementedError"])
 def test_what_had_no_body_may_stay_without(old: str) -> None:
     assert elision_in(first(old), first("def f(x, y):\n    ...\n")) == ""
-
-
-@pytest.mark.parametrize(
-    ("code", "stub"),
-    [
-        ("class A: pass", True),
-        ('class A:\n    """Doc."""', True),
-        ("def f():\n    return 1", False),
-        ("x = 1", False),
-        ("def f():\n    raise ValueError", False),
-        ("def f():\n    raise", False),
-    ],
-)
-def test_stubs(code: str, stub: bool) -> None:
-    assert is_stub(first(code)[1].node) is stub
-
-
-def test_placeholders() -> None:
-    assert [is_placeholder(first(code)[1].node) for code in ("pass", "...", "'...'", "f()")] == [
-        True,
-        True,
-        False,
-        False,
-    ]
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,7 @@ import sys
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.execute_tools.tools.python_text import (
-    PythonText,
-    SyntaxProblem,
-    Unit,
-    parse,
-    read_python,
-    statements_in,
-)
+from nodes.execute_tools.tools.python_text import PythonText, SyntaxProblem, Unit, parse, read_python
 
 CODE = '''\
 #!/usr/bin/env python
@@ -79,28 +72,11 @@ def test_units_are_named_and_know_their_lines() -> None:
     ]
 
 
-def test_members_of_a_class() -> None:
-    text = read(CODE)
-    circle, short = text.units[6:8]
-    assert told(text.members(circle)) == [
-        ("size", "function", 27, 28),
-        ("size.setter", "function", 30, 31),
-        ("grow.overload", "function", 33, 34),
-    ]
-    assert [unit.indent for unit in text.members(circle)] == ["    "] * 3
-    assert text.members(short) == text.members(text.units[0]) == ()
-
-
 def test_comments_around_a_unit_belong_to_it() -> None:
     text = read(CODE)
     area = text.units[5]
     assert (text.head(area), text.tail(area)) == (11, 23)
     assert text.comments == {1: "#!/usr/bin/env python", 11: "# above", 13: "# between", 23: "# trailing"}
-
-
-def test_comments_at_the_top_belong_to_the_text() -> None:
-    text = read("# licence\n# of this\nx = 1\n")
-    assert text.head(text.units[0]) == 3
 
 
 def test_lines_inside_strings_are_frozen_but_for_docstrings() -> None:
@@ -113,11 +89,6 @@ def test_an_indented_text_is_shown_with_its_indent() -> None:
     assert told(text.units) == [("f", "function", 2, 4)]
     assert (text.units[0].indent, text.lines[1]) == ("    ", "    def f(self):\n")
     assert text.frozen == {4}
-
-
-def test_equal_code_means_the_same() -> None:
-    one, other, third = (read(text).units[0] for text in ("x = f( 1 ) # a", "x = f(1)", "x = f(2)"))
-    assert one.meaning == other.meaning != third.meaning
 
 
 @pytest.mark.parametrize(
@@ -136,10 +107,7 @@ def test_lines_are_those_of_the_parser(text: str, lines: tuple[str, ...]) -> Non
 
 @pytest.mark.parametrize(
     ("text", "shown"),
-    [
-        ("x = 1\ndef f(:\n", "line 2: invalid syntax"),
-        ("(" * 500, "line 1: too many nested parentheses"),
-    ],
+    [("x = 1\ndef f(:\n", "line 2: invalid syntax"), ("(" * 500, "line 1: too many nested parentheses")],
 )
 def test_a_problem_is_a_value(text: str, shown: str) -> None:
     problem = read_python(text)
@@ -158,36 +126,8 @@ def test_no_text_makes_the_parser_raise(text: str) -> None:
     assert isinstance(parse(text), SyntaxProblem)
 
 
-def test_a_problem_without_a_line() -> None:
-    assert str(SyntaxProblem(0, "nested too deeply")) == "nested too deeply"
-
-
 def test_warnings_of_the_parser_are_silent() -> None:
     assert not isinstance(parse('x = "\\d"'), SyntaxProblem)
-
-
-def test_statements_inside_branches_are_found() -> None:
-    code = """\
-if x:
-    import a
-elif y:
-    import b
-try:
-    import c
-except E:
-    with z:
-        import d
-finally:
-    import e
-match x:
-    case 1:
-        import f
-def g():
-    import hidden
-"""
-    nodes = [node for unit in read(code).units for node in unit.nodes]
-    names = [getattr(node, "names", [])[0].name for node in statements_in(nodes) if hasattr(node, "names")]
-    assert sorted(names) == ["a", "b", "c", "d", "e", "f"]
 
 
 @given(st.text(alphabet="ab =:()\"'#\n\r\t\\@,;", max_size=40))
@@ -196,13 +136,3 @@ def test_no_text_makes_reading_raise(text: str) -> None:
     if isinstance(found, PythonText):
         assert "".join(found.lines) == text
         assert all(1 <= unit.first <= unit.last <= len(found.lines) for unit in found.units)
-
-
-def test_members_are_read_once_and_found_by_their_names() -> None:
-    text = read_python("class A:\n    x = 1\n    x = 2\n    def f(self): ...\nclass B:\n    x = 3\ny = 4\n")
-    assert isinstance(text, PythonText)
-    first, second, _ = text.units
-
-    assert text.members(first) is text.members(first)
-    assert text.holders == {"x": ((first, 2), (second, 1)), "f": ((first, 1),)}
-    assert text.names == {"A", "B", "y"}

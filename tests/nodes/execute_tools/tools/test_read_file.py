@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from nodes.execute_tools.environment.kept_results import KeptResults
 from nodes.execute_tools.redact import MARK
@@ -52,13 +52,6 @@ def test_an_empty_file_is_no_error(bench: Bench) -> None:
     bench.put({"a": ""})
     data = bench.data(read_file, path="a")
     assert (data["content"], data["lines_shown"], data["has_more"]) == ("", 0, False)
-
-
-def test_long_lines_are_cut_and_counted(bench: Bench) -> None:
-    bench.put({"a": "x" * 1000 + " " + "x" * 1001 + "\nshort\n"})
-    data = bench.data(read_file, path="a")
-    mark = "[... 1001 more characters: start_line 1, start_column 1002]"
-    assert (data["content"][1000:], data["long_lines_cut"]) == (f"  {mark}\nshort\n", 1)
 
 
 def test_a_minified_file_is_read_to_its_end(bench: Bench) -> None:
@@ -136,18 +129,6 @@ def test_a_failing_disk_is_an_error(bench: Bench, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("arguments", [{"limit": -1}, {"start_line": 0}, {"start_column": 0}])
 def test_the_bounds_are_in_the_schema(arguments: dict[str, int]) -> None:
     assert isinstance(read_file.validate({"path": "a", **arguments}), list)
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
-@given(st.text(alphabet="ab\r\n", max_size=60), st.integers(1, 4))
-def test_pages_together_give_the_file(bench: Bench, text: str, limit: int) -> None:
-    bench.put({"a": text})
-    contents, start = [], 1
-    while start:
-        data = bench.data(read_file, path="a", start_line=start, limit=limit)
-        contents.append(data["content"])
-        start = data["next_start_line"]
-    assert "".join(contents) == text.replace("\r\n", "\n")
 
 
 # --- Kept results ----------------------------------------------------------------------------------------------

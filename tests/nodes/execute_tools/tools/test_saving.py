@@ -19,7 +19,6 @@ from nodes.execute_tools.tools.saving import (
     MOST_CHANGES,
     MOST_DIFF_CHARACTERS,
     LoadedText,
-    changed,
     describe_effect,
     file_changes,
     instead_of,
@@ -184,13 +183,6 @@ def test_the_effect_on_a_file(before: Version, after: Version, kind: ChangeKind,
     )
 
 
-def test_what_several_effects_mean_for_the_state() -> None:
-    changes = (file_change("a", ONE, NO_FILE), file_change("b", NO_FILE, ONE))
-    assert changed(changes, path="a") == ToolOutput(
-        ToolResult(ok=True, data={"path": "a"}), changes, {"a": "", "b": "1"}
-    )
-
-
 def test_a_text_that_the_evidence_contradicts_is_not_written(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.put({"a.py": "x = 1\n"})
     before, seen = loaded(bench, "a.py"), list[tuple[object, ...]]()
@@ -288,11 +280,7 @@ def test_the_diff_is_made_of_what_is_still_at_hand(
         (tmp_path / "a.py").write_bytes(on_disk)
     effect = FileEffect("a.py", state(before), state(after))
     assert describe_effect(workspace, keeping(*kept), effect) == FileChange(
-        path="a.py",
-        kind=kind,
-        sha256_before=effect.before.sha256,
-        sha256_after=effect.after.sha256,
-        diff=diff,
+        path="a.py", kind=kind, sha256_before=effect.before.sha256, sha256_after=effect.after.sha256, diff=diff
     )
 
 

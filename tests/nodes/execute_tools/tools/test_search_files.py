@@ -453,8 +453,7 @@ def test_ripgrep_is_read_file_by_file_under_the_real_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first_nul", "lines"),
-    [(None, [1, 2]), (0, []), (65_535, []), (65_536, [1]), (131_071, [1]), (131_072, [1, 2])],
+    ("first_nul", "lines"), [(None, [1, 2]), (0, []), (65_535, []), (65_536, [1]), (131_071, [1]), (131_072, [1, 2])]
 )
 def test_what_is_binary_is_left_out(first_nul: int | None, lines: list[int]) -> None:
     output = b"".join(
@@ -542,36 +541,8 @@ def test_find_text(wanted: str, ignore_case: bool, matches: dict[int, str], cont
     assert found == FileMatches("f", matches, context)
 
 
-FOUND = [
-    FileMatches("a", {2: "two", 9: "nine"}, {1: "one", 3: "three"}),
-    FileMatches(".env", {1: "secret"}),
-    FileMatches("b", {1: "x"}),
-]
-
-
 def may_show(path: str) -> bool:
     return path != ".env"
-
-
-def test_selection_without_context() -> None:
-    assert select(FOUND, may_show, context_lines=0, limit=9) == (
-        [
-            {"path": "a", "line": 2, "text": "two"},
-            {"path": "a", "line": 9, "text": "nine"},
-            {"path": "b", "line": 1, "text": "x"},
-        ],
-        False,
-    )
-
-
-def test_selection_with_context() -> None:
-    selection = select(FOUND[:1], may_show, context_lines=2, limit=1)
-    assert selection == ([{"path": "a", "line": 2, "text": "two", "before": ["one"], "after": ["three"]}], True)
-
-
-@pytest.mark.parametrize(("limit", "has_more"), [(2, True), (3, False)])
-def test_a_selection_knows_whether_there_is_more(limit: int, has_more: bool) -> None:
-    assert select(FOUND, may_show, context_lines=0, limit=limit).has_more is has_more
 
 
 def test_a_selection_has_a_bounded_size() -> None:

@@ -6,12 +6,7 @@ import yaml
 from hypothesis import given, settings, strategies as st
 
 from nodes.execute_tools.tools import syntax_gate
-from nodes.execute_tools.tools.syntax_gate import (
-    DEEPEST_YAML,
-    LARGEST_JUDGED,
-    broken_by,
-    syntax_problem,
-)
+from nodes.execute_tools.tools.syntax_gate import DEEPEST_YAML, LARGEST_JUDGED, broken_by, syntax_problem
 from nodes.execute_tools.tools.text_files import (
     BOM,
     TextFile,
@@ -69,8 +64,7 @@ def test_why_not_text(data: bytes, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "newline"),
-    [("", "\n"), ("a\nb\n", "\n"), ("a\r\nb\r\nc\n", "\r\n"), ("a\r\nb\n", "\n"), ("a\rb", "\n")],
+    ("text", "newline"), [("", "\n"), ("a\nb\n", "\n"), ("a\r\nb\r\nc\n", "\r\n"), ("a\r\nb\n", "\n"), ("a\rb", "\n")]
 )
 def test_dominant_newline(text: str, newline: str) -> None:
     assert dominant_newline(text) == newline
@@ -128,11 +122,7 @@ FAILS = [
     ("a.toml", "a = 1\nb = \n", "line 2: Invalid value"),
     ("a.toml", "a = 1\nb = [1,\n", "line 2: Invalid value at the end of the file"),
     ("a.toml", "a = 1\na = 2\n", "line 2: Cannot overwrite a value"),
-    (
-        "a.yaml",
-        "a: [1\nb: 2\n",
-        "line 2: did not find expected ',' or ']' while parsing a flow sequence (from line 1)",
-    ),
+    ("a.yaml", "a: [1\nb: 2\n", "line 2: did not find expected ',' or ']' while parsing a flow sequence (from line 1)"),
     ("a.yml", "a: 1\nb: c: d\n", "line 2: mapping values are not allowed in this context"),
     ("a.yaml", "é: 1\n---\nb\x01: 2\n", "line 3: control characters are not allowed"),
 ]
