@@ -218,10 +218,8 @@ class MergeDraft:
         self.edits.append(LineEdit(line, line, self._ended(lines)))
 
     def _put(self, first: int, last: int, lines: Iterable[str], label: str) -> None:
-        ended = self._ended(lines)
-        if ended != self.source.lines[first - 1 : last]:
-            self.edits.append(LineEdit(first - 1, last, ended))
-            self.changed.append(label)
+        self.edits.append(LineEdit(first - 1, last, self._ended(lines)))
+        self.changed.append(label)
 
     def _added(self, unit: Unit, indent: str) -> list[str]:
         """The lines of a unit with its comments, but for those that only stand for other code."""

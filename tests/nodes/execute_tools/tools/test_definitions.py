@@ -307,6 +307,12 @@ REPLACED = [
     ),
     ("class Circle(Shape, Round):\n    sides: int = 0\n", "Circle(Shape)", "Circle(Shape, Round)", ["Circle"]),
     (
+        "class Circle(Shape, Round):\n\n    # x\n    sides: int = 0\n",
+        "Circle(Shape)",
+        "Circle(Shape, Round)",
+        ["Circle"],
+    ),
+    (
         "@final\nclass Square(Shape):\n    def size(self):\n        return 2\n",
         "class Sq",
         "@final\nclass Sq",
@@ -398,6 +404,7 @@ def test_equal_code_changes_nothing(block: str) -> None:
             "The block leaves out part of Circle.grow: line 3 says `# ... rest`. Send Circle.grow with its whole body.",
         ),
         ("class area: x = 1", "area is a function in f.py and a class in the block; use edit_file for it."),
+        ("def Point(self): return 1", "Point is a class in f.py and a function in the block; use edit_file for it."),
         ("def fast(): return 1", "fast is defined inside an `if` or `try` of f.py; use edit_file for it."),
         ("def size(self): return 1", "2 classes have a method size (Circle, Square); give the class line too."),
         ("def cut(self): return 1", "No class of f.py has a method cut; put it inside its class."),
