@@ -21,7 +21,7 @@ from nodes.execute_tools.environment.workspace_views import DryChange, DryWorksp
 from nodes.execute_tools.invocation import call_tool
 from nodes.execute_tools.registry import Tool, ToolContext, ToolOutput
 from nodes.execute_tools.tools import default_tools
-from nodes.execute_tools.tools.diffs import MAX_DIFF_CHARACTERS, MAX_DIFF_LINES, unified_diff
+from nodes.execute_tools.tools.diffs import MAX_DIFF_CHARACTERS, MAX_DIFF_LINES, header, unified_diff
 from nodes.execute_tools.tools.text_files import decode_text, why_not_text
 from nodes.guard.approvals import ApprovalRequest, Preview, ShownPreview
 from nodes.guard.asking import GuardUpdate, Hands
@@ -201,11 +201,8 @@ def _diff(change: DryChange) -> str:
         gone = ", and would be gone" if change.after is None else ""
         return f"{moved}{change.target or change.name} is {why_not_text(change.before or change.after or b'')}{gone}\n"
     old, new = (text.text if text else None for text in texts)
-    diff = unified_diff(change.target or change.name, old, new or "")
-    if change.after is None:
-        name = change.target or change.name
-        return diff.replace(f"\n+++ b/{name}\n", "\n+++ /dev/null\n", 1) or f"--- a/{name}\n+++ /dev/null\n"
-    return moved + (diff or f"--- {'/dev/null' if old is None else 'a/' + change.name}\n+++ b/{change.name}\n")
+    diff = unified_diff(change.target or change.name, old, new)
+    return moved + (diff or "".join(header(change.name, old, new)))
 
 
 def _command_lines(argv: Sequence[str], arguments: JsonMap) -> str:

@@ -66,6 +66,7 @@ def reply_reader(tools: ToolRuntime, state: ReadingSlice, *, told: bool = True) 
         only_required=_only_required(tools),
         offered=frozenset(spec.name for spec in tools.offered(context, profile)),
         bodies=profile.small or blocks,
+        body_arguments={name: spec.body_argument for name, spec in tools.specs.items() if spec.body_argument},
         earlier=partial(_earlier, state),
         was_made=lambda call: _signature(tools, context, call) in chain.from_iterable(loop.recent),
     )

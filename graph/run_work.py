@@ -84,7 +84,5 @@ def _diff(effect: NetEffect, before: bytes, now: bytes, *, gone: bool, since: bo
         old, new = before.decode(), now.decode()
     except UnicodeDecodeError:
         return RunDiff(effect.path, "", "it is no text", since)
-    diff = unified_diff(effect.path, old if effect.before.sha256 else None, new)
-    if gone:
-        diff = diff.replace(f"\n+++ b/{effect.path}\n", "\n+++ /dev/null\n", 1)
+    diff = unified_diff(effect.path, old if effect.before.sha256 else None, None if gone else new)
     return RunDiff(effect.path, diff, "" if diff else "only its line ends are others, or it is empty", since)

@@ -304,6 +304,8 @@ class ToolSpec(Record):
     """What guard, parse, prompt and loop control know of a tool; the function itself stays in `execute_tools`.
 
     `parameters` is the JSON schema of the arguments, `path_fields` those that name paths; a `terminal` call ends a run.
+    A tool with `edit_forms` is offered in these only, and not in those of `seldom_in` where few tools are; one that is
+    not `offered` is the machine's own. `body_argument` may stand in a fenced block after the call.
     """
 
     name: str
@@ -312,6 +314,10 @@ class ToolSpec(Record):
     effect: Effect
     path_fields: tuple[str, ...] = ()
     terminal: bool = False
+    edit_forms: tuple[EditForm, ...] = ()
+    seldom_in: tuple[EditForm, ...] = ()
+    offered: bool = True
+    body_argument: str = ""
 
 
 # --- May it run?

@@ -12,10 +12,8 @@ from typing import Any, Final, NamedTuple
 from nodes.execute_tools.secrets.redact import Redactor
 from nodes.execute_tools.secrets.shown_parts import RedactedStream, masked_blocks
 from nodes.execute_tools.tools.definitions import replace_definitions
-from nodes.execute_tools.tools.edit_file import replace_text
-from nodes.execute_tools.tools.nearest_lines import nearest_regions
-from nodes.execute_tools.tools.patch_matching import apply_hunks
-from nodes.execute_tools.tools.v4a_patch import UpdatedFile, parse_patch
+from nodes.execute_tools.tools.exact_edits import nearest_regions, replace_text
+from nodes.execute_tools.tools.patches import UpdatedFile, apply_hunks, parse_patch
 from nodes.language.blocks import read_blocks
 from nodes.language.dialects import looks_like_call
 from nodes.language.invented_results import cut_invented

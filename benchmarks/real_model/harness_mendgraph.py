@@ -22,6 +22,7 @@ from graph.context import AgentContext
 from graph.events import Alerted, Asked, Ended, Event, Text, Traced
 from graph.langchain import chat_models
 from graph.run import Session
+from nodes.execute_tools.tools.request import Request as ReadRequest
 from nodes.records import JsonMap, Record
 
 NAME = "mendgraph"
@@ -36,10 +37,7 @@ WITHOUT: dict[str, tuple[tuple[str, Any], ...]] = {
     "last_line": (("nodes.call_model.block_prompt._how_to_answer", lambda *_: ""),),
     "examples": (("nodes.call_model.block_prompt.EXAMPLES", ()),),
     "echoes": (("nodes.parse.reading.echoes", lambda *_: False),),
-    "asked_changes": (
-        ("nodes.execute_tools.tools.asked_edits.asked_deletions", lambda *_: set()),
-        ("nodes.execute_tools.tools.asked_edits.asked_renames", lambda *_: {}),
-    ),
+    "asked_changes": (("nodes.execute_tools.tools.definitions.read_request", lambda *_: ReadRequest()),),
     "expectations": (("nodes.execute_tools.tools.run_checks.unmet", lambda *_: []),),
 }
 """Means that no field of `AgentContext` turns off, and what takes the place of what in the code without them."""

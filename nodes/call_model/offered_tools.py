@@ -6,24 +6,6 @@ from typing import Final
 
 from nodes.records import CHANGING, EditForm, JsonMap, ToolSpec
 
-_EDITING: Final = {
-    EditForm.REPLACE: frozenset({"edit_file", "multi_edit", "write_file", "append_file", "move_file", "delete_file"}),
-    EditForm.BLOCKS: frozenset({"edit_blocks", "write_file", "append_file", "move_file", "delete_file"}),
-    EditForm.PATCH: frozenset({"apply_patch", "write_file"}),
-}
-"""The ways to change files, by form: a model that is offered several takes the one that it masters least."""
-
-_SELDOM: Final = {
-    EditForm.REPLACE: frozenset({"multi_edit", "append_file"}),
-    EditForm.BLOCKS: frozenset({"append_file", "move_file", "delete_file"}),
-    EditForm.PATCH: frozenset[str](),
-}
-"""Convenient, but not worth their tokens in each prompt; a small model takes each tool that it sees for a hint."""
-
-
-_UNOFFERED: Final = frozenset({"run_checks"})
-"""The machine's own: checks run when there is something to check, not when a model thinks of them."""
-
 NO_NOTES: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -39,15 +21,18 @@ def offered_tools(
 ) -> list[ToolSpec]:
     """The tools to offer, in order. A call of a tool that is not offered is still judged like any other.
 
+    A model that is offered several ways to edit takes the one that it masters least, and a small one takes each tool
+    that it sees for a hint: with `few`, what is convenient but not worth its tokens in each prompt is left out.
     `usable` are the names that the run may use at all, None means every one. `notes` say of a tool, by its name, what
     holds in this run only. Where the user gave a schema for the
     answer's value, the terminal tool shows that schema and requires the value.
     """
-    hidden = frozenset().union(*_EDITING.values()) - _EDITING[edit_form] | (_SELDOM[edit_form] if few else frozenset())
     offered = [
         spec
         for spec in specs
-        if spec.name not in hidden | _UNOFFERED
+        if spec.offered
+        and (not spec.edit_forms or edit_form in spec.edit_forms)
+        and not (few and edit_form in spec.seldom_in)
         and (usable is None or spec.name in usable)
         and not (read_only and spec.effect in CHANGING)
     ]

@@ -17,7 +17,7 @@ from nodes.execute_tools.environment.workspace import Workspace
 from nodes.execute_tools.fingerprints import call_fingerprint
 from nodes.execute_tools.registry import ActionRegistry, Tool, ToolOutput
 from nodes.execute_tools.tool_run import ToolRun
-from nodes.execute_tools.tools.past_changes import describe_effect
+from nodes.execute_tools.tools.saving import describe_effect
 from nodes.records import (
     CHANGING,
     CallError,

@@ -24,7 +24,7 @@ from nodes.execute_tools.environment.kept_results import KeptResults
 from nodes.execute_tools.environment.network import Network
 from nodes.execute_tools.environment.workspace import Workspace
 from nodes.execute_tools.signature_arguments import read_signature
-from nodes.records import Effect, FileChange, JsonMap, Plan, ToolError, ToolResult, ToolSpec
+from nodes.records import EditForm, Effect, FileChange, JsonMap, Plan, ToolError, ToolResult, ToolSpec
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Tool:
     killed when their time is over. `one_change` says that all that a call does is one change of files, at its end.
     `remote` ones ask a server, as those with the effect NETWORK do: a circuit breaker counts when it does not answer.
     `paths_of` names the workspace paths that stand inside an argument, such as a patch, for guard. Where there is a
-    `schema`, it describes and checks the arguments, and the model may be open.
+    `schema`, it describes and checks the arguments, and the model may be open. The rest is as in `ToolSpec`.
 
     Raises:
         ValueError: the schema cannot be used.
@@ -110,6 +110,10 @@ class Tool:
     remote: bool = False
     paths_of: Callable[[JsonMap], list[str]] | None = None
     schema: JsonMap | None = field(default=None, hash=False)
+    edit_forms: tuple[EditForm, ...] = ()
+    seldom_in: tuple[EditForm, ...] = ()
+    offered: bool = True
+    body_argument: str = ""
 
     def __post_init__(self) -> None:
         try:
@@ -128,6 +132,10 @@ class Tool:
             effect=self.effect,
             path_fields=self.path_fields,
             terminal=self.terminal,
+            edit_forms=self.edit_forms,
+            seldom_in=self.seldom_in,
+            offered=self.offered,
+            body_argument=self.body_argument,
         )
 
     @cached_property
@@ -186,6 +194,10 @@ class ToolOptions(TypedDict, total=False):
     isolated: bool
     one_change: bool
     paths_of: Callable[[JsonMap], list[str]] | None
+    edit_forms: tuple[EditForm, ...]
+    seldom_in: tuple[EditForm, ...]
+    offered: bool
+    body_argument: str
 
 
 @overload

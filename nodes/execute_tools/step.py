@@ -22,7 +22,7 @@ from nodes.execute_tools.journaled_calls import JOURNALED, Execution, as_json, r
 from nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput
 from nodes.execute_tools.run_log import RunLog
 from nodes.execute_tools.tool_run import ToolRun
-from nodes.execute_tools.tools.past_changes import describe_effect
+from nodes.execute_tools.tools.saving import describe_effect
 from nodes.records import (
     CallError,
     CallResult,

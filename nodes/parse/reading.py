@@ -106,6 +106,7 @@ class Reader(NamedTuple):
     only_required: Mapping[str, str] = NO_SINGLE
     offered: frozenset[str] | None = None
     bodies: bool = True
+    body_arguments: Mapping[str, str] = BODY_ARGUMENTS
     earlier: Callable[[], Sequence[ModelReply]] = _nothing
     was_made: Callable[[ToolCall], bool] = _never
 
@@ -268,7 +269,9 @@ def _lines(
 ) -> list[TextCall]:
     """The `tool:` lines of a text, but for those that belong to `content` or to a call in another form."""
     foreign = partial(holds_call, known_tools=reader.known_tools)
-    return extract_in_order(text, reader.known_tools, content=content, fenced=fenced, foreign=foreign)
+    return extract_in_order(
+        text, reader.known_tools, reader.body_arguments, content=content, fenced=fenced, foreign=foreign
+    )
 
 
 def _edits(text: str, reader: Reader) -> tuple[list[_ReadCall], str, list[tuple[int, int]]]:
@@ -410,7 +413,7 @@ def _outcome(call: TextCall, reader: Reader) -> ToolInvocation | ExtractionError
     """What a line came to; a block that was not offered gives it nothing, and is no text of the reply either."""
     if call.body is None or reader.bodies or not isinstance(call.outcome, ToolInvocation):
         return call.outcome
-    name = BODY_ARGUMENTS[call.tool]
+    name = reader.body_arguments[call.tool]
     details = f"{call.tool}: the block after the call is not read. Put {name} into the JSON."
     return ExtractionError(ExtractionErrorType.INVALID_ARGUMENTS, call.line_number, call.raw_arguments[:200], details)
 

@@ -14,8 +14,8 @@ NOT_IMPORTED: Final = frozenset({"graph.agent", "nodes.call_model.local_server"}
 """Modules that do something when they are imported."""
 HANDED_ON: Final = frozenset(
     {
-        "nodes.execute_tools.tools.outline._DEFINITIONS",
-        "nodes.execute_tools.tools.outline._TABLES",
+        "nodes.execute_tools.tools.diffs._DEFINITIONS",
+        "nodes.execute_tools.tools.diffs._TABLES",
         "nodes.language.json_dialects._form",
         "nodes.language.python_calls._BETWEEN",
     }

@@ -21,7 +21,6 @@ MADE_OF_THEM: Final = {
     "nodes.execute_tools.environment.tree_walk._block": "see below",
     "nodes.execute_tools.environment.tree_walk.expression": "see below",
     "nodes.execute_tools.secrets.shapes._folded": "its patterns are in a variable",
-    "nodes.execute_tools.tools.named_definitions.surely_named": "an escaped name between words of ours",
     "nodes.execute_tools.tools.path_globs._segments": "see below",
     "nodes.language.json_dialects._form": "its patterns are in a variable",
 }

@@ -7,11 +7,16 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from nodes.execute_tools.tools.loose_matches import find_loosely
-from nodes.execute_tools.tools.patch_matching import apply_hunks
-from nodes.execute_tools.tools.text_edits import find_spots, replace_spots
+from nodes.execute_tools.tools.exact_edits import find_loosely, find_spots, replace_spots
+from nodes.execute_tools.tools.patches import (
+    AddedFile,
+    PatchError,
+    UpdatedFile,
+    apply_hunks,
+    parse_patch,
+    patched_paths,
+)
 from nodes.execute_tools.tools.text_files import dominant_newline, to_unix
-from nodes.execute_tools.tools.v4a_patch import AddedFile, PatchError, UpdatedFile, parse_patch, patched_paths
 from tests.fuzz.inputs import files, mutated
 from tests.fuzz.target import Target
 

@@ -20,10 +20,12 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from typing import IO, Any, Final, NamedTuple, cast
 
-from nodes.execute_tools.environment.failures import os_failure, plain_text, quoted
+from nodes.call_model.pull_outcome import os_failure
+from nodes.execute_tools.environment.failures import quoted
 from nodes.execute_tools.environment.handles import closing, open_directory, open_regular
 from nodes.execute_tools.environment.run_folder import Identity
 from nodes.execute_tools.environment.sandbox import LONGEST_NAME, LONGEST_PATH
+from nodes.execute_tools.environment.shared_text import plain_text
 from nodes.records import ToolError, ToolErrorCode
 
 ATTEMPTS: Final = 3

@@ -60,3 +60,8 @@ def plain_text(text: str, most: int) -> str:
     line = " ".join(text[: 4 * most].split())
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line[: most + 1])
     return shown if len(shown) <= most else f"{shown[: most - 3]}..."
+
+
+def invalid(message: str, *suggestions: str) -> ToolError:
+    """An INVALID_ARGUMENT error."""
+    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message, suggestions=suggestions)

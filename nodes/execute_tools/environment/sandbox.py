@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from nodes.execute_tools.environment.failures import os_failure, quoted
+from nodes.call_model.pull_outcome import os_failure
+from nodes.execute_tools.environment.failures import quoted
 from nodes.execute_tools.environment.handles import closing, open_directory, open_root
 from nodes.language.closest import closest_names
 from nodes.language.named_things import names_elsewhere

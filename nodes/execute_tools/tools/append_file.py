@@ -2,11 +2,12 @@
 
 from pydantic import Field
 
+from nodes.execute_tools.environment.failures import invalid
 from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from nodes.execute_tools.tools.arguments import FilePath, ToolArguments
-from nodes.execute_tools.tools.saving import LoadedText, invalid, load_text, outdated, save_text
+from nodes.execute_tools.tools.saving import LoadedText, load_current, save_text
 from nodes.execute_tools.tools.text_files import BOM, count_lines, unstorable, with_newline
-from nodes.records import Effect, ToolErrorCode
+from nodes.records import EditForm, Effect, ToolErrorCode
 
 
 class AppendFileArguments(ToolArguments):
@@ -16,7 +17,14 @@ class AppendFileArguments(ToolArguments):
     content: str = Field(description="Text to add at the end.")
 
 
-@tool(effect=Effect.WRITE, one_change=True, path_fields=("path",))
+@tool(
+    effect=Effect.WRITE,
+    one_change=True,
+    path_fields=("path",),
+    edit_forms=(EditForm.REPLACE, EditForm.BLOCKS),
+    seldom_in=(EditForm.REPLACE, EditForm.BLOCKS),
+    body_argument="content",
+)
 def append_file(context: ToolContext, arguments: AppendFileArguments) -> ToolOutput:
     """Add text at the end of a file, on a line of its own; creates the file if there is none.
 
@@ -27,7 +35,7 @@ def append_file(context: ToolContext, arguments: AppendFileArguments) -> ToolOut
     problem = unstorable(content, "content") or ("" if content else "content is empty: there is nothing to append.")
     if problem:
         return ToolOutput.failed(invalid(problem))
-    before = load_text(context, arguments.path)
+    before = load_current(context, arguments.path)
     if isinstance(before, LoadedText):
         return _append(context, arguments.path, content, before)
     if before.code is not ToolErrorCode.NOT_FOUND:
@@ -37,9 +45,6 @@ def append_file(context: ToolContext, arguments: AppendFileArguments) -> ToolOut
 
 
 def _append(context: ToolContext, path: str, content: str, before: LoadedText) -> ToolOutput:
-    refusal = outdated(context, before.path, before.version)
-    if refusal:
-        return ToolOutput.failed(refusal)
     newline, old = before.file.form.newline, before.file.text
     kept = old if not old or old.endswith("\n") else old + newline
     return save_text(

@@ -5,32 +5,24 @@ from typing import Any
 
 from pydantic import Field
 
-from nodes.execute_tools.environment.failures import quoted
+from nodes.execute_tools.environment.failures import invalid, quoted
 from nodes.execute_tools.environment.workspace import Change, ChangedFile, DeleteFile, MoveFile, WriteFile
 from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from nodes.execute_tools.tools.arguments import ToolArguments
-from nodes.execute_tools.tools.patch_matching import apply_hunks
-from nodes.execute_tools.tools.saving import (
-    NO_FILE,
-    Version,
-    changed,
-    file_change,
-    invalid,
-    judged_syntax,
-    load_text,
-    outdated,
-)
-from nodes.execute_tools.tools.text_files import BOM, TextForm, decode_text, encode_text, unstorable
-from nodes.execute_tools.tools.v4a_patch import (
+from nodes.execute_tools.tools.diffs import NO_FILE, Version, file_change
+from nodes.execute_tools.tools.patches import (
     AddedFile,
     DeletedFile,
     FilePatch,
     PatchError,
     UpdatedFile,
+    apply_hunks,
     parse_patch,
     patched_paths,
 )
-from nodes.records import Effect, FileChange, JsonMap, ToolError, ToolErrorCode
+from nodes.execute_tools.tools.saving import changed, judged_syntax, load_current, outdated, text_of
+from nodes.execute_tools.tools.text_files import BOM, TextForm, encode_text, unstorable
+from nodes.records import EditForm, Effect, FileChange, JsonMap, ToolError, ToolErrorCode
 
 
 class ApplyPatchArguments(ToolArguments):
@@ -56,7 +48,7 @@ def _paths(arguments: JsonMap) -> list[str]:
     return patched_paths(patch) if isinstance(patch, str) else []
 
 
-@tool(effect=Effect.WRITE, one_change=True, paths_of=_paths)
+@tool(effect=Effect.WRITE, one_change=True, paths_of=_paths, edit_forms=(EditForm.PATCH,), body_argument="patch")
 def apply_patch(context: ToolContext, arguments: ApplyPatchArguments) -> ToolOutput:
     """Apply a patch in the V4A format to one or more files: all of it is applied, or nothing.
 
@@ -103,8 +95,7 @@ def _deleted(context: ToolContext, file: DeletedFile) -> _Planned | ToolError:
     content = context.workspace.read_file(file.path)
     if isinstance(content, ToolError):
         return _in_line(file, content)
-    text = decode_text(content.data)
-    before = Version(content.sha256, text.text if text else None)
+    before = Version(content.sha256, text_of(content.data))
     refusal = outdated(context, content.path, before)
     if refusal:
         return _in_line(file, refusal)
@@ -112,12 +103,9 @@ def _deleted(context: ToolContext, file: DeletedFile) -> _Planned | ToolError:
 
 
 def _updated(context: ToolContext, file: UpdatedFile) -> _Planned | ToolError:
-    before = load_text(context, file.path)
+    before = load_current(context, file.path)
     if isinstance(before, ToolError):
         return _in_line(file, before)
-    refusal = outdated(context, before.path, before.version)
-    if refusal:
-        return _in_line(file, refusal)
     patched = apply_hunks(before.file.text, file.hunks, before.path)
     if isinstance(patched, PatchError):
         return _error(patched)

@@ -3,8 +3,9 @@
 from nodes.execute_tools.environment.workspace import DeleteFile
 from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from nodes.execute_tools.tools.arguments import FilePath, ToolArguments
-from nodes.execute_tools.tools.saving import NO_FILE, changed, file_change, load_text, unread
-from nodes.records import Effect, ToolError
+from nodes.execute_tools.tools.diffs import NO_FILE, file_change
+from nodes.execute_tools.tools.saving import changed, conflict, load_text, outdated, was_read
+from nodes.records import EditForm, Effect, ToolError
 
 
 class DeleteFileArguments(ToolArguments):
@@ -13,7 +14,13 @@ class DeleteFileArguments(ToolArguments):
     path: FilePath
 
 
-@tool(effect=Effect.WRITE, one_change=True, path_fields=("path",))
+@tool(
+    effect=Effect.WRITE,
+    one_change=True,
+    path_fields=("path",),
+    edit_forms=(EditForm.REPLACE, EditForm.BLOCKS),
+    seldom_in=(EditForm.BLOCKS,),
+)
 def delete_file(context: ToolContext, arguments: DeleteFileArguments) -> ToolOutput:
     """Delete a text file that you have read.
 
@@ -22,7 +29,11 @@ def delete_file(context: ToolContext, arguments: DeleteFileArguments) -> ToolOut
     before = load_text(context, arguments.path, "deleted")
     if isinstance(before, ToolError):
         return ToolOutput.failed(before)
-    refusal = unread(context, before, "read_file it before you delete it")
+    if not was_read(context, before):
+        return ToolOutput.failed(
+            conflict(f"{before.name} exists, and was not read yet: read_file it before you delete it.")
+        )
+    refusal = outdated(context, before.path, before.version)
     if refusal:
         return ToolOutput.failed(refusal)
     done = context.workspace.change_files([DeleteFile(arguments.path, before.sha256)])

@@ -6,22 +6,34 @@ from typing import Any
 
 from pydantic import Field
 
-from nodes.execute_tools.environment.failures import quoted
+from nodes.execute_tools.environment.failures import invalid, quoted
 from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from nodes.execute_tools.tools.arguments import FilePath, ToolArguments
-from nodes.execute_tools.tools.asked_changes import asked_deletions, asked_renames
+from nodes.execute_tools.tools.block_texts import (
+    TextHunk,
+    keys_inside,
+    lost_definitions,
+    lost_keys,
+    read_diff,
+    why_not_whole,
+    why_too_little,
+)
 from nodes.execute_tools.tools.definitions import Refusal, identical, replace_definitions
-from nodes.execute_tools.tools.diff_blocks import TextHunk, read_diff
-from nodes.execute_tools.tools.edit_file import replace_text
-from nodes.execute_tools.tools.excerpts import keys_inside, lost_definitions, lost_keys, why_not_whole, why_too_little
-from nodes.execute_tools.tools.line_edits import dedented
-from nodes.execute_tools.tools.python_units import PythonText, SyntaxProblem, parse, read_python
-from nodes.execute_tools.tools.saving import LoadedText, invalid, load_text, outdated, save_text
+from nodes.execute_tools.tools.exact_edits import replace_text
+from nodes.execute_tools.tools.placeholders import left_out, unwritten_bodies
+from nodes.execute_tools.tools.python_text import PythonText, SyntaxProblem, dedented, parse, read_python
+from nodes.execute_tools.tools.request import read_request
+from nodes.execute_tools.tools.saving import (
+    LoadedText,
+    instead_of,
+    load_current,
+    save_text,
+    shown_unread,
+    was_read,
+)
 from nodes.execute_tools.tools.syntax_gate import broken_by
 from nodes.execute_tools.tools.text_files import BOM, unstorable, with_newline
-from nodes.execute_tools.tools.unread_files import instead_of, shown_unread, was_read
-from nodes.execute_tools.tools.unwritten_bodies import left_out, unwritten_bodies
-from nodes.records import Effect, JsonMap, ToolError, ToolErrorCode
+from nodes.records import EditForm, Effect, JsonMap, ToolError, ToolErrorCode
 
 
 class EditBlocksArguments(ToolArguments):
@@ -31,7 +43,9 @@ class EditBlocksArguments(ToolArguments):
     content: str = Field(description="New text of the changed functions or classes, or the whole file.")
 
 
-@tool(effect=Effect.WRITE, one_change=True, path_fields=("path",))
+@tool(
+    effect=Effect.WRITE, one_change=True, path_fields=("path",), edit_forms=(EditForm.BLOCKS,), body_argument="content"
+)
 def edit_blocks(context: ToolContext, arguments: EditBlocksArguments) -> ToolOutput:
     """Replace functions or classes of a Python file by name, or a whole file of another kind.
 
@@ -43,7 +57,7 @@ def edit_blocks(context: ToolContext, arguments: EditBlocksArguments) -> ToolOut
     problem = unstorable(content, "content") or ("" if content.strip() else "content is empty: give the new text.")
     if problem:
         return ToolOutput.failed(invalid(problem))
-    before = load_text(context, arguments.path)
+    before = load_current(context, arguments.path)
     if isinstance(before, LoadedText):
         return _edit(context, before, content)
     if before.code is not ToolErrorCode.NOT_FOUND:
@@ -65,9 +79,6 @@ def _create(context: ToolContext, path: str, content: str) -> ToolOutput:
 
 
 def _edit(context: ToolContext, before: LoadedText, content: str) -> ToolOutput:
-    refusal = outdated(context, before.path, before.version)
-    if refusal:
-        return ToolOutput.failed(refusal)
     by_name = _is_python(before.path) and not isinstance(parse(before.file.text), SyntaxProblem)
     hunks = _hunks(before, content)
     if hunks:
@@ -143,7 +154,8 @@ def _lost(before: LoadedText, text: str, task: str) -> list[str]:
     """The definitions or keys that nobody said to delete or to rename, and that the text lacks."""
     lost = lost_definitions if _is_python(before.path) else partial(lost_keys, before.path)
     names = lost(before.file.text, text)
-    asked = asked_deletions(task, names, before.path) | asked_renames(task).keys()
+    request = read_request(task)
+    asked = request.deletions(names, before.path) | request.renames.keys()
     asked |= keys_inside(before.file.text, asked)
     return [name for name in names if name not in asked]
 

@@ -4,24 +4,31 @@ What is run are the examples that the request gives, and those of the docstrings
 before it, so that a changed docstring cannot hide a failure. What cannot be run never speaks against an edit.
 """
 
+import ast
 import posixpath
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from nodes.execute_tools.tools.example_results import FAILING, ModuleRun, Result, Status, failures
 from nodes.execute_tools.tools.examples import (
+    FAILING,
     Example,
+    ModuleRun,
     Origin,
+    Result,
+    Status,
     both,
     changed_names,
     concerned,
     concerning,
     docstring_examples,
+    failures,
     last_part,
     pieces,
 )
-from nodes.execute_tools.tools.request_words import Request, read_request
+from nodes.execute_tools.tools.python_text import Function, SyntaxProblem, parse
+from nodes.execute_tools.tools.request import Request, read_request
 from nodes.execute_tools.tools.task_examples import task_examples
 
 LARGEST_TEXT: Final = 200_000
@@ -141,3 +148,69 @@ def _counts(plan: GatePlan, place: int, now: Result, then: Result) -> bool:
         return True
     known = then.status in FAILING or not plan.compare
     return known and (request.repairs or request.complains)
+
+
+# --- What a request asks of names
+
+MOST_LINES: Final = 5
+"""Lines that a sentence names."""
+
+
+def unmet(request: str, texts: Mapping[str, str]) -> list[str]:
+    """What is not as the request asks, in sentences.
+
+    They read like `load is still in app.py, line 3, 7.`. `texts` are the Python files that it was about, by path; what
+    is in others is not known here.
+    """
+    trees = {path: tree for path, text in texts.items() if not isinstance(tree := parse(text), SyntaxProblem)}
+    modules = {path.rpartition("/")[2].removesuffix(".py") for path in trees}
+    told: list[str] = []
+    for each in read_request(request).expectations if trees else ():
+        for path, tree in trees.items():
+            lines = sorted(set(_use_lines(tree, each.gone, frozenset(modules))))
+            if lines:
+                told.append(f"{each.gone} is still in {path}, line {', '.join(map(str, lines[:MOST_LINES]))}.")
+        if each.defined and not any(each.defined in _defined(tree) for tree in trees.values()):
+            told.append(f"{each.defined} is not defined in {' or '.join(trees)}.")
+    return told
+
+
+def _use_lines(tree: ast.Module, name: str, modules: frozenset[str]) -> Iterator[int]:
+    """Where the name is defined, imported or used; not where a function has a variable of its own of that name."""
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, Function | ast.Lambda) and name in _own_variables(node):
+            continue
+        waiting.extend(ast.iter_child_nodes(node))
+        match node:
+            case ast.Name(id=found) if found == name:
+                yield node.lineno
+            case ast.FunctionDef(name=found) | ast.AsyncFunctionDef(name=found) | ast.ClassDef(name=found):
+                if found == name:
+                    yield node.lineno
+            case ast.ImportFrom(names=aliases):
+                if any(alias.name == name for alias in aliases):
+                    yield node.lineno
+            case ast.Attribute(value=ast.Name(id=owner), attr=found) if found == name:
+                if owner in modules or owner in {"self", "cls"}:
+                    yield node.lineno
+
+
+def _own_variables(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> set[str]:
+    arguments = {each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)}
+    if isinstance(node, ast.Lambda):
+        return arguments
+    outer = {name for each in ast.walk(node) if isinstance(each, ast.Global | ast.Nonlocal) for name in each.names}
+    stored = {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+    return arguments | (stored - outer)
+
+
+def _defined(tree: ast.Module) -> set[str]:
+    """All names that are defined or assigned anywhere in it."""
+    names = {each.name for each in ast.walk(tree) if isinstance(each, Function | ast.ClassDef)}
+    stored = {each.id for each in ast.walk(tree) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+    taken = {
+        each.attr for each in ast.walk(tree) if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store)
+    }
+    return names | stored | taken

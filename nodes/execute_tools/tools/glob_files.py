@@ -6,12 +6,18 @@ from posixpath import dirname
 
 from pydantic import Field
 
+from nodes.execute_tools.environment.failures import invalid
 from nodes.execute_tools.environment.workspace import Entry
 from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from nodes.execute_tools.tools.arguments import FolderPath, ToolArguments
-from nodes.execute_tools.tools.path_globs import MAX_PATTERN_CHARACTERS, PathGlob, parse_glob, relative_glob
-from nodes.execute_tools.tools.saving import invalid
-from nodes.execute_tools.tools.search_matches import MORE_MATCHES, NO_MATCHES
+from nodes.execute_tools.tools.path_globs import (
+    MAX_PATTERN_CHARACTERS,
+    MORE_MATCHES,
+    NO_MATCHES,
+    PathGlob,
+    parse_glob,
+    relative_glob,
+)
 from nodes.language.kept_reference import is_reference, only_read
 from nodes.records import Effect, ToolError
 
@@ -30,7 +36,7 @@ class GlobFilesArguments(ToolArguments):
 @tool(effect=Effect.READ, path_fields=("path",))
 def glob_files(context: ToolContext, arguments: GlobFilesArguments) -> ToolOutput:
     """Find files below a directory by name, but for what .gitignore names."""
-    pattern = relative_glob(context, arguments.pattern)
+    pattern = relative_glob(context.workspace, arguments.pattern)
     if isinstance(pattern, ToolError):
         return ToolOutput.failed(pattern)
     glob = parse_glob(pattern)

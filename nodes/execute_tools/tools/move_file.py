@@ -9,9 +9,9 @@ from nodes.execute_tools.environment.failures import quoted
 from nodes.execute_tools.environment.workspace import MoveFile, Workspace
 from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from nodes.execute_tools.tools.arguments import FilePath, ToolArguments
-from nodes.execute_tools.tools.saving import NO_FILE, Version, changed, file_change
-from nodes.execute_tools.tools.text_files import decode_text
-from nodes.records import Effect, ToolError, ToolErrorCode
+from nodes.execute_tools.tools.diffs import NO_FILE, Version, file_change
+from nodes.execute_tools.tools.saving import changed, text_of
+from nodes.records import EditForm, Effect, ToolError, ToolErrorCode
 
 _TRIED_NUMBERS = range(2, 10)
 
@@ -23,7 +23,13 @@ class MoveFileArguments(ToolArguments):
     target: str = Field(description="New workspace-relative path.")
 
 
-@tool(effect=Effect.WRITE, one_change=True, path_fields=("path", "target"))
+@tool(
+    effect=Effect.WRITE,
+    one_change=True,
+    path_fields=("path", "target"),
+    edit_forms=(EditForm.REPLACE, EditForm.BLOCKS),
+    seldom_in=(EditForm.BLOCKS,),
+)
 def move_file(context: ToolContext, arguments: MoveFileArguments) -> ToolOutput:
     """Move or rename a file; nothing is overwritten.
 
@@ -40,8 +46,7 @@ def move_file(context: ToolContext, arguments: MoveFileArguments) -> ToolOutput:
     if isinstance(done, ToolError):
         return ToolOutput.failed(done)
     [moved] = done
-    file = decode_text(before.data)
-    version = Version(before.sha256, file.text if file else None)
+    version = Version(before.sha256, text_of(before.data))
     changes = (file_change(moved.path, version, NO_FILE), file_change(moved.target, NO_FILE, version))
     output = changed(changes, path=moved.path, target=moved.target, action="moved")
     known = context.files_read.get(before.path)

@@ -2,15 +2,14 @@
 
 from pydantic import Field
 
+from nodes.execute_tools.environment.failures import invalid
 from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from nodes.execute_tools.tools.arguments import FilePath, ToolArguments
-from nodes.execute_tools.tools.edit_file import Replacement, replace_text, tier_data
-from nodes.execute_tools.tools.loose_matches import Tier
-from nodes.execute_tools.tools.saving import invalid, load_text, outdated, save_text
+from nodes.execute_tools.tools.exact_edits import Replacement, Tier, replace_text, tier_data
+from nodes.execute_tools.tools.saving import instead_of, load_current, save_text
 from nodes.execute_tools.tools.text_files import unstorable
-from nodes.execute_tools.tools.unread_files import instead_of
 from nodes.language.misses import is_miss
-from nodes.records import Effect, ToolError
+from nodes.records import EditForm, Effect, ToolError
 
 MAX_EDITS = 50
 """Edits in one call: whoever has more to change writes the file anew."""
@@ -33,18 +32,21 @@ class MultiEditArguments(ToolArguments):
     )
 
 
-@tool(effect=Effect.WRITE, one_change=True, path_fields=("path",))
+@tool(
+    effect=Effect.WRITE,
+    one_change=True,
+    path_fields=("path",),
+    edit_forms=(EditForm.REPLACE,),
+    seldom_in=(EditForm.REPLACE,),
+)
 def multi_edit(context: ToolContext, arguments: MultiEditArguments) -> ToolOutput:
     """Replace several exact texts of one file in one step: all of the edits are made, or none.
 
     Each edit follows the rules of edit_file. The file is written once.
     """
-    before = load_text(context, arguments.path)
+    before = load_current(context, arguments.path)
     if isinstance(before, ToolError):
         return ToolOutput.failed(before)
-    refusal = outdated(context, before.path, before.version)
-    if refusal:
-        return ToolOutput.failed(refusal)
     text = before.file.text
     replacements = lines_changed = 0
     tiers: list[Tier] = []

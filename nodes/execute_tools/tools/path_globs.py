@@ -5,9 +5,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import translate
 
-from nodes.execute_tools.registry import ToolContext
+from nodes.execute_tools.environment.workspace import Workspace
 from nodes.language.named_things import names_elsewhere
 from nodes.records import ToolError
+
+NO_MATCHES = "no matches found; try list_files, check alternate naming, or broaden the filters"
+"""Source: spec 3, zero-result feedback."""
+MORE_MATCHES = "there are more matches; narrow the pattern or the path"
 
 MAX_PATTERN_CHARACTERS = 500
 MAX_ALTERNATIVES = 64
@@ -41,12 +45,12 @@ def parse_glob(pattern: str) -> PathGlob | None:
     return PathGlob(tuple(alternatives))
 
 
-def relative_glob(context: ToolContext, pattern: str) -> str | ToolError:
+def relative_glob(workspace: Workspace, pattern: str) -> str | ToolError:
     """The pattern as it is below the workspace, or the refusal of one that names another place."""
     if not pattern.startswith("/") and not names_elsewhere(pattern):
         return pattern
-    inside = pattern.removeprefix(f"{context.workspace.root.rstrip('/')}/")
-    found = context.workspace.leads_to(pattern, for_write=True) if inside == pattern else inside
+    inside = pattern.removeprefix(f"{workspace.root.rstrip('/')}/")
+    found = workspace.leads_to(pattern, for_write=True) if inside == pattern else inside
     return found if isinstance(found, ToolError) else f"./{found}"
 
 

@@ -13,12 +13,21 @@ from nodes.execute_tools.environment.deadline import monotonic_s
 from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from nodes.execute_tools.tools.arguments import ToolArguments
 from nodes.execute_tools.tools.command_output import last_words
-from nodes.execute_tools.tools.evidence_gate import LARGEST_TEXT, is_damage
-from nodes.execute_tools.tools.example_results import ModuleRun, Status, failures, read_run
-from nodes.execute_tools.tools.examples import Example, as_request, both, docstring_examples, pieces
+from nodes.execute_tools.tools.evidence_gate import LARGEST_TEXT, is_damage, unmet
+from nodes.execute_tools.tools.examples import (
+    Example,
+    ModuleRun,
+    Status,
+    as_request,
+    both,
+    docstring_examples,
+    failures,
+    pieces,
+    read_run,
+)
+from nodes.execute_tools.tools.request import read_request
 from nodes.execute_tools.tools.saving import LoadedText, load_text
 from nodes.execute_tools.tools.task_examples import task_examples
-from nodes.execute_tools.tools.task_expectations import expectations, unmet
 from nodes.records import Effect, ToolError, ToolErrorCode
 
 MOST_TOLD = 5
@@ -55,7 +64,7 @@ class _Report:
         return ToolOutput.ok(checks="passed" if self.ran else "none", ran=self.ran)
 
 
-@tool(effect=Effect.READ, path_fields=("paths",), cacheable=False, self_timed=True)
+@tool(effect=Effect.READ, path_fields=("paths",), cacheable=False, self_timed=True, offered=False)
 def run_checks(context: ToolContext, arguments: RunChecksArguments) -> ToolOutput:
     """Run the configured checks, and the examples and tests of the given files.
 
@@ -65,7 +74,7 @@ def run_checks(context: ToolContext, arguments: RunChecksArguments) -> ToolOutpu
     deadline = monotonic_s() + min(context.timeout_s, context.seconds_left)
     texts = dict(_texts(context, arguments.paths))
     report = _Report(failed=unmet(context.task, texts))
-    if texts and expectations(context.task) and not report.failed:
+    if texts and read_request(context.task).expectations and not report.failed:
         report.ran.append("what the task asks of names")
     if isinstance(context.checks, ToolError):
         report.not_run.append(context.checks.message)

@@ -11,8 +11,8 @@ from nodes.execute_tools.environment.deadline import monotonic_s
 from nodes.execute_tools.environment.tree_status import Unwatched
 from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from nodes.execute_tools.tools.arguments import ToolArguments
-from nodes.execute_tools.tools.command_effects import file_changes, shown
 from nodes.execute_tools.tools.command_output import last_words, output_text
+from nodes.execute_tools.tools.saving import file_changes, shown
 from nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult
 
 COMMANDS_ARE_OFF = "Commands are off in this run: name the programs in `allowed_programs` (`--allow-program`)."

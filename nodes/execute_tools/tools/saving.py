@@ -1,17 +1,27 @@
 """How the writing tools load a text, and put a new one in its place with everything that the run must know of it."""
 
-from collections.abc import Sequence
+import posixpath
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple
+from typing import Any
 
-from nodes.execute_tools.environment.failures import quoted
+from nodes.execute_tools.environment.change_records import FileEffect, FileState
+from nodes.execute_tools.environment.checks import Checks
+from nodes.execute_tools.environment.command_changes import CommandChange, CommandChanges
+from nodes.execute_tools.environment.deadline import monotonic_s
+from nodes.execute_tools.environment.failures import invalid, quoted
+from nodes.execute_tools.environment.workspace import FileContent, Workspace
 from nodes.execute_tools.registry import ToolContext, ToolOutput
-from nodes.execute_tools.tools.diffs import unified_diff
-from nodes.execute_tools.tools.judged_evidence import judged_evidence
-from nodes.execute_tools.tools.outline import outline
+from nodes.execute_tools.tools.diffs import NO_FILE, Version, file_change, outline
+from nodes.execute_tools.tools.evidence_gate import gate_verdict, plan_gate
+from nodes.execute_tools.tools.examples import as_request, read_run
+from nodes.execute_tools.tools.read_file import ReadFileArguments, read_file
 from nodes.execute_tools.tools.syntax_gate import broken_by
 from nodes.execute_tools.tools.text_files import TextFile, TextForm, decode_text, encode_text, why_not_text
-from nodes.records import ChangeKind, FileChange, JsonMap, ToolError, ToolErrorCode
+from nodes.records import FileChange, JsonMap, ToolError, ToolErrorCode, ToolResult
+
+_SHARE = 3
+"""The gate may take one part in so many of the call's time."""
 
 
 @dataclass(frozen=True)
@@ -33,16 +43,6 @@ class LoadedText:
         return Version(self.sha256, self.file.text)
 
 
-class Version(NamedTuple):
-    """What a file holds at one time: its hash, and its text, None where it is binary."""
-
-    sha256: str
-    text: str | None
-
-
-NO_FILE: Final = Version("", None)
-
-
 def load_text(context: ToolContext, path: str, done: str = "edited") -> LoadedText | ToolError:
     """The file, or why it cannot be `done`: NOT_FOUND where nothing is there, INVALID_ARGUMENT if it is no text."""
     content = context.workspace.read_file(path)
@@ -52,6 +52,14 @@ def load_text(context: ToolContext, path: str, done: str = "edited") -> LoadedTe
     if file is None:
         return invalid(f"{quoted(content.path)} is {why_not_text(content.data)}; only UTF-8 text can be {done}.")
     return LoadedText(content.path, content.sha256, file)
+
+
+def load_current(context: ToolContext, path: str) -> LoadedText | ToolError:
+    """The same, or CONFLICT where this thread knows the file with another content."""
+    before = load_text(context, path)
+    if isinstance(before, ToolError):
+        return before
+    return outdated(context, before.path, before.version) or before
 
 
 def save_text(context: ToolContext, path: str, text: str, before: LoadedText | None, **data: Any) -> ToolOutput:
@@ -85,19 +93,6 @@ def changed(changes: Sequence[FileChange], **data: Any) -> ToolOutput:
     return replace(ToolOutput.ok(**data), changes=tuple(changes), files_read=known)
 
 
-def file_change(path: str, before: Version, after: Version) -> FileChange:
-    """The effect on one file; `NO_FILE` stands for none. The diff is "" where a version is binary."""
-    kind = ChangeKind.EDITED
-    if NO_FILE in {before, after}:
-        kind = ChangeKind.CREATED if before == NO_FILE else ChangeKind.DELETED
-    diff = ""
-    if all(each == NO_FILE or each.text is not None for each in (before, after)):
-        diff = unified_diff(path, before.text, after.text or "")
-    if after == NO_FILE:
-        diff = diff.replace(f"\n+++ b/{path}\n", "\n+++ /dev/null\n", 1)
-    return FileChange(path=path, kind=kind, sha256_before=before.sha256, sha256_after=after.sha256, diff=diff)
-
-
 def judged_syntax(context: ToolContext, path: str, before: str | None, after: str) -> JsonMap | ToolError:
     """What the syntax gate adds to the result of an edit of this file, or that it refuses the edit."""
     broken = None if context.syntax_gate == "off" else broken_by(path, before, after)
@@ -110,32 +105,143 @@ def judged_syntax(context: ToolContext, path: str, before: str | None, after: st
     )
 
 
+def judged_evidence(context: ToolContext, path: str, before: str | None, after: str) -> ToolError | None:
+    """CHECK_FAILED where examples show that this edit is wrong, in words; `before` is None for a new file.
+
+    None where the run is not gated, where there is nothing to run, and where it cannot be run.
+
+    Raises:
+        LeaseOverError: the call's time is over.
+    """
+    name = _relative(context, path)
+    if not context.gated or not isinstance(context.checks, Checks) or name is None:
+        return None
+    if not context.checks.rules.evidence:
+        return None
+    plan = plan_gate(name, before, after, context.task)
+    if plan is None:
+        return None
+    modules = [as_request(name, after, plan.examples)]
+    if before is not None:
+        modules.append(as_request(name, before, plan.examples if plan.compare else ()))
+    checks = context.checks.leased(context.lease)
+    answers = checks.run_examples(modules, context.timeout_s / _SHARE, first_decides=True)
+    if isinstance(answers, ToolError):
+        return None
+    runs = [read_run(answer, len(plan.examples)) for answer in answers]
+    told = gate_verdict(plan, runs[0], runs[1] if before is not None else None, checks.rules.examples_timeout_s)
+    if told is None:
+        return None
+    return ToolError(code=ToolErrorCode.CHECK_FAILED, message=f"With this edit {told} So nothing was changed.")
+
+
+def _relative(context: ToolContext, path: str) -> str | None:
+    """The path below the workspace, or None where it leads out of it: who writes the file will say so."""
+    clean = posixpath.normpath(path.removeprefix(f"{context.workspace.root}/"))
+    return None if clean.startswith(("/", "..")) else clean
+
+
 def outdated(context: ToolContext, path: str, now: Version) -> ToolError | None:
     """Why a file may not be changed that this thread knows with another content, and what is in it by now."""
     if context.files_read.get(path, now.sha256) == now.sha256:
         return None
     changed_since = f"{quoted(path)} has changed since it was read"
     if now.text is None:
-        return _conflict(f"{changed_since}, and is binary now, so it cannot be read again: leave it as it is.")
+        return conflict(f"{changed_since}, and is binary now, so it cannot be read again: leave it as it is.")
     remedy = "read_file it again, and base your change on what it holds now"
-    return _conflict(f"{changed_since}: {remedy}. {outline(path, now.text)}")
+    return conflict(f"{changed_since}: {remedy}. {outline(path, now.text)}")
 
 
-def unread(
-    context: ToolContext,
-    before: LoadedText,
-    remedy: str = "read_file it first, or use edit_file to change a part of it",
-) -> ToolError | None:
-    """Why this file may not be replaced as a whole: what it holds has to be known."""
-    if before.path not in context.files_read:
-        return _conflict(f"{before.name} exists, and was not read yet: {remedy}.")
-    return outdated(context, before.path, before.version)
-
-
-def _conflict(message: str) -> ToolError:
+def conflict(message: str) -> ToolError:
+    """A CONFLICT error."""
     return ToolError(code=ToolErrorCode.CONFLICT, message=message)
 
 
-def invalid(message: str, *suggestions: str) -> ToolError:
-    """An INVALID_ARGUMENT error."""
-    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message, suggestions=suggestions)
+def text_of(data: bytes) -> str | None:
+    """The text that these bytes are, None where they are binary."""
+    file = decode_text(data)
+    return file.text if file else None
+
+
+def was_read(context: ToolContext, before: LoadedText) -> bool:
+    """Whether this thread has read or written the file."""
+    return before.path in context.files_read
+
+
+def instead_of(error: ToolError, context: ToolContext, before: LoadedText) -> ToolOutput:
+    """The error, or where the file was not read in this thread, the file's first page."""
+    return ToolOutput.failed(error) if was_read(context, before) else shown_unread(context, before)
+
+
+def shown_unread(context: ToolContext, before: LoadedText) -> ToolOutput:
+    """The fields of read_file, with `changed` false and a note; the file counts as read from now on.
+
+    Source: a 1.5B model sent an edit with invented text that was answered by an error up to 12 times as it was.
+    """
+    shown: ToolOutput = read_file.run(context, ReadFileArguments(path=before.path))
+    if not shown.result.ok:
+        return shown
+    rest = " It goes on after these lines." if shown.result.data["has_more"] else ""
+    note = (
+        f"Nothing was changed: {before.name} was not read yet. This is what it holds.{rest}"
+        " Make the edit again, from this text."
+    )
+    return replace(shown, result=ToolResult(ok=True, data={**shown.result.data, "changed": False, "note": note}))
+
+
+MOST_CHANGES = 200
+"""Changed files of one command that the run tells of; the journal has all of them."""
+MOST_DIFF_CHARACTERS = 100_000
+"""Of all diffs of one command together: they stay in the run's state."""
+_DIFFS_S = 0.3
+"""How long diffs are made: a formatter may have rewritten hundreds of files."""
+
+
+def file_changes(changes: CommandChanges) -> tuple[FileChange, ...]:
+    """The first 200 changes, by name, with diffs as long as there is room and time."""
+    until, room = monotonic_s() + _DIFFS_S, MOST_DIFF_CHARACTERS
+    told: list[FileChange] = []
+    for change in changes.files[:MOST_CHANGES]:
+        one = _change(change, diff=monotonic_s() < until and room > 0)
+        if len(one.diff) > room:
+            one = _change(change, diff=False)
+        room -= len(one.diff)
+        told.append(one)
+    return tuple(told)
+
+
+def _change(change: CommandChange, *, diff: bool) -> FileChange:
+    before, after = change.before, change.after
+    return file_change(
+        shown(change.path),
+        _version(before, change.before_data if diff else None),
+        _version(after, change.after_data if diff else None),
+    )
+
+
+def _version(state: FileState, data: bytes | None) -> Version:
+    return Version(state.sha256, None if data is None else text_of(data))
+
+
+def shown(name: str) -> str:
+    """A name as text, whatever its bytes are."""
+    return name.encode(errors="backslashreplace").decode()
+
+
+Backup = Callable[[str], bytes | None]
+"""The bytes of a file before it was changed, by their hash."""
+
+
+def describe_effect(workspace: Workspace, backup: Backup, effect: FileEffect) -> FileChange:
+    """The effect on one file. The diff is "" where a version is binary, or is not at hand any more."""
+    return file_change(effect.path, _before(effect.before, backup), _after(workspace, effect.path, effect.after))
+
+
+def _before(state: FileState, backup: Backup) -> Version:
+    return _version(state, backup(state.sha256) if state.sha256 else None)
+
+
+def _after(workspace: Workspace, path: str, state: FileState) -> Version:
+    content = workspace.read_file(path) if state.sha256 else None
+    current = isinstance(content, FileContent) and content.sha256 == state.sha256
+    return Version(state.sha256, text_of(content.data) if current and isinstance(content, FileContent) else None)

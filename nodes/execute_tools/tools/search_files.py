@@ -1,12 +1,10 @@
-"""The tool that searches in files, with ripgrep where there is one.
+"""What a search in files found: lines by file, from ripgrep's JSON or by our own eyes, cut to what may be shown."""
 
-Ripgrep runs twice. Walking the tree by names, which may mean something else a moment later, it only says which files
-to look at. These are then opened and judged like any other, and it is handed the handles: no byte is shown that was
-not read through one.
-"""
-
+import base64
+import codecs
+import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,6 +14,7 @@ from typing import NamedTuple
 from pydantic import Field
 
 from nodes.execute_tools.environment.deadline import monotonic_ms
+from nodes.execute_tools.environment.failures import invalid
 from nodes.execute_tools.environment.processes import (
     ProcessResult,
     handle_path,
@@ -25,21 +24,167 @@ from nodes.execute_tools.environment.processes import (
 )
 from nodes.execute_tools.environment.workspace import OpenedFile
 from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
+from nodes.execute_tools.secrets.shown_parts import masked_lines, whole_words
 from nodes.execute_tools.tools.arguments import FolderPath, ToolArguments
-from nodes.execute_tools.tools.path_globs import PathGlob, parse_glob, relative_glob
-from nodes.execute_tools.tools.saving import invalid
-from nodes.execute_tools.tools.search_matches import (
-    MORE_MATCHES,
-    NO_MATCHES,
-    FileMatches,
-    file_masks,
-    find_text,
-    read_ripgrep,
-    select,
-)
+from nodes.execute_tools.tools.path_globs import MORE_MATCHES, NO_MATCHES, PathGlob, parse_glob, relative_glob
 from nodes.execute_tools.tools.text_files import decode_text, unstorable
 from nodes.language.kept_reference import is_reference, only_read
-from nodes.records import Effect, ToolError, ToolErrorCode
+from nodes.records import Effect, JsonMap, ToolError, ToolErrorCode
+
+MAX_SHOWN_BYTES = 40_000
+LINE_CHARACTERS = 300
+_LEAD = 100
+"""Characters shown before the match in a line that is cut."""
+_BLOCK = 65_536
+"""Bytes that ripgrep looks at together; where it finds a NUL, the block and all after it are binary.
+
+Source: grep-searcher's DEFAULT_BUFFER_CAPACITY, and what `rg` does with files that it finds by itself.
+"""
+
+
+@dataclass
+class FileMatches:
+    """The lines of one file that matched, by number from 1, and those around them."""
+
+    path: str
+    matches: dict[int, str] = field(default_factory=dict)
+    context: dict[int, str] = field(default_factory=dict)
+    offsets: dict[int, int] = field(default_factory=dict, compare=False, repr=False)
+    """Where the lines start in the file, in bytes, as far as that is known."""
+
+
+class Selection(NamedTuple):
+    """The matches to show, as JSON values, and whether there are more."""
+
+    matches: list[JsonMap]
+    has_more: bool
+
+
+MaskedLines = Mapping[str, Mapping[int, str]]
+"""By the real name of a file, the lines that are not shown as they are, by number from 1."""
+
+
+def read_ripgrep(output: bytes, names: Mapping[str, str], masked: MaskedLines | None = None) -> list[FileMatches]:
+    """The files in `rg --json` output, in its order, but for a line that was cut off.
+
+    `names` are the real names of the files that the program was given, by those under which it was given them; what
+    has none here is left out. `masked` lines are shown as they are there. What is binary is left out as well: ripgrep
+    searches it in files that it is handed.
+    """
+    files: dict[str, FileMatches] = {}
+    for line in output.split(b"\n"):
+        event = _event(line)
+        data = event.get("data", {})
+        name = names.get(data.get("path", {}).get("text", ""))
+        if name is None:
+            continue
+        found = files.setdefault(name, FileMatches(name))
+        if event["type"] == "end":
+            _leave_out_binary(found, data.get("binary_offset"))
+        if event["type"] not in {"match", "context"}:
+            continue
+        text = _line(data["lines"])
+        number = data["line_number"]
+        found.offsets[number] = data["absolute_offset"]
+        hidden = (masked or {}).get(name, {}).get(number)
+        if event["type"] == "context":
+            found.context[number] = clip(hidden or text)
+            continue
+        start = data["submatches"][0]["start"] if data["submatches"] else 0
+        at = len(text.encode()[:start].decode(errors="ignore"))
+        found.matches[number] = clip(hidden or text, at)
+    return [file for file in files.values() if file.matches]
+
+
+def file_masks(data: bytes) -> dict[int, str]:
+    """The lines of a file that a private key takes something of, with marks in its place, by number from 1.
+
+    The bytes are read as ripgrep reads them: as UTF-16 where they say so, otherwise as UTF-8, as far as they are that.
+    """
+    encoding = "utf-16" if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
+    if encoding != "utf-16" and b"-----BEGIN" not in data:
+        return {}
+    return masked_lines(data.decode(encoding, errors="replace"))
+
+
+def find_text(path: str, text: str, wanted: str, *, ignore_case: bool, context_lines: int) -> FileMatches:
+    """The lines of `text` in which `wanted` occurs, to the letter or in any case; those of a private key as marks."""
+    masked = masked_lines(text)
+    lines = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
+    needle = wanted.casefold() if ignore_case else wanted
+    found = FileMatches(path)
+    for index, line in enumerate(lines):
+        at = (line.casefold() if ignore_case else line).find(needle)
+        if at >= 0:
+            found.matches[index + 1] = clip(masked.get(index + 1, line), at)
+            around = range(max(0, index - context_lines), min(len(lines), index + context_lines + 1))
+            found.context.update({near + 1: clip(masked.get(near + 1, lines[near])) for near in around})
+    return found
+
+
+def select(
+    files: Iterable[FileMatches], may_show: Callable[[str], bool], *, context_lines: int, limit: int
+) -> Selection:
+    """The first `limit` matches, and at most 40,000 bytes of JSON, of the files that may be shown."""
+    shown: list[JsonMap] = []
+    size = 0
+    for match in _flat(files, may_show, context_lines):
+        size += len(json.dumps(match, ensure_ascii=False).encode())
+        if len(shown) == limit or (shown and size > MAX_SHOWN_BYTES):
+            return Selection(shown, has_more=True)
+        shown.append(match)
+    return Selection(shown, has_more=False)
+
+
+def clip(line: str, at: int = 0) -> str:
+    """About 300 characters of a line, without its line end, so that what stands at `at` is among them.
+
+    A longer line is cut between words, and its secrets are marks: the rest of one might not be known for what it is.
+    """
+    bare = line.rstrip("\r\n")
+    if len(bare) <= LINE_CHARACTERS:
+        return bare
+    start = max(0, min(at - _LEAD, len(bare) - LINE_CHARACTERS))
+    piece, start, end = whole_words(bare, start, start + LINE_CHARACTERS)
+    return ("[...]" if start else "") + piece + ("[...]" if end < len(bare) else "")
+
+
+def _flat(files: Iterable[FileMatches], may_show: Callable[[str], bool], context_lines: int) -> Iterator[JsonMap]:
+    for file in files:
+        if not may_show(file.path):
+            continue
+        lines = file.context | file.matches
+        for number, text in file.matches.items():
+            match: JsonMap = {"path": file.path, "line": number, "text": text}
+            if context_lines:
+                match["before"] = [lines[near] for near in range(number - context_lines, number) if near in lines]
+                match["after"] = [
+                    lines[near] for near in range(number + 1, number + context_lines + 1) if near in lines
+                ]
+            yield match
+
+
+def _leave_out_binary(file: FileMatches, first_nul: int | None) -> None:
+    if first_nul is None:
+        return
+    text_ends = first_nul - first_nul % _BLOCK
+    for number in [number for number, offset in file.offsets.items() if offset >= text_ends]:
+        file.matches.pop(number, None)
+        file.context.pop(number, None)
+
+
+def _event(line: bytes) -> JsonMap:
+    try:
+        event: JsonMap = json.loads(line)
+    except ValueError:
+        return {}
+    return event
+
+
+def _line(value: JsonMap) -> str:
+    """A line as text; ripgrep gives one that is not UTF-8 as base64."""
+    return value["text"] if "text" in value else base64.b64decode(value["bytes"]).decode(errors="replace")
+
 
 MAX_SECONDS = 10.0
 MAX_RESULTS = 100
@@ -80,7 +225,7 @@ Wanted = Callable[[str], bool]
 @tool(effect=Effect.READ, path_fields=("path",))
 def search_files(context: ToolContext, arguments: SearchFilesArguments) -> ToolOutput:
     """Search the text of a file, or of those below a directory but for what .gitignore names."""
-    names = relative_glob(context, arguments.glob or "**")
+    names = relative_glob(context.workspace, arguments.glob or "**")
     if isinstance(names, ToolError):
         return ToolOutput.failed(names)
     glob = parse_glob(names)

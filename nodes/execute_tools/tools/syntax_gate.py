@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import yaml
 
-from nodes.execute_tools.tools.python_units import SyntaxProblem, parse
+from nodes.execute_tools.tools.python_text import SyntaxProblem, parse
 from nodes.execute_tools.tools.text_files import count_lines
 from nodes.language.documents import DocumentProblem, read_toml
 

@@ -2,12 +2,12 @@
 
 from pydantic import Field
 
+from nodes.execute_tools.environment.failures import invalid
 from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from nodes.execute_tools.tools.arguments import FilePath, ToolArguments
-from nodes.execute_tools.tools.saving import LoadedText, invalid, load_text, outdated, save_text
+from nodes.execute_tools.tools.saving import LoadedText, load_text, outdated, save_text, shown_unread, was_read
 from nodes.execute_tools.tools.text_files import BOM, TextForm, count_lines, encode_text, unstorable, with_newline
-from nodes.execute_tools.tools.unread_files import shown_unread, was_read
-from nodes.records import Effect, ToolErrorCode
+from nodes.records import EditForm, Effect, ToolErrorCode
 
 
 class WriteFileArguments(ToolArguments):
@@ -17,7 +17,7 @@ class WriteFileArguments(ToolArguments):
     content: str = Field(description="The whole text of the file.")
 
 
-@tool(effect=Effect.WRITE, one_change=True, path_fields=("path",))
+@tool(effect=Effect.WRITE, one_change=True, path_fields=("path",), edit_forms=tuple(EditForm), body_argument="content")
 def write_file(context: ToolContext, arguments: WriteFileArguments) -> ToolOutput:
     """Create a file, or replace one that you have read.
 

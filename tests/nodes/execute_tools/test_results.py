@@ -10,7 +10,7 @@ from pydantic import BaseModel, SecretStr
 
 from nodes.execute_tools.registry import ToolOutput
 from nodes.execute_tools.results import LARGEST_RESULT, LONGEST_LINE, LONGEST_MESSAGE, clip, is_usable, plain_output
-from nodes.execute_tools.tools.text_pages import MAX_LINE_CHARACTERS
+from nodes.execute_tools.tools.read_file import MAX_LINE_CHARACTERS
 from nodes.records import ToolError, ToolErrorCode, ToolResult
 
 ERROR = ToolError(code=ToolErrorCode.NOT_FOUND, message="m")

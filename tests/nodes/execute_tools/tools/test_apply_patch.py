@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import pytest
 
 from nodes.execute_tools.tools.apply_patch import apply_patch
+from nodes.execute_tools.tools.patches import patched_paths
 from nodes.execute_tools.tools.read_file import read_file
-from nodes.execute_tools.tools.v4a_patch import patched_paths
 from nodes.records import ChangeKind, FileChange, JsonMap, ToolErrorCode
 from tests.nodes.execute_tools.tools.conftest import Bench
 
@@ -25,11 +25,7 @@ def tree(bench: Bench) -> dict[str, bytes]:
     }
 
 
-INVALID, CONFLICT, DENIED = (
-    ToolErrorCode.INVALID_ARGUMENT,
-    ToolErrorCode.CONFLICT,
-    ToolErrorCode.PERMISSION_DENIED,
-)
+INVALID, CONFLICT, DENIED = (ToolErrorCode.INVALID_ARGUMENT, ToolErrorCode.CONFLICT, ToolErrorCode.PERMISSION_DENIED)
 FILES: Mapping[str, str | bytes] = {
     "a.py": b"\xef\xbb\xbfx = 1\r\ny = 2\r\n",
     "old.py": "z = 1\n",
@@ -131,11 +127,7 @@ AGAIN = "read_file it again, and base your change on what it holds now. It has 1
         ("*** Update File: a.py\n-x\n+y\n", b"x\n", f": {AGAIN}"),
         ("*** Update File: a.py\n*** Move to: c.py\n", b"x\n", f": {AGAIN}"),
         ("*** Delete File: a.py\n", b"x\n", f": {AGAIN}"),
-        (
-            "*** Delete File: a.py\n",
-            b"x\x00",
-            ", and is binary now, so it cannot be read again: leave it as it is.",
-        ),
+        ("*** Delete File: a.py\n", b"x\x00", ", and is binary now, so it cannot be read again: leave it as it is."),
     ],
 )
 def test_a_file_that_changed_since_it_was_read_is_left_with_all_others(
@@ -163,11 +155,7 @@ def test_what_a_patch_breaks_is_said_for_each_file(bench: Bench) -> None:
     bench.put({"a.py": "x = 1\n", "b.txt": "{}\n"})
     assert bench.data(apply_patch, patch=BREAKING) == {
         "files": [
-            {
-                "path": "a.py",
-                "action": "edited",
-                "syntax": "no longer parses as Python: line 1: '(' was never closed",
-            },
+            {"path": "a.py", "action": "edited", "syntax": "no longer parses as Python: line 1: '(' was never closed"},
             {
                 "path": "b.txt",
                 "target": "b.json",
@@ -198,11 +186,7 @@ CHANGED = "*** Update File: a.py\n-x = 1\n+x = 2\n*** Add File: new/b.py\n+b\n**
 
 REFUSED: list[tuple[str, ToolErrorCode, str]] = [
     ("*** Update File: src/m.py\n-n = 1\n+n = 2\n", INVALID, "Line 9 of the patch: the lines of this hunk do not"),
-    (
-        "*** Update File: src/m.py\n m = 1\n",
-        INVALID,
-        "Line 8 of the patch: the hunks change nothing in 'src/m.py'.",
-    ),
+    ("*** Update File: src/m.py\n m = 1\n", INVALID, "Line 8 of the patch: the hunks change nothing in 'src/m.py'."),
     ("*** Update File: src/m.px\n-m\n", ToolErrorCode.NOT_FOUND, "Line 8 of the patch: No such file: 'src/m.px'. Did"),
     ("*** Update File: logo.png\n-m\n", INVALID, "Line 8 of the patch: 'logo.png' is a binary file of 5 bytes"),
     ("*** Delete File: nope.py\n", ToolErrorCode.NOT_FOUND, "Line 8 of the patch: No such file: 'nope.py'."),

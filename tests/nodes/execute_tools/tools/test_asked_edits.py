@@ -1,19 +1,16 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.execute_tools.tools.asked_edits import (
+from nodes.execute_tools.tools.definitions import (
     AskedEdits,
-    Carried,
+    Merged,
     Rename,
     asked_edits,
-    block_to_merge,
     carry_out,
-    deleted_in,
-    with_new_names,
     without_comment_bodies,
 )
-from nodes.execute_tools.tools.python_units import PythonText, read_python
-from nodes.execute_tools.tools.renames import Place
+from nodes.execute_tools.tools.python_names import Place
+from nodes.execute_tools.tools.python_text import PythonText, read_python
 
 SOURCE = """\
 import json
@@ -100,29 +97,13 @@ def test_what_is_renamed(block: str, task: str, rename: Rename | None) -> None:
     assert asked(block, task) == AskedEdits((rename,) if rename else ())
 
 
-def test_a_rename_before_and_after_the_merge() -> None:
-    edits = asked("def size(text): ...\n", "Rename count to size. Remove MAX.")
-    renamed = with_new_names(read(SOURCE + "count('a')\n"), edits)
-    assert "".join(renamed.lines) == SOURCE.replace("count", "size") + "count('a')\n"
-    assert edits.renames[0].label == "size"
-    text = SOURCE.replace("count", "size").replace("\nMAX = 3\n", "") + "size('a')\n"
-    assert carry_out("".join(renamed.lines), edits) == Carried(text, ("MAX",), 1, ("MAX at line 15",))
-
-
 def test_uses_of_a_method_are_only_told() -> None:
     rename = Rename("Cart.total", "size", ())
     text = "class Cart:\n    def size(self): ...\n\nc.total\nd.total()\n"
     assert rename.label == "Cart.size"
-    assert carry_out(text, AskedEdits((rename,))) == Carried(text, (), 0, ("total at lines 4, 5",))
+    assert carry_out(text, AskedEdits((rename,))) == Merged(text, (), (), (), 0, ("total at lines 4, 5",))
     text = "class Cart: ...\n\nclass A:\n    def b(self): ...\n    c = 1\n\nx.b\n"
     assert carry_out(text, AskedEdits((), frozenset({"A.b"}))).still == ("b at line 6",)
-
-
-def test_what_only_says_that_a_name_goes_is_not_merged() -> None:
-    block = read("del count\ndef gone(): pass\ndel MAX, other\ndef f(): return 1\n")
-    kept = block_to_merge(block, AskedEdits((), frozenset({"count", "gone", "Cart.MAX"})))
-    assert [unit.first for unit in kept.units] == [3, 4]
-    assert (deleted_in(block), deleted_in(kept)) == (["count", "MAX", "other"], ["MAX", "other"])
 
 
 def test_a_body_that_is_a_comment() -> None:

@@ -204,13 +204,6 @@ REPLIES = [
     ),
     ("calc.py", "Fix add", f"# calc.py\n# Before:\n{CALC[:32]}\n# After:\n{FIXED}", [SUM], {"changed": ["add"]}),
     ("calc.py", "Fix add", "    def add(a, b):\n        return a + b\n", [SUM], {"changed": ["add"]}),
-    (
-        "calc.py",
-        "Fix add in calc.py",
-        f"{FIXED}\n\ndef sub(a, b):\n    return a + -b\n",
-        [SUM],
-        {"changed": ["add"], "ignored": ["sub (not named in the request)"]},
-    ),
     ("calc.py", "Fix add", "def add(a, b):\n-    return a - b\n+    return a + b\n", [SUM], {"action": "patched"}),
     ("calc.py", "Fix add", " def add(a, b):\n-    return a - b\n+    return a + b\n", [SUM], {"action": "patched"}),
     (

@@ -1,9 +1,23 @@
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
-from nodes.execute_tools.tools.evidence_gate import LARGEST_TEXT, GatePlan, gate_verdict, is_damage, plan_gate
-from nodes.execute_tools.tools.example_results import ModuleRun, Result, Status
+from nodes.execute_tools.environment.checks import CheckRules, Checks, open_checks
+from nodes.execute_tools.environment.deadline import Lease
+from nodes.execute_tools.registry import ToolContext
+from nodes.execute_tools.tools.evidence_gate import (
+    LARGEST_TEXT,
+    GatePlan,
+    gate_verdict,
+    is_damage,
+    plan_gate,
+    unmet,
+)
+from nodes.execute_tools.tools.examples import ModuleRun, Result, Status
+from nodes.execute_tools.tools.saving import judged_evidence
+from nodes.records import JsonMap, ToolError, ToolErrorCode
+from tests.nodes.execute_tools.tools.conftest import Bench
 
 BEFORE = '''"""Statistics."""
 
@@ -35,11 +49,20 @@ def untouched():
     """
     return 0
 '''
+
+
 MEDIAN = BEFORE.replace("// 2]", "// 3]")
+
+
 FIX, HINTS, CHANGE = "Fix median", "Add type hints to median", "Change median to use the lower of both"
 
+
 PASSED, DIFFERENT = Result(Status.PASSED), Result(Status.DIFFERENT, "9")
+
+
 RAISED, ENDLESS, UNKNOWN = Result(Status.RAISED, "ValueError: x"), Result(Status.ENDLESS), Result()
+
+
 DAMAGED = Result(Status.RAISED, "NameError: name 'x' is not defined")
 
 
@@ -214,3 +237,178 @@ def test_a_file_that_cannot_be_imported_any_more(after: ModuleRun, before: Modul
 def test_what_a_careless_edit_leaves_behind() -> None:
     assert is_damage("NameError: name 'x' is not defined")
     assert not is_damage("MyNameError: x")
+
+
+APP = '''import json
+from store import load
+
+
+def use(path):
+    """load is only a word here."""
+    return load(path) + json.load(path) + other(load=1)
+
+
+def own(load):
+    return load()
+
+
+class Box:
+    def get(self):
+        return self.load
+'''
+
+
+@pytest.mark.parametrize(
+    ("texts", "told"),
+    [
+        (
+            {"app.py": APP, "store.py": "def load(x): ...\n"},
+            [
+                "load is still in app.py, line 2, 7, 16.",
+                "load is still in store.py, line 1.",
+                "read is not defined in app.py or store.py.",
+            ],
+        ),
+        ({"store.py": "def read(x): ...\n", "app.py": "import store\nstore.read(1)\n"}, []),
+        (
+            {"store.py": "def read(x): ...\n", "app.py": "import store\nstore.load(1)\n"},
+            ["load is still in app.py, line 2."],
+        ),
+        ({"store.py": "x = 1\n"}, ["read is not defined in store.py."]),
+        ({"store.py": "read = 1\n"}, []),
+        ({"store.py": "from json import dump\nread = 1\n"}, []),
+        ({"store.py": "def f():\n    load = 1\n    return load\nread = 1\n"}, []),
+        ({"store.py": "def f():\n    global load\n    load = 1\nread = 1\n"}, ["load is still in store.py, line 3."]),
+        ({"store.py": "f = lambda load: load\nread = 1\n"}, []),
+        ({"store.py": "def load(:\n"}, []),
+        ({}, []),
+    ],
+)
+def test_what_is_not_as_asked(texts: dict[str, str], told: list[str]) -> None:
+    assert unmet("Rename load to read", texts) == told
+
+
+def test_no_more_lines_than_the_bound() -> None:
+    assert unmet("Delete the function load.", {"a.py": "load()\n" * 20}) == [
+        "load is still in a.py, line 1, 2, 3, 4, 5."
+    ]
+
+
+BARE = "def add(a, b):\n    return a - b\n"
+
+
+WRONG, RIGHT = BARE.replace("a - b", "b - a"), BARE.replace("-", "+")
+
+
+TASK = "add(2, 3) should return 5"
+
+
+UNAVAILABLE = ToolError(code=ToolErrorCode.UNAVAILABLE, message="no Python")
+
+
+class Asked(Checks):
+    """Stands for the checks: remembers what it was asked, and answers what it was told to."""
+
+    def __init__(self, answer: list[JsonMap] | ToolError) -> None:
+        self.answer, self.rules = answer, CheckRules()
+        self.asked: list[tuple[Any, ...]] = []
+        self.leases: list[Lease | None] = []
+
+    def leased(self, lease: Lease | None) -> "Asked":
+        self.leases.append(lease)
+        return self
+
+    def run_examples(self, modules: Any, seconds: float = 0.0, *, first_decides: bool = False) -> Any:
+        self.asked.append((modules, seconds, first_decides))
+        return self.answer
+
+
+def entry(status: str, told: str = "") -> JsonMap:
+    return {"loaded": True, "own": True, "error": "", "results": [[status, told]]}
+
+
+def context(bench: Bench, checks: Checks | ToolError | None, **fields: Any) -> ToolContext:
+    given = {"task": TASK, "gated": True, "timeout_s": 30.0, **fields}
+    return ToolContext(bench.workspace, checks=checks, **given)
+
+
+def test_a_wrong_edit_is_refused_in_words(bench: Bench) -> None:
+    checks, lease = Asked([entry("different", "1"), entry("different", "-1")]), Lease()
+    error = judged_evidence(context(bench, checks, lease=lease), "calc.py", BARE, WRONG)
+    message = "With this edit add(2, 3) gives 1, but must give 5. So nothing was changed."
+    assert error == ToolError(code=ToolErrorCode.CHECK_FAILED, message=message)
+    ((modules, seconds, first_decides),) = checks.asked
+    assert [(each["path"], each["text"], len(each["groups"])) for each in modules] == [
+        ("calc.py", WRONG, 1),
+        ("calc.py", BARE, 1),
+    ]
+    assert (seconds, first_decides, checks.leases) == (10.0, True, [lease])
+
+
+def test_of_a_repair_the_old_text_is_only_loaded(bench: Bench) -> None:
+    checks = Asked([entry("passed"), entry("passed")])
+    assert judged_evidence(context(bench, checks, task=f"Fix it: {TASK}"), "calc.py", BARE, RIGHT) is None
+    assert [len(each["groups"]) for each in checks.asked[0][0]] == [1, 0]
+
+
+def test_a_new_file_has_no_old_text(bench: Bench) -> None:
+    checks = Asked([entry("passed")])
+    path = f"{bench.workspace.root}/lib/../calc.py"
+    assert judged_evidence(context(bench, checks), path, None, RIGHT) is None
+    assert [each["path"] for each in checks.asked[0][0]] == ["calc.py"]
+
+
+@pytest.mark.parametrize("path", ["../calc.py", "/elsewhere/calc.py"])
+def test_a_path_that_leads_out_is_left_to_others(bench: Bench, path: str) -> None:
+    checks = Asked([])
+    assert judged_evidence(context(bench, checks), path, None, WRONG) is None
+    assert checks.asked == []
+
+
+@pytest.mark.parametrize("fields", [{"gated": False}, {"checks": None}, {"checks": UNAVAILABLE}])
+def test_without_gate_or_checks_nothing_is_run(bench: Bench, fields: dict[str, Any]) -> None:
+    checks = Asked([entry("different", "1")] * 2)
+    given = context(bench, **{"checks": checks, **fields})
+    assert judged_evidence(given, "calc.py", BARE, WRONG) is None
+    assert checks.asked == []
+
+
+def test_where_evidence_is_off_no_code_is_run_for_an_edit(bench: Bench) -> None:
+    checks = Asked([entry("different", "1")] * 2)
+    checks.rules = CheckRules(("make test",), evidence=False)
+    assert judged_evidence(context(bench, checks), "calc.py", BARE, WRONG) is None
+    assert checks.asked == []
+
+
+def test_where_nothing_speaks_or_nothing_can_be_run_the_edit_stays(bench: Bench) -> None:
+    assert judged_evidence(context(bench, Asked(UNAVAILABLE)), "calc.py", BARE, WRONG) is None
+    nothing = Asked([])
+    assert judged_evidence(context(bench, nothing), "calc.py", BARE, BARE + "# end\n") is None
+    assert nothing.asked == []
+
+
+@pytest.mark.parametrize(("after", "refused"), [(WRONG, True), (RIGHT, False), ("from lib import add\n", False)])
+def test_in_the_sandbox(bench: Bench, after: str, refused: bool) -> None:
+    bench.put({"calc.py": BARE})
+    checks = open_checks(str(bench.root.resolve()), CheckRules(), lambda _: False)
+    if isinstance(checks, ToolError):
+        pytest.skip(checks.message)
+    error = judged_evidence(context(bench, checks), "calc.py", BARE, after)
+    assert (error is not None) is refused
+    assert [path.name for path in bench.root.rglob("*")] == ["calc.py"]
+
+
+def test_the_examples_of_a_new_file_are_run(bench: Bench) -> None:
+    checks = open_checks(str(bench.root.resolve()), CheckRules(), lambda _: False)
+    if isinstance(checks, ToolError):
+        pytest.skip(checks.message)
+    task = 'Write words.py with count(text). Case does not matter: count("The the") == {"the": 2}'
+    body = "    found = re.findall('[a-z]+', text.lower())\n    return {w: found.count(w) for w in found}\n"
+    text = f"def count(text):\n{body}"
+    told = judged_evidence(context(bench, checks, task=task), "words.py", None, text)
+    message = (
+        'With this edit count("The the") raises NameError: name \'re\' is not defined, but must give {"the": 2}.'
+        " So nothing was changed."
+    )
+    assert told == ToolError(code=ToolErrorCode.CHECK_FAILED, message=message)
+    assert judged_evidence(context(bench, checks, task=task), "words.py", None, f"import re\n\n\n{text}") is None

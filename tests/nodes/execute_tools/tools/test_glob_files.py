@@ -1,9 +1,14 @@
 import sys
+from pathlib import Path
 
 import pytest
+from hypothesis import given, strategies as st
 
-from nodes.execute_tools.registry import Tool, ToolOutput
+from nodes.execute_tools.environment.workspace import Workspace
+from nodes.execute_tools.registry import Tool, ToolContext, ToolOutput
 from nodes.execute_tools.tools.glob_files import MAX_PATHS, glob_files
+from nodes.execute_tools.tools.list_files import MAX_ENTRIES, list_files
+from nodes.execute_tools.tools.path_globs import MAX_PATTERN_CHARACTERS, parse_glob, relative_glob
 from nodes.execute_tools.tools.search_files import search_files
 from nodes.records import ToolErrorCode
 from tests.nodes.execute_tools.tools.conftest import Bench
@@ -100,3 +105,86 @@ def test_a_kept_result_is_no_directory(bench: Bench) -> None:
     error = bench.error(glob_files, pattern="*", path="@result/1")
     assert error.code is ToolErrorCode.INVALID_ARGUMENT
     assert error.message == '@result/1 is a kept result, not a directory: read_file path="@result/1" reads it.'
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fits", "fails"),
+    [
+        ("*.py", ["a.py", "src/deep/a.py", ".py"], ["a.pyi", "a.py/x"]),
+        ("src/*.py", ["src/a.py"], ["a.py", "src/deep/a.py", "x/src/a.py"]),
+        ("/a.py", [], ["a.py", "src/a.py"]),
+        ("{/src,./src}/*.py", ["src/a.py"], []),
+        ("{/src,x}/*.py", [], ["src/a.py"]),
+        ("./a.py", ["a.py"], ["src/a.py"]),
+        ("src/**/*.py", ["src/a.py", "src/x/y/a.py"], ["a.py", "lib/src/a.py"]),
+        ("**/test_*.py", ["test_a.py", "x/test_a.py"], ["a_test.py"]),
+        ("src/**", ["src/a", "src/x/a"], ["lib/a"]),
+        ("src/", ["src/a", "src/x/a"], ["lib/a"]),
+        ("**", ["a", "x/a"], []),
+        ("a?.[ch]", ["ab.c", "x/ab.h"], ["a.c", "ab.o"]),
+        ("*.{ts,tsx}", ["a.ts", "x/a.tsx"], ["a.js", "a.{ts,tsx}"]),
+        ("{src,lib/{a,b}}/*.py", ["src/x.py", "lib/a/x.py", "lib/b/x.py"], ["lib/c/x.py"]),
+        ("a{b", ["a{b"], ["ab"]),
+        ("A.py", ["A.py"], ["a.py"]),
+    ],
+)
+def test_matches(pattern: str, fits: list[str], fails: list[str]) -> None:
+    glob = parse_glob(pattern)
+    assert glob is not None
+    assert [path for path in fits + fails if glob.matches(path)] == fits
+
+
+@pytest.mark.parametrize("pattern", ["a" * (MAX_PATTERN_CHARACTERS + 1), "{a,b}" * 7, "{a,b}" * 90])
+def test_a_pattern_that_is_too_much(pattern: str) -> None:
+    assert parse_glob(pattern) is None
+
+
+def test_an_absolute_pattern_keeps_its_place(tmp_path: Path) -> None:
+    context = ToolContext(Workspace(str(tmp_path.resolve()), lambda *_: None))
+    assert relative_glob(context.workspace, f"{context.workspace.root}/*.py") == "./*.py"
+
+
+def test_no_pattern_takes_for_ever() -> None:
+    glob = parse_glob("*a" * 40 + "b/" + "**/" * 50 + "x")
+    assert glob is not None
+    assert not glob.matches("a" * 250 + "/a" * 100)
+
+
+@given(st.text(alphabet="ab*?[]{},/!-", max_size=12), st.text(alphabet="ab/", min_size=1, max_size=12))
+def test_no_pattern_fails(pattern: str, path: str) -> None:
+    glob = parse_glob(pattern)
+    assert glob is None or glob.matches(path) in {True, False}
+
+
+def test_directories_come_first_and_paths_are_those_of_the_workspace(bench: Bench) -> None:
+    bench.put({"src/b.py": "", "src/a.py": "", "src/sub/c.py": "", "README.md": ""})
+    (bench.root / "src" / "link").symlink_to("a.py")
+    assert bench.data(list_files) == {"entries": ["src/", "README.md"], "directories": 1, "files": 1, "has_more": False}
+    entries = ["src/sub/", "src/a.py", "src/b.py", "src/link"]
+    assert bench.data(list_files, path="./src") == {"entries": entries, "directories": 1, "files": 3, "has_more": False}
+
+
+def test_an_empty_directory(bench: Bench) -> None:
+    assert bench.data(list_files) == {"entries": [], "directories": 0, "files": 0, "has_more": False}
+
+
+def test_a_large_directory_is_cut_and_counted(bench: Bench) -> None:
+    bench.put({f"{number:04}": "" for number in range(MAX_ENTRIES + 1)})
+    data = bench.data(list_files)
+    assert (len(data["entries"]), data["files"], data["has_more"]) == (MAX_ENTRIES, MAX_ENTRIES + 1, True)
+
+
+@pytest.mark.parametrize(
+    ("path", "code", "message"),
+    [
+        ("scr", ToolErrorCode.NOT_FOUND, "Did you mean 'src'?"),
+        ("..", ToolErrorCode.PERMISSION_DENIED, "outside the workspace"),
+        ("src/a.py", ToolErrorCode.INVALID_ARGUMENT, "is a file, not a directory"),
+        ("@result/1", ToolErrorCode.INVALID_ARGUMENT, 'kept result, not a directory: read_file path="@result/1"'),
+    ],
+)
+def test_what_cannot_be_listed(bench: Bench, path: str, code: ToolErrorCode, message: str) -> None:
+    bench.put({"src/a.py": ""})
+    error = bench.error(list_files, path=path)
+    assert error.code is code
+    assert message in error.message

@@ -164,10 +164,7 @@ def test_without_evidence_only_the_configured_commands_are_run(bench: Bench) -> 
     bench.put({"app.py": APP, "test_app.py": ""})
     checks = Scripted([entry(("passed", ""))], ("make test",), evidence=False)
     result = ran(bench, checks, "app.py", task="add(2, 3) should return 5.")
-    assert (result, checks.asked) == (
-        ToolResult.success(checks="passed", ran=["make test"]),
-        [("make test", 15.0)],
-    )
+    assert (result, checks.asked) == (ToolResult.success(checks="passed", ran=["make test"]), [("make test", 15.0)])
 
 
 def test_tests_that_cannot_be_run_are_no_failure(bench: Bench) -> None:

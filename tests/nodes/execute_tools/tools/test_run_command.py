@@ -6,14 +6,16 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from hypothesis import given, strategies as st
 
 from nodes.execute_tools.environment import bubblewrap
 from nodes.execute_tools.environment.change_records import FileEffect, FileState
 from nodes.execute_tools.environment.commands import CommandResult, CommandRules, Commands, open_commands
-from nodes.execute_tools.environment.processes import Ends
+from nodes.execute_tools.environment.processes import Ends, EndsOfOutput
 from nodes.execute_tools.environment.resource_limits import Limit, LimitReached
 from nodes.execute_tools.environment.tree_status import Unwatched
 from nodes.execute_tools.registry import ToolContext, ToolOutput
+from nodes.execute_tools.tools.command_output import LONGEST_LAST_WORDS, last_words, output_text
 from nodes.execute_tools.tools.diffs import unified_diff
 from nodes.execute_tools.tools.read_file import read_file
 from nodes.execute_tools.tools.run_command import run_command
@@ -24,6 +26,8 @@ from tests.nodes.execute_tools.environment.recorder_doubles import BrokenJournal
 from tests.nodes.execute_tools.tools.conftest import Bench
 
 RESULT = CommandResult(0, Ends(), Ends(), 0.1, 30.0)
+
+
 MODULE = import_module("nodes.execute_tools.tools.run_command")
 
 
@@ -166,11 +170,6 @@ def test_a_timeout_is_a_failure_with_the_end_of_the_output(bench: Bench, result:
     assert ran(bench, result)[0].error == ToolError(code=ToolErrorCode.TIMEOUT, message=message)
 
 
-def test_a_refusal_is_handed_on(bench: Bench) -> None:
-    refused = ToolError(code=ToolErrorCode.PERMISSION_DENIED, message="no")
-    assert ran(bench, refused)[0].error == refused
-
-
 @pytest.mark.parametrize(
     ("arguments", "asked"),
     [
@@ -219,8 +218,6 @@ def test_arguments_at_their_bounds() -> None:
 
 
 # --- What it changed
-
-
 def changing(
     bench: Bench,
     do: Callable[[], object],
@@ -385,14 +382,63 @@ def test_a_real_timeout(context: Callable[..., ToolContext]) -> None:
     assert output.result.error == ToolError(code=ToolErrorCode.TIMEOUT, message=message)
 
 
-def test_a_real_timeout_tells_what_denied_files_were_made(context: Callable[..., ToolContext]) -> None:
-    output = run_command.s(context(timeout_s=0.3), argv=["sh", "-c", "echo x > .env; sleep 60"])
-    message = "sh was stopped after 0.3 s. It made what is denied: .env. It had printed nothing."
-    assert output.result.error == ToolError(code=ToolErrorCode.TIMEOUT, message=message)
-
-
 def test_a_machine_without_a_sandbox_offers_no_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bubblewrap, "sandbox_problem", lambda: "it is simulated")
     message = "Commands cannot be run on this machine, as their sandbox does not start: it is simulated."
     found = open_commands(str(tmp_path), CommandRules(("sh",)), lambda _: False)
     assert found == ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
+
+
+def ends_of(data: bytes, most: int) -> Ends:
+    kept = EndsOfOutput(most)
+    kept.take(data)
+    return kept.ends()
+
+
+@pytest.mark.parametrize(
+    ("ends", "text"),
+    [
+        (Ends(), ""),
+        (Ends(b"a\r\n\x1b[31m\t\xc3", b"\xa9", 11), "a\r\n\x1b[31m\té"),
+        (Ends(b"a\0b\xffc", b"", 5), "ab\ufffdc"),
+        (Ends(b"head", b"tail", 10), "head\n[... 2 of 10 bytes left out ...]\ntail"),
+        (Ends("a€".encode()[:3], "€b".encode()[1:], 99), "a\n[... 93 of 99 bytes left out ...]\nb"),
+        (Ends("a€".encode(), "€b".encode(), 99), "a€\n[... 91 of 99 bytes left out ...]\n€b"),
+        (Ends("😀".encode()[:3], "😀".encode()[1:], 99), "\n[... 93 of 99 bytes left out ...]\n"),
+        (Ends(b"\xff", b"\xff", 99), "\n[... 97 of 99 bytes left out ...]\n\ufffd"),
+        (Ends(b"\x80" * 2, b"\x80" * 3, 99), "\ufffd\ufffd\n[... 94 of 99 bytes left out ...]\n"),
+        (Ends(b"a", b"\x80" * 4, 99), "a\n[... 94 of 99 bytes left out ...]\n\ufffd\ufffd\ufffd\ufffd"),
+    ],
+)
+def test_text_of_an_output(ends: Ends, text: str) -> None:
+    assert output_text(ends) == text
+
+
+@given(st.text(st.characters(exclude_characters="\0", codec="utf-8")), st.integers(1, 40))
+def test_no_character_is_torn_wherever_the_output_is_cut(text: str, most: int) -> None:
+    whole = text.encode()
+    ends = ends_of(whole, most)
+    shown = output_text(ends)
+    if not ends.left_out:
+        assert shown == text
+        return
+    head, _, tail = shown.partition(f"\n[... {ends.left_out} of {len(whole)} bytes left out ...]\n")
+    assert text.startswith(head)
+    assert text.endswith(tail)
+    assert len(ends.head) - len(head.encode()) < 4
+    assert len(ends.tail) - len(tail.encode()) < 4
+
+
+@given(st.binary(max_size=100), st.integers(1, 40))
+def test_any_bytes_become_text_that_can_be_stored(data: bytes, most: int) -> None:
+    shown = output_text(ends_of(data, most))
+    assert "\0" not in shown
+    assert shown.encode().decode() == shown
+
+
+def test_last_words_are_the_ends_of_what_was_said() -> None:
+    long = b"x" * 5_000
+    assert last_words(Ends(), Ends(b"  \n", b"", 3)) == ""
+    assert last_words(Ends(b"out\n", b"", 4), Ends(b"err", b"or\n", 6)) == "out\nerror"
+    assert last_words(Ends(b"head", b"\x80tail", 100), Ends()) == "tail"
+    assert last_words(Ends(long, long, 10_000)) == "x" * LONGEST_LAST_WORDS

@@ -1,24 +1,39 @@
 import hashlib
-from typing import Literal, get_args
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, get_args
 
 import pytest
 
+from nodes.execute_tools.environment.change_records import UNKNOWN_SHA256, FileEffect, FileState
+from nodes.execute_tools.environment.command_changes import CommandChange, CommandChanges
+from nodes.execute_tools.environment.failures import invalid
+from nodes.execute_tools.environment.workspace import Workspace
 from nodes.execute_tools.registry import ToolContext, ToolOutput
+from nodes.execute_tools.tools import saving as command_effects
+from nodes.execute_tools.tools.diffs import NO_FILE, Version, file_change, unified_diff
+from nodes.execute_tools.tools.read_file import read_file
 from nodes.execute_tools.tools.saving import (
-    NO_FILE,
+    MOST_CHANGES,
+    MOST_DIFF_CHARACTERS,
     LoadedText,
-    Version,
-    changed,
-    file_change,
-    invalid,
+    describe_effect,
+    file_changes,
+    instead_of,
     judged_syntax,
     load_text,
     outdated,
     save_text,
-    unread,
+    shown,
+    shown_unread,
+    was_read,
 )
 from nodes.execute_tools.tools.text_files import TextFile, TextForm
+from nodes.guard.policy import judge_path
 from nodes.records import ChangeKind, FileChange, ToolError, ToolErrorCode, ToolResult
+from tests.nodes.execute_tools.environment.layout import sha
 from tests.nodes.execute_tools.tools.conftest import Bench
 
 
@@ -92,28 +107,6 @@ def test_a_file_that_changes_meanwhile_is_not_overwritten(bench: Bench) -> None:
     assert (bench.bytes_of("a.py"), output.changes, output.files_read) == (b"theirs\n", (), {})
 
 
-@pytest.mark.parametrize(
-    ("known", "message"),
-    [
-        ("same", None),
-        ("", "'a.py' exists, and was not read yet: read_file it first, or use edit_file to change a part of it."),
-        (
-            "other",
-            (
-                "'a.py' has changed since it was read: read_file it again, and base your change on what it holds now."
-                " It has 1 line now, beginning with:\n1: x"
-            ),
-        ),
-    ],
-)
-def test_unread(bench: Bench, known: str, message: str | None) -> None:
-    bench.put({"a.py": "x"})
-    hashes = {"same": {"a.py": sha256(b"x")}, "other": {"a.py": sha256(b"y")}}.get(known, {})
-    error = unread(ToolContext(bench.workspace, hashes), loaded(bench, "a.py"))
-    expected = message and ToolError(code=ToolErrorCode.CONFLICT, message=message)
-    assert error == expected
-
-
 def test_outdated(bench: Bench) -> None:
     known = ToolContext(bench.workspace, {"a.py": "1", "gone.py": ""})
     assert outdated(known, "a.py", Version("1", "x")) is None
@@ -167,11 +160,6 @@ def test_saving_says_what_an_edit_breaks_or_does_not_make_it(bench: Bench) -> No
     assert silent.result.data == {"path": "a.py", "edits": 1}
 
 
-def test_invalid() -> None:
-    expected = ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message="No.", suggestions=("a", "b"))
-    assert invalid("No.", "a", "b") == expected
-
-
 ONE, TWO, EMPTY, BINARY = Version("1", "a\n"), Version("2", "b\n"), Version("0", ""), Version("3", None)
 
 
@@ -195,23 +183,6 @@ def test_the_effect_on_a_file(before: Version, after: Version, kind: ChangeKind,
     )
 
 
-def test_what_several_effects_mean_for_the_state() -> None:
-    changes = (file_change("a", ONE, NO_FILE), file_change("b", NO_FILE, ONE))
-    assert changed(changes, path="a") == ToolOutput(
-        ToolResult(ok=True, data={"path": "a"}), changes, {"a": "", "b": "1"}
-    )
-
-
-def test_the_words_of_a_refusal_can_be_others(bench: Bench) -> None:
-    bench.put({"a.py": "x", "binary": b"a\x00b"})
-    error = unread(ToolContext(bench.workspace), loaded(bench, "a.py"), "look first")
-    assert error is not None
-    assert error.message == "'a.py' exists, and was not read yet: look first."
-    refused = load_text(ToolContext(bench.workspace), "binary", "deleted")
-    assert isinstance(refused, ToolError)
-    assert refused.message == "'binary' is a binary file of 3 bytes; only UTF-8 text can be deleted."
-
-
 def test_a_text_that_the_evidence_contradicts_is_not_written(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.put({"a.py": "x = 1\n"})
     before, seen = loaded(bench, "a.py"), list[tuple[object, ...]]()
@@ -227,3 +198,178 @@ def test_a_text_that_the_evidence_contradicts_is_not_written(bench: Bench, monke
     assert bench.bytes_of("a.py") == b"x = 1\n"
     assert save_text(context, "b.py", "x = 3\n", None).result.ok
     assert seen == [("a.py", "x = 1\n", "x = 2\n"), ("b.py", None, "x = 3\n")]
+
+
+@pytest.mark.parametrize(("lines", "rest"), [(3, ""), (900, " It goes on after these lines.")])
+def test_the_file_is_shown_as_read_file_shows_it(bench: Bench, lines: int, rest: str) -> None:
+    bench.put({"a.py": "x = 1\r\n" * lines})
+    before = loaded(bench, "a.py")
+    output = shown_unread(ToolContext(bench.workspace), before)
+    shown = f"'a.py' was not read yet. This is what it holds.{rest}"
+    note = f"Nothing was changed: {shown} Make the edit again, from this text."
+    read = bench.run(read_file, path="a.py")
+    assert output.result.data == {**read.result.data, "changed": False, "note": note}
+    assert (output.files_read, output.changes) == (read.files_read, ())
+
+
+def test_an_error_stays_where_the_file_was_read(bench: Bench) -> None:
+    bench.put({"a.py": "x = 1\n"})
+    before = loaded(bench, "a.py")
+    context = ToolContext(bench.workspace)
+    assert (was_read(context, before), instead_of(invalid("No."), context, before)) == (
+        False,
+        shown_unread(context, before),
+    )
+    known = ToolContext(bench.workspace, {"a.py": before.sha256})
+    assert (was_read(known, before), instead_of(invalid("No."), known, before).result.error) == (True, invalid("No."))
+
+
+def test_a_file_that_is_gone_meanwhile_is_an_error(bench: Bench) -> None:
+    bench.put({"a.py": "x = 1\n"})
+    before = loaded(bench, "a.py")
+    (bench.root / "a.py").unlink()
+    assert shown_unread(ToolContext(bench.workspace), before).result.error is not None
+
+
+OLD, NEW = b"a = 1\n", b"a = 2\n"
+
+
+DIFF = "--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-a = 1\n+a = 2\n"
+
+
+def hashed(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def state(data: bytes | None) -> FileState:
+    return FileState() if data is None else FileState(hashed(data), 0o644)
+
+
+def keeping(*kept: bytes) -> Callable[[str], bytes | None]:
+    return {hashed(data): data for data in kept}.get
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return Workspace(str(tmp_path), partial(judge_path, rules=()))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "on_disk", "kept", "kind", "diff"),
+    [
+        (OLD, NEW, NEW, [OLD], ChangeKind.EDITED, DIFF),
+        (None, NEW, NEW, [], ChangeKind.CREATED, "--- /dev/null\n+++ b/a.py\n@@ -0,0 +1 @@\n+a = 2\n"),
+        (OLD, None, None, [OLD], ChangeKind.DELETED, "--- a/a.py\n+++ /dev/null\n@@ -1 +0,0 @@\n-a = 1\n"),
+        (OLD, NEW, b"later", [OLD], ChangeKind.EDITED, ""),
+        (OLD, NEW, None, [OLD], ChangeKind.EDITED, ""),
+        (OLD, NEW, NEW, [], ChangeKind.EDITED, ""),
+        (b"\0", NEW, NEW, [b"\0"], ChangeKind.EDITED, ""),
+    ],
+)
+def test_the_diff_is_made_of_what_is_still_at_hand(
+    workspace: Workspace,
+    tmp_path: Path,
+    before: bytes | None,
+    after: bytes | None,
+    on_disk: bytes | None,
+    kept: list[bytes],
+    kind: ChangeKind,
+    diff: str,
+) -> None:
+    if on_disk is not None:
+        (tmp_path / "a.py").write_bytes(on_disk)
+    effect = FileEffect("a.py", state(before), state(after))
+    assert describe_effect(workspace, keeping(*kept), effect) == FileChange(
+        path="a.py", kind=kind, sha256_before=effect.before.sha256, sha256_after=effect.after.sha256, diff=diff
+    )
+
+
+NOTHING = FileState()
+
+
+UNKNOWN = FileState(UNKNOWN_SHA256, 0o644)
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The clock, which stands at the number in the list."""
+    now = [0.0]
+    monkeypatch.setattr(command_effects, "monotonic_s", lambda: now[0])
+    return now
+
+
+def change(path: str, kind: ChangeKind, before: bytes | None, after: bytes | None) -> CommandChange:
+    states = [NOTHING if data is None else FileState(sha(data), 0o644) for data in (before, after)]
+    return CommandChange(path, kind, states[0], states[1], before, after)
+
+
+def created(path: str, text: str) -> CommandChange:
+    return change(path, ChangeKind.CREATED, None, text.encode())
+
+
+def told(*changes: CommandChange) -> tuple[FileChange, ...]:
+    return file_changes(CommandChanges(changes))
+
+
+@pytest.mark.parametrize(
+    ("kind", "before", "after", "diff"),
+    [
+        (ChangeKind.EDITED, b"1\n", b"2\n", "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-1\n+2\n"),
+        (ChangeKind.CREATED, None, b"1\n", "--- /dev/null\n+++ b/x\n@@ -0,0 +1 @@\n+1\n"),
+        (ChangeKind.DELETED, b"1\n", None, "--- a/x\n+++ /dev/null\n@@ -1 +0,0 @@\n-1\n"),
+        (ChangeKind.CREATED, None, b"", ""),
+        (ChangeKind.EDITED, b"1\n", b"1\n", ""),
+        (ChangeKind.EDITED, b"1\n", b"\0", ""),
+        (ChangeKind.EDITED, b"\xff", b"1\n", ""),
+    ],
+)
+def test_a_change_is_told_with_its_hashes_and_a_diff_of_its_texts(
+    kind: ChangeKind, before: bytes | None, after: bytes | None, diff: str
+) -> None:
+    hashes = ["" if data is None else sha(data) for data in (before, after)]
+    assert told(change("x", kind, before, after)) == (
+        FileChange(path="x", kind=kind, sha256_before=hashes[0], sha256_after=hashes[1], diff=diff),
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "before", "after"),
+    [
+        (ChangeKind.CREATED, NOTHING, UNKNOWN),
+        (ChangeKind.EDITED, UNKNOWN, UNKNOWN),
+        (ChangeKind.DELETED, UNKNOWN, NOTHING),
+    ],
+)
+def test_what_was_not_looked_at_has_no_hash_and_no_diff(kind: ChangeKind, before: FileState, after: FileState) -> None:
+    assert told(CommandChange("x", kind, before, after)) == (
+        FileChange(path="x", kind=kind, sha256_before=before.sha256, sha256_after=after.sha256, diff=""),
+    )
+
+
+def test_a_name_that_is_no_text_is_shown_as_one() -> None:
+    assert shown(os.fsdecode(b"a\xff")) == "a\\udcff"
+    assert [each.path for each in told(created(os.fsdecode(b"a\xff"), ""))] == ["a\\udcff"]
+
+
+def test_many_changes_are_told_up_to_a_bound() -> None:
+    names = [f"{number:03}" for number in range(MOST_CHANGES + 1)]
+    assert [each.path for each in told(*(created(name, "") for name in names))] == names[:-1]
+
+
+def test_diffs_are_told_up_to_a_bound() -> None:
+    text = "".join(f"{'x' * 150}{number}\n" for number in range(1_000))
+    changes = told(*(created(name, text) for name in "abcdefgh"), created("small", "x\n"))
+    assert [bool(each.diff) for each in changes] == [*[True] * 5, *[False] * 3, True]
+    assert changes[0].diff == unified_diff("a", None, text)
+    assert sum(len(each.diff) for each in changes) <= MOST_DIFF_CHARACTERS
+
+
+def test_no_more_diffs_are_made_when_the_time_for_them_is_over(
+    clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slowly(*arguments: Any) -> FileChange:
+        clock[0] += 0.16
+        return file_change(*arguments)
+
+    monkeypatch.setattr(command_effects, "file_change", slowly)
+    assert [bool(each.diff) for each in told(*(created(name, "x\n") for name in "abcd"))] == [True, True, False, False]

@@ -2,9 +2,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 from nodes.execute_tools.tools.examples import Example, Kind, Origin
-from nodes.execute_tools.tools.task_examples import LONGEST_REQUEST, task_examples
+from nodes.execute_tools.tools.task_examples import LONGEST_REQUEST, Span, call_span, task_examples, value_span
 
 NAMES = ("add", "median", "slugify", "f", "total", "Stack", "parse")
+
 
 VALUES = [
     ("median([1, 2, 3, 4]) gives 3, expected 2.5", "median([1, 2, 3, 4])", "2.5"),
@@ -62,6 +63,7 @@ VALUES = [
     ("I'd like to have a small function f: f(2) gives 4", "f(2)", "4"),
 ]
 
+
 OTHERS = [
     ("assert f(3)", Kind.HOLDS, "f(3)", ""),
     ('f("") should raise ValueError', Kind.RAISES, 'f("")', "ValueError"),
@@ -69,6 +71,7 @@ OTHERS = [
     ('Write a function f: f("") raises ValueError', Kind.RAISES, 'f("")', "ValueError"),
     ("f(-1) returns None, but should raise ValueError", Kind.RAISES, "f(-1)", "ValueError"),
 ]
+
 
 NOTHING = [
     "median([1, 2, 3, 4]) currently returns 3",
@@ -187,3 +190,54 @@ def test_any_text_can_be_read(text: str) -> None:
     for example in task_examples(text, NAMES):
         compile(example.source, "", "eval")
         compile(example.want or "0", "", "eval")
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("2.5, and", "2.5"),
+        ("-1_000", "-1_000"),
+        ("1e-3 ", "1e-3"),
+        ("5.", "5"),
+        ("5. Then", "5"),
+        (".5 is", ".5"),
+        ("5th", None),
+        ("1.2.3", None),
+        ("'a b' is", "'a b'"),
+        ('"a\\"b"', '"a\\"b"'),
+        ("b'raw' x", "b'raw'"),
+        ("'open", None),
+        ("'two\nlines'", None),
+        ("[1, (2, ']')] x", "[1, (2, ']')]"),
+        ("[1, 2)", None),
+        ("{'a': [1]}", "{'a': [1]}"),
+        ("true.", "True"),
+        ("None", "None"),
+        ("null", "None"),
+        ("Fraction(1, 2) x", "Fraction(1, 2)"),
+        ("f(1).g(2)[0] x", "f(1).g(2)[0]"),
+        ("word", None),
+        ("", None),
+        (")", None),
+    ],
+)
+def test_values(text: str, code: str | None) -> None:
+    assert value_span(text, 0) == (
+        None if code is None else Span(code, text.index(code) + len(code) if code in text else len(text.rstrip(".")))
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("f(1) gives", "f(1)"),
+        ("f(1).", "f(1)"),
+        ("f(1). Then", "f(1)"),
+        ("f(1).x is", "f(1).x"),
+        ("f(1).pop() is", "f(1).pop()"),
+        ("f('(')[0] is", "f('(')[0]"),
+        ("f(1", None),
+    ],
+)
+def test_calls(text: str, code: str | None) -> None:
+    assert call_span(text, 0, 1) == (None if code is None else Span(code, len(code)))

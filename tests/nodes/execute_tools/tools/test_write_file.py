@@ -2,9 +2,10 @@ import stat
 
 import pytest
 
+from nodes.execute_tools.tools.append_file import append_file
 from nodes.execute_tools.tools.read_file import read_file
 from nodes.execute_tools.tools.write_file import write_file
-from nodes.records import ToolErrorCode
+from nodes.records import ChangeKind, ToolErrorCode
 from tests.nodes.execute_tools.tools.conftest import Bench
 
 
@@ -102,3 +103,101 @@ def test_what_is_not_written(bench: Bench, path: str, content: str, code: ToolEr
     assert error.code is code
     assert message in error.message
     assert sorted(each.name for each in bench.root.rglob("*")) == ["a", "a", "binary", "src"]
+
+
+def test_text_is_added_at_the_end(bench: Bench) -> None:
+    bench.put({"notes.md": "one\n"})
+    output = bench.run(append_file, path="notes.md", content="two\nthree\n")
+    assert output.result.data == {"path": "notes.md", "action": "appended", "start_line": 2, "lines": 2}
+    assert bench.bytes_of("notes.md") == b"one\ntwo\nthree\n"
+    [change] = output.changes
+    assert (change.kind, change.diff) == (
+        ChangeKind.EDITED,
+        "--- a/notes.md\n+++ b/notes.md\n@@ -1 +1,3 @@\n one\n+two\n+three\n",
+    )
+    assert output.files_read == {"notes.md": change.sha256_after}
+
+
+def test_a_file_that_is_not_there_is_made(bench: Bench) -> None:
+    output = bench.run(append_file, file_name="logs/new.md", content="one")
+    assert output.result.data == {"path": "logs/new.md", "action": "created", "start_line": 1, "lines": 1}
+    assert bench.bytes_of("logs/new.md") == b"one"
+    assert [change.kind for change in output.changes] == [ChangeKind.CREATED]
+
+
+@pytest.mark.parametrize(
+    ("old", "content", "new", "start_line"),
+    [
+        (b"one", "two\n", b"one\ntwo\n", 2),
+        (b"one\r\ntwo", "three\nfour", b"one\r\ntwo\r\nthree\r\nfour", 3),
+        (b"\xef\xbb\xbfone\n", "two", b"\xef\xbb\xbfone\ntwo", 2),
+        (b"one\n", "\ufefftwo", b"one\ntwo", 2),
+        (b"one\n", "two\r\n", b"one\ntwo\n", 2),
+        (b"", "two\r\n", b"two\r\n", 1),
+        (b"one\n\n", "two", b"one\n\ntwo", 3),
+    ],
+)
+def test_what_is_there_stays_and_gets_a_line_end(
+    bench: Bench, old: bytes, content: str, new: bytes, start_line: int
+) -> None:
+    bench.put({"a": old})
+    assert bench.data(append_file, path="a", content=content)["start_line"] == start_line
+    assert bench.bytes_of("a") == new
+
+
+def test_nothing_is_added_to_a_file_that_changed_since_it_was_read(bench: Bench) -> None:
+    bench.put({"a": "one\n"})
+    bench.data(read_file, path="a")
+    bench.put({"a": "theirs\n"})
+    error = bench.error(append_file, path="a", content="two\n")
+    assert (error.code, error.message) == (
+        ToolErrorCode.CONFLICT,
+        (
+            "'a' has changed since it was read: read_file it again, and base your change on what it holds now."
+            " It has 1 line now, beginning with:\n1: theirs"
+        ),
+    )
+    assert bench.bytes_of("a") == b"theirs\n"
+    bench.data(read_file, path="a")
+    data = bench.data(append_file, path="a", content="two\n")
+    assert data == {"path": "a", "action": "appended", "start_line": 2, "lines": 1}
+
+
+def test_an_addition_that_breaks_the_syntax_says_so_or_is_refused(bench: Bench) -> None:
+    bench.put({"a.yml": "a: 1\n"})
+    broken = "no longer parses as YAML: line 2: mapping values are not allowed in this context"
+    bench.syntax_gate = "refuse"
+    error = bench.error(append_file, path="a.yml", content="b: c: d\n")
+    assert error.message.startswith(f"With this edit 'a.yml' {broken}. ")
+    bench.syntax_gate = "report"
+    data = bench.data(append_file, path="a.yml", content="b: c: d\n")
+    assert data == {"path": "a.yml", "action": "appended", "start_line": 2, "lines": 1, "syntax": broken}
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "code", "message"),
+    [
+        ("a", "", ToolErrorCode.INVALID_ARGUMENT, "content is empty: there is nothing to append."),
+        ("new", "\ufeff", ToolErrorCode.INVALID_ARGUMENT, "content is empty: there is nothing to append."),
+        (
+            "a",
+            "x\x00",
+            ToolErrorCode.INVALID_ARGUMENT,
+            "content holds the character U+0000 in line 1, which no text file can hold; leave it out.",
+        ),
+        (
+            "binary",
+            "x",
+            ToolErrorCode.INVALID_ARGUMENT,
+            "'binary' is a binary file of 3 bytes; only UTF-8 text can be edited.",
+        ),
+        (".env", "x", ToolErrorCode.PERMISSION_DENIED, ".env is secret (for_write=False)."),
+        ("new/.env", "x", ToolErrorCode.PERMISSION_DENIED, "new/.env is secret (for_write=False)."),
+    ],
+)
+def test_what_is_not_added(bench: Bench, path: str, content: str, code: ToolErrorCode, message: str) -> None:
+    bench.put({"a": "same\n", "binary": b"a\x00b", ".env": "KEY=1"})
+    error = bench.error(append_file, path=path, content=content)
+    assert (error.code, error.message) == (code, message)
+    assert sorted(each.name for each in bench.root.rglob("*")) == [".env", "a", "binary"]
+    assert bench.bytes_of("a") == b"same\n"

@@ -1,0 +1,189 @@
+import json
+from typing import Any
+
+import pytest
+from langchain_core.messages import HumanMessage
+from pydantic import Field
+
+from nodes.call_model.offered_tools import offered_tools
+from nodes.call_model.prompt import Prompt, build_prompt
+from nodes.execute_tools.registry import ActionRegistry, Tool
+from nodes.execute_tools.tools import default_tools
+from nodes.execute_tools.tools.arguments import ToolArguments
+from nodes.execute_tools.tools.final_answer import final_answer
+from nodes.execute_tools.tools.update_plan import update_plan
+from nodes.language.body_blocks import BODY_ARGUMENTS
+from nodes.records import EditForm, Effect, Plan, PlanStatus, PlanStep, Profile, Protocol
+from tests.nodes.execute_tools.tools.conftest import Bench
+
+EFFECTS = {
+    "read_file": Effect.READ,
+    "list_files": Effect.READ,
+    "glob_files": Effect.READ,
+    "search_files": Effect.READ,
+    "edit_file": Effect.WRITE,
+    "multi_edit": Effect.WRITE,
+    "write_file": Effect.WRITE,
+    "append_file": Effect.WRITE,
+    "move_file": Effect.WRITE,
+    "delete_file": Effect.WRITE,
+    "edit_blocks": Effect.WRITE,
+    "apply_patch": Effect.WRITE,
+    "run_command": Effect.EXECUTE,
+    "http_get": Effect.NETWORK,
+    "update_plan": Effect.NONE,
+    "run_checks": Effect.READ,
+    "final_answer": Effect.NONE,
+}
+
+
+LONGEST_DESCRIPTION = 100
+
+
+NEED_LEAVE = {"run_command", "http_get"}
+
+
+"""Not offered before a program or a host is allowed."""
+
+
+def test_the_tools_and_what_guard_must_know_of_them() -> None:
+    specs = ActionRegistry(default_tools()).specs()
+    assert {spec.name: spec.effect for spec in specs} == EFFECTS
+    assert [spec.name for spec in specs if spec.terminal] == ["final_answer"]
+    path_names = {"path", "paths", "target", "cwd"}
+    for spec in specs:
+        assert spec.path_fields == tuple(name for name in spec.parameters["properties"] if name in path_names)
+    assert [tool.name for tool in default_tools() if tool.paths_of is not None] == ["apply_patch"]
+
+
+def test_a_block_gives_the_same_arguments_without_a_registry() -> None:
+    assert {tool.name: tool.body_argument for tool in default_tools() if tool.body_argument} == BODY_ARGUMENTS
+
+
+def test_descriptions_are_short() -> None:
+    for tool in default_tools():
+        assert 0 < len(tool.description) <= LONGEST_DESCRIPTION
+        for argument in tool.spec.parameters["properties"].values():
+            assert len(argument.get("description", "")) <= LONGEST_DESCRIPTION
+
+
+def test_system_prompt_and_tools_cost_at_most_1000_tokens_native_and_600_in_text() -> None:
+    """Counted in bytes, for which no model is needed.
+
+    Source: measured with the tokenizer of Qwen2.5-Coder, as compact JSON: native 848 tokens in 3,906 bytes (66 of them
+    the system message) before spec 2's path descriptions, text 419 tokens in 1,662 bytes. So a token has no less than
+    4.5 bytes in the one and 3.9 in the other.
+    """
+    native, text = (_first_request(protocol) for protocol in (Protocol.NATIVE, Protocol.TEXT))
+    assert (_size(native.messages[0]) + _size(native.tools)) / 4.5 <= 1_000
+    assert len(text.messages[0]["content"].encode()) / 3.9 <= 600
+
+
+def _first_request(protocol: Protocol) -> Prompt:
+    usable = {tool.name for tool in default_tools()} - NEED_LEAVE
+    specs = offered_tools(
+        ActionRegistry(default_tools()).specs(), EditForm.REPLACE, read_only=False, answer_schema=None, usable=usable
+    )
+    return build_prompt(Profile(protocol=protocol, edit_form=EditForm.REPLACE), specs, [HumanMessage("Hi")], (), 0.0)
+
+
+def _size(value: object) -> int:
+    return len(json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode())
+
+
+FILE = "Workspace-relative path under the project root."
+
+
+FOLDER = "Directory under the project root (use `.` for root)."
+
+
+"""Source: spec 2, section "Tool Schema Updates"."""
+
+
+WITH_PATH = [tool for tool in default_tools() if "path" in tool.path_fields]
+
+
+@pytest.mark.parametrize("tool", WITH_PATH, ids=lambda tool: tool.name)
+def test_the_schema_shows_path_only_and_says_what_it_is_relative_to(tool: Tool) -> None:
+    properties = tool.spec.parameters["properties"]
+    whole = properties["path"].get("default") == "."
+    assert properties["path"]["description"] == (FOLDER if whole else FILE)
+    assert not {"filename", "file_name"} & set(properties)
+
+
+@pytest.mark.parametrize("name", ["path", "filename", "file_name"])
+def test_models_may_call_it_by_three_names(name: str) -> None:
+    [read_file] = [tool for tool in default_tools() if tool.name == "read_file"]
+    assert read_file.validate({name: "a"}) == {"path": "a", "start_line": 1, "limit": 0, "start_column": 1}
+
+
+@pytest.mark.parametrize("tool", default_tools(), ids=lambda tool: tool.name)
+def test_other_names_are_errors(tool: Tool) -> None:
+    errors = tool.validate({"nonsense": 1})
+    assert isinstance(errors, list)
+    assert any(error.startswith("nonsense: unknown argument") for error in errors)
+
+
+class Page(ToolArguments):
+    """A page."""
+
+    name: str = Field(min_length=1, max_length=9, description="Its name.")
+    first: int = Field(default=1, ge=1, le=500)
+    lines: tuple[str, ...] = Field(default=(), max_length=3)
+    whole: bool = False
+
+
+def test_the_schema_leaves_out_what_tells_a_model_nothing() -> None:
+    assert Page.model_json_schema()["properties"] == {
+        "name": {"title": "Name", "type": "string", "description": "Its name."},
+        "first": {"title": "First", "type": "integer", "default": 1, "maximum": 500},
+        "lines": {"title": "Lines", "type": "array", "items": {"type": "string"}},
+        "whole": {"title": "Whole", "type": "boolean"},
+    }
+
+
+@pytest.mark.parametrize("value", [None, 1, {"passed": True}, ["a"]])
+def test_the_answer_comes_back(bench: Bench, value: Any) -> None:
+    assert bench.data(final_answer, answer="Done.", value=value) == {"answer": "Done."}
+    assert final_answer.validate({"answer": "Done.", "value": value}) == {"answer": "Done.", "value": value}
+    assert final_answer.terminal
+
+
+def test_an_answer_is_needed() -> None:
+    assert final_answer.validate({}) == ["answer: field required"]
+
+
+STEPS = [{"title": "read"}, {"title": "fix", "status": "in_progress"}, {"title": "look", "status": "done"}]
+
+
+def test_the_plan_is_kept_and_counted(bench: Bench) -> None:
+    output = bench.run(update_plan, steps=STEPS)
+    assert output.result.data == {"pending": 1, "in_progress": 1, "done": 1}
+    assert output.plan == Plan(
+        steps=(
+            PlanStep(title="read"),
+            PlanStep(title="fix", status=PlanStatus.IN_PROGRESS),
+            PlanStep(title="look", status=PlanStatus.DONE),
+        )
+    )
+
+
+def test_an_empty_plan_clears_it(bench: Bench) -> None:
+    assert bench.run(update_plan, steps=[]).plan == Plan()
+
+
+@pytest.mark.parametrize(
+    ("steps", "error"),
+    [
+        ([{"title": "a", "status": "in_progress"}] * 2, "at most one step may be in_progress"),
+        ([{"title": ""}], "steps.0.title: string should have at least 1 character"),
+        ([{"title": "a", "status": "soon"}], "steps.0.status: input should be 'pending', 'in_progress' or 'done'"),
+        ([{"name": "a"}], "steps.0.title: field required"),
+        ([{"title": "a"}] * 51, "steps: tuple should have at most 50 items after validation, not 51"),
+        ("read", "steps: input should be a valid tuple"),
+    ],
+)
+def test_a_plan_is_checked(steps: Any, error: str) -> None:
+    errors = update_plan.validate({"steps": steps})
+    assert isinstance(errors, list)
+    assert error in errors[0]
