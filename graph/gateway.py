@@ -57,8 +57,8 @@ from nodes.guard.file_rules import FileGuardrailRule
 from nodes.guard.own_settings import OWN_SETTINGS_RULE
 from nodes.guard.policy import judge_content, judge_path
 from nodes.guard.verdicts import results_of_denied, told_of_edit
-from nodes.language.closest import closest_names
 from nodes.language.history import is_request
+from nodes.language.names import closest_names
 from nodes.records import (
     CallError,
     CallResult,

@@ -59,10 +59,10 @@ from nodes.guard.file_rules import FileGuardrailRule
 from nodes.guard.policy import judge_workspace
 from nodes.guard.verdicts import told_of_edit
 from nodes.heal.node import heal
-from nodes.language.media import media_problem, without_media
+from nodes.language.content_blocks import media_problem, without_media
 from nodes.loop_check.node import check
 from nodes.loop_check.signature import signature_of
-from nodes.parse.answer_schema import schema_problem
+from nodes.parse.answers import schema_problem
 from nodes.parse.cutting import was_cut
 from nodes.parse.node import parse
 from nodes.parse.reading import foreign_calls
@@ -366,7 +366,7 @@ class Rooms:
             yield lease
 
     def _hands(self, state: CallModelSlice, ready: Prepared) -> Hands:
-        limits = ready.settings.purse.limits
+        limits = ready.settings.budget.limits
         return self._calling.hands(limits, partial(_tell, state["run_id"], step=state.get("step", 0) + 1))
 
     def _costed(self, state: CallModelSlice, update: Update) -> Update:

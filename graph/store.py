@@ -24,7 +24,7 @@ from nodes.execute_tools.environment.database import (
 from nodes.execute_tools.environment.failures import os_failure
 from nodes.execute_tools.environment.run_folder import remove_run_folder, run_folder_path, workspace_folder
 from nodes.execute_tools.redact import Redactor, known_values
-from nodes.language.storable_text import storable
+from nodes.language.documents import storable
 from nodes.records import Outcome, OutcomeKind, ToolError
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 from pydantic import BaseModel
 
 from nodes.execute_tools.redact import MARK, Redactor
-from nodes.language.provider_state import without_secrets
+from nodes.language.content_blocks import without_secrets
 from nodes.records import ModelReply, ToolCall
 
 MOST_RUNS: Final = 1_024

@@ -1,6 +1,6 @@
 """Change the pure files in small ways, one at a time, and see whether their tests notice.
 
-Each file's mutants are run against its own tests, at the mirrored path. Nothing is written outside a temporary folder.
+Each file's mutants are run against the tests of its package. Nothing is written outside a temporary folder.
 Survivors are listed as lines of a diff; one that does no harm is explained in benchmarks/mutants/explained.toml.
 """
 
@@ -29,7 +29,7 @@ from benchmarks.mutants.mutation import Mutant, mutants_of
 from benchmarks.mutants.report import WANTED, rows, staleness, survivors, table, verdict
 from benchmarks.mutants.verdicts import Judged, Place, Verdict, judge
 from tests.architecture.house import PACKAGES, ROOT, is_pure, module_name, sources, text_of
-from tests.architecture.test_mirror import ATTACKS, mirrored
+from tests.architecture.test_mirror import ATTACKS
 
 THIRD_PARTY: Final = (
     *("jsonschema", "langchain_core.messages", "langchain_openai", "langgraph.checkpoint.sqlite", "langgraph.graph"),
@@ -60,16 +60,16 @@ class Chosen:
 
 
 def files_to_mutate(patterns: Sequence[str]) -> list[str]:
-    """The pure files that one of the patterns names, or all, if they have tests at the mirrored path."""
-    pure = [path for path in sources(*PACKAGES) if is_pure(path) and (ROOT / mirrored(path)).is_file()]
+    """The pure files that one of the patterns names, or all, if their packages have tests."""
+    pure = [path for path in sources(*PACKAGES) if is_pure(path) and package_tests(path)]
     return [path for path in pure if not patterns or any(fnmatchcase(path, pattern) for pattern in patterns)]
 
 
-def own_tests(path: str) -> tuple[str, ...]:
-    """The test file of a source file, and the attacks on it: `attacks/test_<name>_*.py` beside that."""
-    own = PurePosixPath(mirrored(path))
-    attacks = sorted((ROOT / own.parent / ATTACKS).glob(f"{own.stem}_*.py"))
-    return (str(own), *(file.relative_to(ROOT).as_posix() for file in attacks))
+def package_tests(path: str) -> tuple[str, ...]:
+    """The test files of the package of a source file, and the attacks on it."""
+    folder = PurePosixPath("tests", path).parent
+    found = (*(ROOT / folder).glob("test_*.py"), *(ROOT / folder / ATTACKS).glob("test_*.py"))
+    return tuple(sorted(file.relative_to(ROOT).as_posix() for file in found))
 
 
 def choose(files: Sequence[str], sample: int | None) -> list[Chosen]:
@@ -86,7 +86,7 @@ def judge_file(each: Chosen, folder: Path) -> list[Judged]:
     """What the tests say of a file's mutants; in one of several processes, whose tests write below `folder`."""
     own = Path(tempfile.mkdtemp(dir=folder))
     os.environ["TMPDIR"] = tempfile.tempdir = str(own)
-    place = Place(ROOT, each.file, each.source, own_tests(each.file), own, _independent_of(module_name(each.file)))
+    place = Place(ROOT, each.file, each.source, package_tests(each.file), own, _independent_of(module_name(each.file)))
     return judge(place, each.mutants)
 
 

@@ -21,23 +21,22 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AnyMessage, SystemMessage
 from langchain_openai.chat_models.base import BaseChatOpenAI
 
-from graph.langchain.assembly import ReplyAssembly
-from graph.langchain.connection_faults import chain_of
 from graph.langchain.failures import (
     CallFailedError,
     Provider,
     ReplyTimeoutError,
+    chain_of,
     describe_failure,
     read_refusal,
 )
-from graph.langchain.heard_reply import HeardReply, is_listened_to
 from graph.langchain.learned import LIMIT, SCHEMA, STREAM, TOOLS, Learned
 from graph.langchain.openai_chat import KeepsExtras
+from graph.langchain.replies import HeardReply, ReplyAssembly, is_listened_to
 from nodes.call_model.model import Call, Model
 from nodes.call_model.model_loop import MODEL_LOOP
 from nodes.call_model.prompt import Prompt
-from nodes.language.media import media_of
-from nodes.language.storable_text import storable
+from nodes.language.content_blocks import media_of
+from nodes.language.documents import storable
 from nodes.records import FinishReason, JsonMap, ModelReply, ProviderErrorKind, ProviderFailure
 
 LAST_WORDS_S: Final = 0.5

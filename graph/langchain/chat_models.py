@@ -26,8 +26,14 @@ from langchain_openai.chat_models.base import BaseChatOpenAI
 from pydantic import SecretStr, ValidationError
 
 from graph.langchain.chat_model import ChatModel, plain_copy, with_settings
-from graph.langchain.connection_faults import SETUP_ERRORS, header_fault, setup_fault, unsendable_variable
-from graph.langchain.failures import Provider, describe_failure
+from graph.langchain.failures import (
+    SETUP_ERRORS,
+    Provider,
+    describe_failure,
+    header_fault,
+    setup_fault,
+    unsendable_variable,
+)
 from graph.langchain.learned import LESSONS, NEW_LIMIT, OLD_LIMIT, Learned
 from graph.langchain.openai_chat import EndpointChat, KeepsExtras, PlainCompletions, keeping_extras
 from nodes.call_model.effects import Connect
@@ -37,10 +43,10 @@ from nodes.call_model.endpoint import (
     USUAL_KEY,
     USUAL_URL,
     Endpoint,
+    ModelOptions,
     choose_served_model,
     find_endpoint,
 )
-from nodes.call_model.fallbacks import ModelOptions
 from nodes.call_model.local_model import shared_local_server
 from nodes.call_model.model_loop import MODEL_LOOP
 from nodes.call_model.prompt import Prompt

@@ -5,7 +5,7 @@ from typing import Any
 
 from langchain_core.messages import AnyMessage, HumanMessage
 
-from nodes.language.storable_text import storable
+from nodes.language.documents import storable
 
 
 def scrubbed(messages: Sequence[AnyMessage], text: Callable[[str], str]) -> list[AnyMessage] | None:

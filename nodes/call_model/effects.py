@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from nodes.call_model.fallbacks import ModelOptions
+from nodes.call_model.endpoint import ModelOptions
+from nodes.call_model.limits import Entry, Used
 from nodes.call_model.model import Call
 from nodes.call_model.prompt import Prompt
-from nodes.call_model.spending_book import Entry, Used
 from nodes.records import JsonMap, ModelReply, ProviderFailure, Record, StopCause
 
 

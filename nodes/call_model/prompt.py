@@ -16,7 +16,7 @@ from nodes.call_model.block_prompt import block_request, retry_temperature
 from nodes.call_model.constrained import calls_schema, meant_tools
 from nodes.call_model.profiles import SMALL_STOP
 from nodes.call_model.shown_messages import ShownMessages, from_map, json_size, message_of, size_of
-from nodes.language.body_blocks import BODY_BLOCK_RULE
+from nodes.language.text_protocol import BODY_BLOCK_RULE
 from nodes.records import Correction, EditForm, JsonMap, Profile, Protocol, ToolSpec
 
 NATIVE_SYSTEM = """\

@@ -7,7 +7,7 @@ from urllib.parse import unquote
 import orjson
 from pydantic import BaseModel, ValidationError
 
-from nodes.language.closest import closest_names
+from nodes.language.names import closest_names
 from nodes.records import JsonMap
 
 MOST_ERRORS = 10

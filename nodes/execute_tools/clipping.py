@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import orjson
 
-from nodes.language.kept_reference import LARGEST_NUMBER, reference_of
+from nodes.language.names import LARGEST_NUMBER, reference_of
 from nodes.records import JsonMap, ToolError, ToolResult
 
 LARGEST_RESULT: Final = 65_536

@@ -35,7 +35,7 @@ from nodes.guard.secret_files import (
     secret_content,
 )
 from nodes.guard.verdicts import Item, denied, verdict_on_malformed
-from nodes.language.kept_reference import is_reference
+from nodes.language.names import is_reference
 from nodes.records import (
     CHANGING,
     CallError,

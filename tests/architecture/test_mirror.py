@@ -1,38 +1,27 @@
-"""`nodes/guard/policy.py` is tested in `tests/nodes/guard/test_policy.py`, and nowhere is a test without its source."""
+"""The package `nodes/guard/` is tested in `tests/nodes/guard/`, and nowhere are tests without their package."""
 
 from pathlib import PurePosixPath
 
 from tests.architecture.house import PACKAGES, ROOT, sources
 
-WITHOUT_TEST_FILE = {
-    "__init__.py": "a docstring at most; the lazy names of graph/__init__.py have tests/graph/test_init.py",
-}
-"""File names that need no test file of their own, and why. (`py.typed` is no source file.)"""
-
-
 ATTACKS = "attacks"
-"""A folder of tests that are aimed at a whole room, not at one of its files."""
+"""A folder of tests that are aimed at a whole package."""
 
 
-def mirrored(path: str) -> str:
-    """The test file of a source file."""
-    place = PurePosixPath("tests", path)
-    name = "test_init.py" if place.name == "__init__.py" else f"test_{place.name}"
-    return str(place.with_name(name))
+def packages(*folders: str) -> set[PurePosixPath]:
+    """The folders that hold more than an `__init__.py`."""
+    return {PurePosixPath(path).parent for path in sources(*folders) if not path.endswith("__init__.py")}
 
 
-def test_every_source_file_has_its_test_file() -> None:
-    wanted = {mirrored(path) for path in sources(*PACKAGES) if PurePosixPath(path).name not in WITHOUT_TEST_FILE}
-    assert sorted(wanted - set(sources("tests"))) == []
+def test_every_package_has_its_tests() -> None:
+    tested = {PurePosixPath(path).parent for path in sources("tests") if PurePosixPath(path).name.startswith("test_")}
+    assert sorted(str(each) for each in packages(*PACKAGES) if PurePosixPath("tests", each) not in tested) == []
 
 
-def test_every_test_file_has_its_source_file() -> None:
-    tests = {
-        path
-        for path in sources("tests/graph", "tests/nodes")
-        if PurePosixPath(path).name.startswith("test_") and PurePosixPath(path).parent.name != ATTACKS
-    }
-    assert sorted(tests - {mirrored(path) for path in sources(*PACKAGES)}) == []
+def test_all_tests_have_their_package() -> None:
+    known = {PurePosixPath("tests", each) for each in packages(*PACKAGES)}
+    folders = {each.parent if each.name == ATTACKS else each for each in packages("tests/graph", "tests/nodes")}
+    assert sorted(map(str, folders - known)) == []
 
 
 def test_every_folder_is_a_package() -> None:

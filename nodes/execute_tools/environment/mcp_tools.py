@@ -16,7 +16,7 @@ from nodes.execute_tools.environment.mcp_sessions import McpServer
 from nodes.execute_tools.mcp_results import LONGEST_DESCRIPTION, bounded_schema, call_result, plain_text
 from nodes.execute_tools.registry import Tool, ToolContext
 from nodes.execute_tools.schema_arguments import OpenArguments
-from nodes.language.closest import closest_names
+from nodes.language.names import closest_names
 from nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult
 
 if TYPE_CHECKING:

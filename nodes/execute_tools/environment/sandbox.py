@@ -17,8 +17,7 @@ from nodes.execute_tools.environment.failures import os_failure, quoted
 from nodes.execute_tools.environment.handles import closing, open_beneath, open_directory, open_root
 from nodes.execute_tools.environment.path_shape import malformed, names_no_file
 from nodes.execute_tools.environment.workspace_root import check_workspace
-from nodes.language.closest import closest_names
-from nodes.language.named_things import names_elsewhere
+from nodes.language.names import closest_names, names_elsewhere
 from nodes.records import JsonMap, ToolError, ToolErrorCode
 
 __all__ = ["PathAccess", "PathSandbox", "Place", "check_workspace", "open_beneath"]

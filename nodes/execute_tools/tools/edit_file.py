@@ -14,7 +14,7 @@ from nodes.execute_tools.tools.saving import LoadedText, invalid, load_text, out
 from nodes.execute_tools.tools.text_edits import Spot, find_spots, replace_spots
 from nodes.execute_tools.tools.text_files import BOM, count_lines, unstorable
 from nodes.execute_tools.tools.unread_files import instead_of
-from nodes.language.misses import MISSED, is_miss
+from nodes.language.tool_results import MISSED, is_miss
 from nodes.records import Effect, JsonMap, ToolError, ToolErrorCode
 
 _LISTED_SPOTS = 10

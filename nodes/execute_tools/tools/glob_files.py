@@ -12,7 +12,7 @@ from nodes.execute_tools.tools.arguments import FolderPath, ToolArguments
 from nodes.execute_tools.tools.path_globs import MAX_PATTERN_CHARACTERS, PathGlob, parse_glob, relative_glob
 from nodes.execute_tools.tools.saving import invalid
 from nodes.execute_tools.tools.search_matches import MORE_MATCHES, NO_MATCHES
-from nodes.language.kept_reference import is_reference, only_read
+from nodes.language.names import is_reference, only_read
 from nodes.records import Effect, ToolError
 
 MAX_PATHS = 200

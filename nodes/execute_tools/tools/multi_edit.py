@@ -9,7 +9,7 @@ from nodes.execute_tools.tools.loose_matches import Tier
 from nodes.execute_tools.tools.saving import invalid, load_text, outdated, save_text
 from nodes.execute_tools.tools.text_files import unstorable
 from nodes.execute_tools.tools.unread_files import instead_of
-from nodes.language.misses import is_miss
+from nodes.language.tool_results import is_miss
 from nodes.records import Effect, ToolError
 
 MAX_EDITS = 50

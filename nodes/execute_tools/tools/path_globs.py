@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fnmatch import translate
 
 from nodes.execute_tools.registry import ToolContext
-from nodes.language.named_things import names_elsewhere
+from nodes.language.names import names_elsewhere
 from nodes.records import ToolError
 
 MAX_PATTERN_CHARACTERS = 500

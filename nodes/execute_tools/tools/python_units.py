@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
 from nodes.execute_tools.tools.line_edits import dedented
-from nodes.language.python_source import parse_quietly
+from nodes.language.documents import parse_quietly
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 DOCSTRING = "the docstring"

@@ -10,7 +10,7 @@ from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from nodes.execute_tools.tools.arguments import FilePath, ToolArguments
 from nodes.execute_tools.tools.saving import invalid
 from nodes.execute_tools.tools.text_pages import TextPage, read_page
-from nodes.language.kept_reference import is_reference, unknown_reference
+from nodes.language.names import is_reference, unknown_reference
 from nodes.records import Effect, JsonMap, ToolError
 
 

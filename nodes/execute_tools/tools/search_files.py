@@ -33,7 +33,7 @@ from nodes.execute_tools.tools.search_matches import (
     select,
 )
 from nodes.execute_tools.tools.text_files import decode_text, unstorable
-from nodes.language.kept_reference import is_reference, only_read
+from nodes.language.names import is_reference, only_read
 from nodes.records import Effect, ToolError, ToolErrorCode
 
 MAX_SECONDS = 10.0

@@ -1,6 +1,6 @@
 import pytest
 
-from benchmarks.mutants.run import _independent_of, choose, files_to_mutate, main, own_tests, parse
+from benchmarks.mutants.run import _independent_of, choose, files_to_mutate, main, package_tests, parse
 from tests.architecture.house import ROOT, is_pure
 
 
@@ -12,14 +12,15 @@ def test_files_are_chosen_by_pattern_among_the_pure_ones() -> None:
     assert all(is_pure(path) and (ROOT / path).is_file() for path in every)
 
 
-def test_a_files_tests_are_its_own_and_the_attacks_on_it() -> None:
-    assert own_tests("nodes/parse/cutting.py") == ("tests/nodes/parse/test_cutting.py",)
-    attacks = "tests/nodes/guard/attacks/test_policy_paths_among_others.py"
-    assert own_tests("nodes/guard/policy.py") == ("tests/nodes/guard/test_policy.py", attacks)
+def test_a_files_tests_are_those_of_its_package_and_the_attacks_on_it() -> None:
+    found = package_tests("nodes/guard/policy.py")
+    assert {"tests/nodes/guard/test_policy.py", "tests/nodes/guard/test_paths.py"} < set(found)
+    assert "tests/nodes/guard/attacks/test_policy_paths_among_others.py" in found
+    assert all(each.startswith("tests/nodes/guard/") for each in found)
 
 
 def test_a_sample_is_of_all_files() -> None:
-    files = ["nodes/loop_check/node.py", "nodes/loop_check/settling.py"]
+    files = ["nodes/loop_check/node.py", "nodes/loop_check/repetition.py"]
     every = choose(files, None)
     some = choose(files, 20)
     assert [each.file for each in some] == files

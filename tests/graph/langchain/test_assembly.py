@@ -6,7 +6,7 @@ from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.messages.ai import UsageMetadata
 from langchain_core.messages.tool import tool_call_chunk
 
-from graph.langchain.assembly import ReplyAssembly
+from graph.langchain.replies import ReplyAssembly
 from nodes.call_model.estimates import MOST_TOKENS
 from nodes.records import FinishReason, ModelReply, RawCall
 

@@ -21,8 +21,7 @@ from graph.langchain.chat_models import ChatModels, EndpointModel, count_tokens,
 from graph.langchain.failures import Provider
 from graph.langchain.learned import Learned
 from nodes.call_model.effects import Connect
-from nodes.call_model.endpoint import Endpoint
-from nodes.call_model.fallbacks import PLAIN, ModelOptions
+from nodes.call_model.endpoint import PLAIN, Endpoint, ModelOptions
 from nodes.call_model.model_loop import MODEL_LOOP
 from nodes.call_model.prompt import Prompt
 from nodes.records import JsonMap, ModelReply, ProviderErrorKind, ProviderFailure

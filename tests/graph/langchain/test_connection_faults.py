@@ -4,7 +4,7 @@ import ssl
 import httpx2
 import pytest
 
-from graph.langchain.connection_faults import (
+from graph.langchain.failures import (
     cause_in_words,
     header_fault,
     is_bad_certificate,

@@ -19,14 +19,14 @@ from nodes.call_model.effects import (
     Tell,
     Wait,
 )
+from nodes.call_model.endpoint import ModelChoice
 from nodes.call_model.estimates import Gauge, estimate_tokens
-from nodes.call_model.fallbacks import ModelChoice
 from nodes.call_model.ledger import Spending
+from nodes.call_model.limits import Entry, Used
 from nodes.call_model.model import Call
-from nodes.call_model.paid_call import Paid, Purse, Request, paid_call
+from nodes.call_model.paid_call import CallBudget, Paid, Request, paid_call
 from nodes.call_model.prices import Price
 from nodes.call_model.prompt import Prompt
-from nodes.call_model.spending_book import Entry, Used
 from nodes.records import (
     ModelReply,
     ProviderErrorKind as Kind,
@@ -81,8 +81,8 @@ class Endpoint:
         self.stop_at, self.stop = stop_at, stop
         self.entries = 10
 
-    def play(self, request: Request, spending: Spending, purse: Purse) -> Paid:
-        script, answer = paid_call(request, spending, purse), None
+    def play(self, request: Request, spending: Spending, budget: CallBudget) -> Paid:
+        script, answer = paid_call(request, spending, budget), None
         while True:
             try:
                 effect = script.send(answer)
@@ -120,12 +120,12 @@ class Endpoint:
         return [effect for effect in self.effects if isinstance(effect, kind)]
 
 
-def purse(*models: ModelChoice, **more: Any) -> Purse:
-    return Purse(models=models or (OURS,), thread="t", **more)
+def budget(*models: ModelChoice, **more: Any) -> CallBudget:
+    return CallBudget(models=models or (OURS,), thread="t", **more)
 
 
-def paid(endpoint: Endpoint, purse: Purse, spending: Spending | None = None, **more: Any) -> Paid:
-    return endpoint.play(Request(PROMPT, **more), spending or Spending(), purse)
+def paid(endpoint: Endpoint, budget: CallBudget, spending: Spending | None = None, **more: Any) -> Paid:
+    return endpoint.play(Request(PROMPT, **more), spending or Spending(), budget)
 
 
 def entry(model: str = "ours", tokens: int = ESTIMATE, most: int = 2_048, cost: float | None = None) -> Entry:

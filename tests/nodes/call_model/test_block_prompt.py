@@ -5,7 +5,7 @@ import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
 from nodes.call_model import block_prompt as texts
-from nodes.call_model.bounded_blocks import estimated_tokens
+from nodes.call_model.block_prompt import estimated_tokens
 from nodes.call_model.profiles import SMALL_STOP
 from nodes.call_model.prompt import Prompt, build_prompt
 from nodes.call_model.shown_messages import describe_tool, native_tool

@@ -3,7 +3,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.call_model.bounded_blocks import bounded_request, estimated_tokens, latest_turns
+from nodes.call_model.block_prompt import bounded_request, estimated_tokens, latest_turns
 from nodes.call_model.turn_view import TurnView
 from tests.nodes.call_model.prompting import assistant, user
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
-from nodes.call_model.cleared_results import LONGEST_ERROR, is_result, without_results
+from nodes.call_model.window import LONGEST_ERROR, is_result, without_results
 from nodes.language.history import RESULT_MESSAGE_NAME
 from nodes.language.tool_results import parse_text_results, render_text_results
 from nodes.records import CallResult, JsonMap, Protocol, ToolErrorCode, ToolResult

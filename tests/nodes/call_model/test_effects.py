@@ -23,9 +23,9 @@ from nodes.call_model.effects import (
     Tell,
     Wait,
 )
+from nodes.call_model.limits import Entry, Used
 from nodes.call_model.model import Call
 from nodes.call_model.prompt import Prompt
-from nodes.call_model.spending_book import Entry, Used
 from nodes.records import ModelReply, ProviderFailure, StopCause
 
 PROMPT = Prompt(messages=({"role": "user", "content": "hi"},))

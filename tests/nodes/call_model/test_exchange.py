@@ -7,12 +7,12 @@ from langchain_core.messages import HumanMessage
 
 from nodes.call_model.budget import APILimits, APIUsageStats
 from nodes.call_model.effects import Answer, Booked, Connect, Effect, Reserve, Send, Sent, Stopped, Wait
+from nodes.call_model.endpoint import ModelChoice
 from nodes.call_model.estimates import Gauge, estimate_tokens
 from nodes.call_model.exchange import CallModelState, CallSettings, exchange
-from nodes.call_model.fallbacks import ModelChoice
 from nodes.call_model.ledger import Mending, RunLimits, Spending, exhausted_limit
 from nodes.call_model.model import Call
-from nodes.call_model.paid_call import Purse
+from nodes.call_model.paid_call import CallBudget
 from nodes.call_model.prompt import build_prompt
 from nodes.call_model.retry import TRANSIENT
 from nodes.records import (
@@ -49,10 +49,10 @@ def state(**fields: Any) -> CallModelState:
     return cast("CallModelState", {**base, **fields})
 
 
-def settings_of(seed: int | None = None, temperature: float = 0.0, **purse: Any) -> CallSettings:
-    """Settings with these fields of the purse; `model` and `base_url` are its one model's."""
-    chosen = ModelChoice(model=purse.pop("model", None), base_url=purse.pop("base_url", None))
-    return CallSettings(Purse(models=(chosen,), jitter=lambda: 1.0, **purse), temperature, seed)
+def settings_of(seed: int | None = None, temperature: float = 0.0, **budget: Any) -> CallSettings:
+    """Settings with these fields of the budget; `model` and `base_url` are its one model's."""
+    chosen = ModelChoice(model=budget.pop("model", None), base_url=budget.pop("base_url", None))
+    return CallSettings(CallBudget(models=(chosen,), jitter=lambda: 1.0, **budget), temperature, seed)
 
 
 def play(
@@ -341,8 +341,8 @@ def test_no_course_of_events_passes_the_budget(results: list[Result], settings: 
     asked = [next(source) for _ in range(8)]
     effects, update = play(asked, settings, state())
     sends = [effect for effect in effects if isinstance(effect, Send)]
-    purse, limits, usage = settings.purse, settings.purse.limits, update.get("spending", Spending()).usage
-    assert len(sends) == usage.total_calls <= min(purse.retries + 1, *limits.api[:2])
+    budget, limits, usage = settings.budget, settings.budget.limits, update.get("spending", Spending()).usage
+    assert len(sends) == usage.total_calls <= min(budget.retries + 1, *limits.api[:2])
     assert (effects[:1] == [CONNECT]) is bool(sends)
     assert effects.count(CONNECT) <= 1
     assert not isinstance(effects[-1] if effects else None, Wait)
@@ -353,7 +353,7 @@ def test_no_course_of_events_passes_the_budget(results: list[Result], settings: 
         assert isinstance(failure, ProviderFailure)
         assert failure.kind in TRANSIENT
     for send in sends:
-        assert 0 < send.call.timeout_s <= purse.timeout_s
+        assert 0 < send.call.timeout_s <= budget.timeout_s
         assert send.call.max_output_tokens <= limits.api.max_output_tokens_per_session
     charged = 2.0 * len(sends) + sum(effect.seconds for effect in effects if isinstance(effect, Wait))
     assert update.get("spending", Spending()).seconds == pytest.approx(charged)

@@ -1,17 +1,13 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.call_model.fallbacks import (
+from nodes.call_model.endpoint import (
     MOST_FALLBACKS,
-    UNUSABLE,
     FallbackProblem,
     ModelChoice,
-    Tried,
-    in_words,
     models_in_order,
-    next_model,
 )
-from nodes.call_model.retry import TRANSIENT
+from nodes.call_model.retry import TRANSIENT, UNUSABLE, Tried, in_words, next_model
 from nodes.records import ProviderErrorKind as Kind, ProviderFailure
 
 URL = "https://llm.example/v1"
@@ -130,7 +126,7 @@ def test_the_next_model_is_asked_where_another_one_may_help(kind: Kind) -> None:
     failure = ProviderFailure(kind=kind, message="m")
     models = (OWN, OTHER, LOCAL)
     expected = [1, 2, None] if helps else [None] * 3
-    assert [next_model(failure, index, models) for index in range(3)] == expected
+    assert [next_model(failure, index, len(models)) for index in range(3)] == expected
     assert helps is (kind in TRANSIENT | UNUSABLE)
 
 

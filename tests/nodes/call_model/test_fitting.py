@@ -9,14 +9,13 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
 from nodes.call_model import fitting
 from nodes.call_model.budget import APILimits
-from nodes.call_model.compaction import RULES
+from nodes.call_model.compaction import RULES, SUMMARY_SYSTEM
 from nodes.call_model.effects import Answer, Booked, Effect, Reserve, Send, Sent, Settle, Stopped, Tell
 from nodes.call_model.estimates import Gauge, estimate_input
 from nodes.call_model.fitting import MOST_ROUNDS, OUTPUT_SHARE, Fitted, Talk, fit
 from nodes.call_model.ledger import MIN_OUTPUT_TOKENS, RunLimits, Spending
-from nodes.call_model.paid_call import Purse
+from nodes.call_model.paid_call import CallBudget
 from nodes.call_model.prompt import build_prompt
-from nodes.call_model.summary import SUMMARY_SYSTEM
 from nodes.call_model.window import WHOLE, Window, shown
 from nodes.language.project_notes import ProjectNotes
 from nodes.records import (
@@ -84,7 +83,7 @@ class Endpoint:
         limits: RunLimits = LIMITS,
         overflow: str | None = None,
     ) -> Fitted:
-        script = fit(given, window, spending or Spending(), Purse(limits=limits), window_tokens, overflow)
+        script = fit(given, window, spending or Spending(), CallBudget(limits=limits), window_tokens, overflow)
         answer: Answer = None
         while True:
             try:

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from nodes.call_model.guarded_model import GuardedModel, Scrubber
-from nodes.call_model.model import Call, Model
+from nodes.call_model.model import Call, GuardedModel, Model, Scrubber
 from nodes.call_model.prompt import Prompt
 from nodes.records import ModelReply, ProviderErrorKind, ProviderFailure, RawCall
 

@@ -2,8 +2,7 @@
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
-from nodes.call_model.noted_view import noted_request, notes_before, notes_tokens, with_notes
-from nodes.call_model.window import StandIns
+from nodes.call_model.window import StandIns, noted_request, notes_before, notes_tokens, with_notes
 from nodes.language.history import RESULT_MESSAGE_NAME
 from nodes.language.project_notes import ProjectNotes, notes_text
 

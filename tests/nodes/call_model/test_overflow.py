@@ -1,7 +1,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.call_model.overflow import overflow_window
+from nodes.call_model.fitting import overflow_window
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,7 @@ from nodes.call_model.profiles import SMALL_STOP
 from nodes.call_model.prompt import FREE_RETRIES, NATIVE_SYSTEM, TEXT_SYSTEM, Prompt, build_prompt
 from nodes.call_model.shown_messages import describe_tool
 from nodes.language.blocks import read_blocks
-from nodes.language.body_blocks import BODY_BLOCK_RULE
-from nodes.language.text_protocol import extract_tool_invocations_with_errors
+from nodes.language.text_protocol import BODY_BLOCK_RULE, extract_tool_invocations_with_errors
 from nodes.records import (
     Correction,
     EditForm,

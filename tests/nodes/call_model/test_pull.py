@@ -8,10 +8,15 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from nodes.call_model.pull import PullTools, pull_weights
-from nodes.call_model.pull_hub import PARTIAL_NAME
-from nodes.call_model.pull_outcome import Pulled, PullFailure, PullFailureKind
-from nodes.call_model.pull_wheels import fetch_from_wheels
+from nodes.call_model.pull import (
+    PARTIAL_NAME,
+    Pulled,
+    PullFailure,
+    PullFailureKind,
+    PullTools,
+    fetch_from_wheels,
+    pull_weights,
+)
 from nodes.call_model.weights import (
     Progress,
     PullPhase,

@@ -9,8 +9,7 @@ from threading import Thread
 
 import pytest
 
-from nodes.call_model.pull_hub import PARTIAL_NAME, fetch_from_hub
-from nodes.call_model.pull_outcome import PullFailure, PullFailureKind, wrong_sum
+from nodes.call_model.pull import PARTIAL_NAME, PullFailure, PullFailureKind, fetch_from_hub, wrong_sum
 from nodes.call_model.weights import PullPhase, PullProgress
 from tests.doubles.fake_weights import fake_weights
 

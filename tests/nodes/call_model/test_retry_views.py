@@ -4,7 +4,7 @@ import re
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.call_model.retry_views import Focus, find_focus, what_must_be, without_body
+from nodes.call_model.block_prompt import Focus, find_focus, what_must_be, without_body
 
 CALC = "def add(a, b):\n    return a - b\n\n\ndef mean(values):\n    return add(*values) / 2\n"
 SHAPES = "class Square:\n    def area(self):\n        return self.side\n\n\nasync def draw(shape):\n    pass\n"

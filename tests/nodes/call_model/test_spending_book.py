@@ -2,7 +2,7 @@ import pytest
 from pydantic import ValidationError
 
 from graph.spending_store import SpendingStore
-from nodes.call_model.spending_book import Entry, SpendingBook, Used
+from nodes.call_model.limits import Entry, SpendingBook, Used
 
 
 def test_the_store_is_a_spending_book() -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, strategies as st
 from langchain_core.messages import AnyMessage, HumanMessage
 
-from nodes.call_model.summary import (
+from nodes.call_model.compaction import (
     LONGEST_ITEM,
     MOST_ITEMS,
     SUMMARY_SYSTEM,

@@ -2,7 +2,6 @@ import pytest
 from hypothesis import given, strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
-from nodes.call_model.cleared_results import is_result, without_results
 from nodes.call_model.window import (
     MOST_STAND_IN_CHARACTERS,
     MOST_STAND_INS,
@@ -13,7 +12,9 @@ from nodes.call_model.window import (
     Window,
     exchanges_of,
     first_shown,
+    is_result,
     shown,
+    without_results,
 )
 from nodes.records import JsonMap, Protocol
 from tests.nodes.call_model.window_histories import exchange, histories, read, with_ids

@@ -1,4 +1,4 @@
-from nodes.call_model.window_head import LONGEST_EARLIER, MOST_EARLIER, Hidden, barest, head_text, quote_bounded
+from nodes.call_model.compaction import LONGEST_EARLIER, MOST_EARLIER, Hidden, barest, head_text, quote_bounded
 from nodes.records import Plan, PlanStatus, PlanStep
 
 PLAN = Plan(

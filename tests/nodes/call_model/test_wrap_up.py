@@ -6,9 +6,7 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
 from nodes.call_model.budget import APILimits
 from nodes.call_model.estimates import Gauge, estimate_input
-from nodes.call_model.ledger import WRAP_UP_INPUT_TOKENS, RunLimits, exhausted_limit
-from nodes.call_model.prompt import Prompt
-from nodes.call_model.wrap_up import (
+from nodes.call_model.exchange import (
     LONGEST_ACCOUNT,
     MOST_BYTES,
     WRAPPED_UP,
@@ -16,6 +14,8 @@ from nodes.call_model.wrap_up import (
     may_wrap_up,
     wrap_up_messages,
 )
+from nodes.call_model.ledger import WRAP_UP_INPUT_TOKENS, RunLimits, exhausted_limit
+from nodes.call_model.prompt import Prompt
 from nodes.language.history import settle_exchange
 from nodes.records import (
     CallResult,

@@ -1,7 +1,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.language.closest import SUGGESTIONS, closest_names
+from nodes.language.names import SUGGESTIONS, closest_names
 
 KNOWN = frozenset({"read_file", "list_files", "edit_file"})
 

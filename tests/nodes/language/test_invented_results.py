@@ -1,7 +1,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.language.invented_results import Cut, cut_invented
+from nodes.parse.cutting import Cut, cut_invented
 
 KNOWN = frozenset({"read_file", "write_file"})
 CALL = 'tool: read_file({"path": "a.py"})\n'

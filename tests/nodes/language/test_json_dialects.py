@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.language.json_dialects import (
+from nodes.language.dialects import (
     Reader,
     read_function_tags,
     read_json,

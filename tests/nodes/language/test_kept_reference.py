@@ -1,7 +1,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.language.kept_reference import (
+from nodes.language.names import (
     LARGEST_NUMBER,
     is_reference,
     number_of,

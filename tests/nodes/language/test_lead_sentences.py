@@ -1,6 +1,6 @@
 import pytest
 
-from nodes.language.lead_sentences import LONGEST_LEAD, announces
+from nodes.language.dialects import LONGEST_LEAD, announces
 
 ARGUMENTS = {"path": "a.py", "limit": 3}
 

@@ -1,6 +1,6 @@
 import pytest
 
-from nodes.language.line_dialects import read_bare_call, read_tool_lines, read_tool_tag
+from nodes.language.dialects import read_bare_call, read_tool_lines, read_tool_tag
 from nodes.records import ToolInvocation
 
 KNOWN = frozenset({"read_file", "write_file"})

@@ -1,6 +1,6 @@
 from langchain_core.messages import AIMessage, HumanMessage
 
-from nodes.language.media import in_openai_form, media_of, media_problem, without_media
+from nodes.language.content_blocks import in_openai_form, media_of, media_problem, without_media
 
 
 def test_each_kind_is_named_once_whatever_its_provider_calls_it() -> None:

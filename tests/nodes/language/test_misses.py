@@ -1,6 +1,6 @@
 import pytest
 
-from nodes.language.misses import MISSED, is_miss, miss_advice
+from nodes.language.tool_results import MISSED, is_miss, miss_advice
 from nodes.records import ToolErrorCode, ToolResult
 
 MISS = ToolResult.failure(ToolErrorCode.INVALID_ARGUMENT, f"Edit 2 of 2 failed, so none was made: {MISSED} 'a.py'.")

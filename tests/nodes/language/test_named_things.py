@@ -1,7 +1,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.language.named_things import named_identifiers, named_paths, names_elsewhere
+from nodes.language.names import named_identifiers, named_paths, names_elsewhere
 
 
 @pytest.mark.parametrize(

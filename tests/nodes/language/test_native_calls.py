@@ -3,7 +3,7 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.language.native_calls import NativeCall, read_native_calls
+from nodes.language.json_arguments import NativeCall, read_native_calls
 from nodes.records import ExtractionError, ExtractionErrorType, RawCall, ToolInvocation
 
 KNOWN = frozenset({"read_file", "list_files"})

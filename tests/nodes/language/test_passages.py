@@ -1,7 +1,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.language.passages import Passage, before_fence, is_file_name, passages, whole
+from nodes.language.dialects import Passage, before_fence, is_file_name, passages, whole
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 import pytest
 
-from nodes.language.placeholders import SHORTEST_ECHO, echoes, is_placeholder_content
+from nodes.parse.answers import SHORTEST_ECHO, echoes, is_placeholder_content
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, ToolCall
 
-from nodes.language.provider_state import state_of, thoughts_of, with_state, without_secrets
+from nodes.language.content_blocks import state_of, thoughts_of, with_state, without_secrets
 from nodes.records import JsonMap
 
 THOUGHT: JsonMap = {"type": "thinking", "thinking": "Hm, tool: read_file({})", "signature": "c2ln+/=="}

@@ -2,7 +2,7 @@ import ast
 
 import pytest
 
-from nodes.language.python_source import parse_quietly
+from nodes.language.documents import parse_quietly
 
 
 def test_a_text_that_the_parser_warns_of_is_parsed_in_silence() -> None:

@@ -3,8 +3,15 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.language.json_arguments import ArgumentProblem, Pairs
-from nodes.language.repeated_edits import DecodedCall, RepeatedEdits, decode_call, join_edits, split_call
+from nodes.language.json_arguments import (
+    ArgumentProblem,
+    DecodedCall,
+    Pairs,
+    RepeatedEdits,
+    decode_call,
+    join_edits,
+    split_call,
+)
 from nodes.records import ExtractionErrorType, JsonMap
 
 KNOWN = frozenset({"edit_file", "multi_edit", "other"})

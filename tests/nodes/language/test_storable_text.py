@@ -1,7 +1,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.language.storable_text import storable
+from nodes.language.documents import storable
 
 HALVES = st.text(st.characters(codec="utf-8") | st.characters(min_codepoint=0xD800, max_codepoint=0xDFFF))
 

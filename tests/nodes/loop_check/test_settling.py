@@ -1,7 +1,7 @@
 import pytest
 
-from nodes.language.misses import MISSED, miss_advice
-from nodes.loop_check.settling import accepted_answer, fatal_failure, with_notices
+from nodes.language.tool_results import MISSED, miss_advice
+from nodes.loop_check.repetition import accepted_answer, fatal_failure, with_notices
 from nodes.records import (
     Answer,
     CallError,

@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.language.misses import MISSED as OLD_TEXT_MISSED
-from nodes.loop_check.tries import MISSES_BEFORE_STEPPING_DOWN, count_tries, stepped_down, tries_stop
+from nodes.language.tool_results import MISSED as OLD_TEXT_MISSED
+from nodes.loop_check.repetition import MISSES_BEFORE_STEPPING_DOWN, count_tries, stepped_down, tries_stop
 from nodes.records import (
     CallError,
     CallResult,

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.parse.answer_schema import MAX_PROBLEMS, answer_problems, schema_problem
+from nodes.parse.answers import MAX_PROBLEMS, answer_problems, schema_problem
 from nodes.records import Answer
 
 COUNT = {"type": "object", "properties": {"count": {"type": "integer", "minimum": 1}}, "required": ["count"]}

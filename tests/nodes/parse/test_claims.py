@@ -3,7 +3,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.parse.claims import NOTHING_DONE, NOTHING_HAPPENED, TurnFacts, paths_to_check, unfounded
+from nodes.parse.answers import NOTHING_DONE, NOTHING_HAPPENED, TurnFacts, paths_to_check, unfounded
 
 REMEDY = "Make the change now. If none can be made, say why in one sentence."
 CLAIMED, IDLE = f"{NOTHING_HAPPENED} {REMEDY}", f"{NOTHING_DONE} {REMEDY}"

@@ -8,7 +8,7 @@ from langchain_core.language_models import BaseChatModel
 
 from graph.langchain.chat_model import MOST_ADAPTATIONS, ChatModel
 from graph.langchain.chat_models import given_model
-from nodes.call_model.fallbacks import ModelOptions
+from nodes.call_model.endpoint import ModelOptions
 from nodes.call_model.model import Call
 from nodes.call_model.prompt import Prompt
 from nodes.records import JsonMap, ModelReply, ProviderErrorKind, ProviderFailure
