@@ -16,6 +16,7 @@ from importlib.metadata import version
 from threading import Lock
 from typing import Final
 from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 from weakref import WeakKeyDictionary
 
 import httpx2
@@ -30,9 +31,7 @@ from graph.langchain.failures import (
     SETUP_ERRORS,
     Provider,
     describe_failure,
-    header_fault,
     setup_fault,
-    unsendable_variable,
 )
 from graph.langchain.learned import LESSONS, NEW_LIMIT, OLD_LIMIT, Learned
 from graph.langchain.openai_chat import EndpointChat, KeepsExtras, PlainCompletions, keeping_extras
@@ -228,14 +227,18 @@ def endpoint_model(endpoint: Endpoint, options: ModelOptions) -> EndpointModel |
         )
         trusted = urlsplit(endpoint.base_url).hostname not in LOOPBACK_HOSTS
         # A proxy that the environment names must not come between us and a server on this machine.
-        proxied = trusted and _is_proxied(endpoint.base_url or USUAL_URL, verify)
+        httpx2.Client(verify=verify, trust_env=trusted).close()
     except SETUP_ERRORS as error:
         return setup_fault(os.environ, error)
-    if _is_own(endpoint) and (variable := unsendable_variable(os.environ)):
-        return header_fault(variable)
     where = "the embedded model" if endpoint.embedded else endpoint.base_url or "the OpenAI endpoint"
     key = endpoint.api_key.get_secret_value()
-    provider = Provider(where, endpoint.key_variable, (key,), endpoint=True, proxied=proxied)
+    provider = Provider(
+        where,
+        endpoint.key_variable,
+        (key,),
+        endpoint=True,
+        proxied=trusted and _is_proxied(endpoint.base_url or USUAL_URL),
+    )
     learned = LESSONS.of("", endpoint.base_url, endpoint.model, lambda: Learned(_limit_name(endpoint)))
     clients: WeakKeyDictionary[asyncio.AbstractEventLoop, EndpointChat] = WeakKeyDictionary()
 
@@ -337,10 +340,10 @@ def _limit_name(endpoint: Endpoint) -> str:
     return NEW_LIMIT if _is_openai(endpoint) or _NEW_LIMIT.search(endpoint.model) else OLD_LIMIT
 
 
-def _is_proxied(url: str, verify: ssl.SSLContext | bool) -> bool:
-    """Does a proxy of the environment stand between? httpx2 tells nobody."""
-    with httpx2.Client(verify=verify) as client:
-        return client._transport_for_url(httpx2.URL(url)) is not client._transport  # noqa: SLF001 - see above
+def _is_proxied(url: str) -> bool:
+    """Does a proxy of the environment stand between?"""
+    parts, proxies = urlsplit(url), getproxies()
+    return bool(proxies.get(parts.scheme) or proxies.get("all")) and not proxy_bypass(parts.hostname or "")
 
 
 def _named(model: EndpointModel, options: ModelOptions) -> EndpointModel | ProviderFailure:

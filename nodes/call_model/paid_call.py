@@ -282,8 +282,7 @@ def _charged(
         return settle(spending, charged, received, sent.seconds, int(result.sent), price=price)
     characters = len(result.text) + len(result.refusal) + len(result.reasoning)
     characters += sum(len(call.arguments) for call in result.calls)
-    as_it_is = prompt.response_schema is None and not result.without_tools
-    if result.input_tokens > 0 and as_it_is:  # few chat models are told a schema, which their count then leaves out
+    if result.input_tokens > 0 and not result.without_tools:
         spending = measured(spending, prompt.size, len(prompt.messages), result.input_tokens)
     return settle(
         spending,

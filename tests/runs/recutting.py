@@ -135,7 +135,7 @@ def _heard(parts: Iterable[bytes], *, dropped: bool = False, taken: Callable[[],
 
 
 def _reading() -> _Reading:
-    return _Reading(_model()._request(CALL, without_schema=False), CALL, _Clock(60.0, None), lambda _: None)
+    return _Reading(_model()._request(CALL), CALL, _Clock(60.0, None), lambda _: None)
 
 
 def reader_of(parts: Sequence[bytes], *, dropped: bool = False) -> tuple[ReplyAssembly, Exception | None]:

@@ -1,14 +1,12 @@
 import json
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage
 
-from nodes.call_model.constrained import calls_schema
 from nodes.call_model.estimates import Gauge, estimate_input
 from nodes.call_model.profiles import SMALL_STOP
-from nodes.call_model.prompt import FREE_RETRIES, NATIVE_SYSTEM, TEXT_SYSTEM, Prompt, build_prompt
+from nodes.call_model.prompt import NATIVE_SYSTEM, TEXT_SYSTEM, Prompt, build_prompt
 from nodes.call_model.shown_messages import describe_tool
 from nodes.language.blocks import read_blocks
 from nodes.language.text_protocol import BODY_BLOCK_RULE, extract_tool_invocations_with_errors
@@ -108,37 +106,6 @@ def test_open_corrections_stand_at_the_end(profile: Profile) -> None:
     assert prompt.messages[:2] == built(profile, [TASK]).messages
 
 
-MALFORMED = Correction(reply="read_file(", prompt="Fix it.")
-REPAIR = Correction(reply="read_file(", prompt="Fix it.", schema_repair=True)
-CLAIM = Correction(reply="Fixed.", prompt="No file was changed.", claim=True)
-
-
-@pytest.mark.parametrize("profile", [TEXT, NATIVE])
-@pytest.mark.parametrize(
-    ("corrections", "bound"),
-    [
-        ([], False),
-        ([MALFORMED], False),
-        ([MALFORMED] * 2, True),
-        ([MALFORMED, REPAIR, REPAIR], True),
-        ([CLAIM, CLAIM], False),
-        ([MALFORMED, CLAIM], False),
-        ([CLAIM, MALFORMED, MALFORMED], True),
-        ([MALFORMED, MALFORMED, CLAIM], False),
-    ],
-)
-def test_from_the_second_correction_of_its_form_on_a_reply_is_decoded_under_the_tools_schema(
-    corrections: list[Correction], bound: bool, profile: Profile
-) -> None:
-    assert FREE_RETRIES == 2
-    assert built(profile, [TASK], *corrections).response_schema == (calls_schema([READ]) if bound else None)
-
-
-@pytest.mark.parametrize("profile", [BLOCKS, NATIVE_BLOCKS])
-def test_a_block_is_never_decoded_under_a_schema(profile: Profile) -> None:
-    assert built(profile, [TASK], *[MALFORMED] * 3).response_schema is None
-
-
 RESULTS = st.one_of(
     st.builds(lambda content: ToolResult.success(path="calc.py", content=content), st.text(max_size=20)),
     st.builds(lambda message: ToolResult.failure(ToolErrorCode.NOT_FOUND, message), st.text(max_size=20)),
@@ -191,13 +158,6 @@ def test_the_estimate_counts_everything_that_is_sent(profile: Profile, task: str
 def test_a_character_of_another_script_counts_as_a_token() -> None:
     letters, characters = (built(TEXT, [HumanMessage(text * 300)]).size for text in ("a", "字"))
     assert characters - letters == 600
-
-
-def test_the_schema_of_the_reply_counts_as_sent() -> None:
-    free = Prompt(messages=(user("Fix calc.py"),))
-    schema = {"type": "object", "anyOf": [{"type": "object"}]}
-    bound = replace(free, response_schema=schema)
-    assert (free.response_schema, bound.size - free.size) == (None, len(json.dumps(schema, separators=(",", ":"))))
 
 
 @pytest.mark.parametrize("profile", [TEXT, NATIVE, BLOCKS, NATIVE_BLOCKS])
