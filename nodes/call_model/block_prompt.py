@@ -10,11 +10,11 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from math import ceil
 from typing import NamedTuple
 
 from langchain_core.messages import AIMessage, AnyMessage
 
+from nodes.call_model.estimates import BYTES_PER_TOKEN, TOKENS_PER_MESSAGE, estimate_tokens
 from nodes.call_model.offered_tools import owes_a_value
 from nodes.call_model.shown_messages import as_map, describe_tool, message_of, native_tool
 from nodes.call_model.turn_view import TurnView, view_turn
@@ -253,17 +253,10 @@ def _how_to_answer(task: str, view: TurnView, missing: Sequence[str], focus: Foc
     return "Answer with the path of the file and the new text of what changes."
 
 
-BYTES_PER_TOKEN = 3
-"""Of UTF-8. Prose and code have three to four to a token, so this errs on the high side."""
-
-TOKENS_PER_MESSAGE = 4
-"""What a chat template puts around each message."""
-
-
 def estimated_tokens(messages: Sequence[JsonMap], tools: Sequence[JsonMap] = ()) -> int:
     """The tokens of messages that hold nothing but text, and of native tools."""
-    told = sum(ceil(_size(message["content"]) / BYTES_PER_TOKEN) + TOKENS_PER_MESSAGE for message in messages)
-    return told + (ceil(_size(json.dumps(tools)) / BYTES_PER_TOKEN) if tools else 0)
+    told = sum(estimate_tokens(_size(message["content"]), 1) for message in messages)
+    return told + (estimate_tokens(_size(json.dumps(tools)), 0) if tools else 0)
 
 
 def latest_turns(earlier: Sequence[JsonMap], most_tokens: int) -> list[JsonMap]:

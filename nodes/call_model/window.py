@@ -11,7 +11,6 @@ from typing import Any, Final, NamedTuple
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
-from nodes.call_model.block_prompt import estimated_tokens
 from nodes.call_model.estimates import estimate_tokens
 from nodes.call_model.shown_messages import as_map, size_of
 from nodes.language.history import RESULT_MESSAGE_NAME, is_request
@@ -297,4 +296,4 @@ def noted_request(messages: Sequence[JsonMap], notes: Sequence[ProjectNotes]) ->
 
 def notes_tokens(notes: Sequence[ProjectNotes]) -> int:
     """The tokens of the notes in a request, estimated."""
-    return estimated_tokens([{"content": notes_before(notes, "")}]) if notes else 0
+    return estimate_tokens(len(notes_before(notes, "").encode("utf-8", "replace")), 1) if notes else 0
