@@ -192,7 +192,6 @@ class Calling:
             idle_timeout_s=context.idle_timeout_s,
             retries=context.provider_retries,
             thread=_thread(context, run_id),
-            counts=profile.embedded,
             price_of=partial(self._price, context),
             jitter=random.random,
         )

@@ -48,11 +48,9 @@ from nodes.call_model.endpoint import (
 )
 from nodes.call_model.local_model import shared_local_server
 from nodes.call_model.model_loop import MODEL_LOOP
-from nodes.call_model.prompt import Prompt
 from nodes.records import JsonMap, ProviderErrorKind, ProviderFailure
 
 CONNECT_TIMEOUT_S: Final = 10.0
-COUNT_TIMEOUT_S: Final = 5.0
 POOL: Final = httpx2.Limits(max_connections=None, max_keepalive_connections=100)
 """Nobody waits for a connection: how many runs there are is decided elsewhere."""
 
@@ -74,11 +72,6 @@ class EndpointModel(ChatModel):
     chat: Callable[[], EndpointChat]
     endpoint: Endpoint = field(default_factory=lambda: Endpoint(model=""))
     clients: "WeakKeyDictionary[asyncio.AbstractEventLoop, EndpointChat]" = field(default_factory=WeakKeyDictionary)
-
-    async def acount_tokens(self, prompt: Prompt) -> int | None:
-        """The prompt's tokens as the embedded model reads them; None at other endpoints and where it cannot tell."""
-        client = self.chat().http_async_client if self.endpoint.embedded else None
-        return None if client is None else await count_tokens(client, self.endpoint.base_url, prompt)
 
     async def aclose(self) -> None:
         """Close the connections of this event loop."""
@@ -355,22 +348,6 @@ def _named(model: EndpointModel, options: ModelOptions) -> EndpointModel | Provi
     if isinstance(chosen, ProviderFailure):
         return chosen
     return endpoint_model(model.endpoint.model_copy(update={"model": chosen}), options)
-
-
-async def count_tokens(client: httpx2.AsyncClient, base_url: str, prompt: Prompt) -> int | None:
-    """The tokens of a prompt as llama.cpp's server renders and splits it; None where it does not tell.
-
-    Source: llama.cpp's server, POST /apply-template and POST /tokenize.
-    """
-    root = base_url.removesuffix("/v1")
-    asked: JsonMap = {"messages": list(prompt.messages), **({"tools": list(prompt.tools)} if prompt.tools else {})}
-    try:
-        rendered = await client.post(f"{root}/apply-template", json=asked, timeout=COUNT_TIMEOUT_S)
-        text = {"content": rendered.raise_for_status().json()["prompt"], "add_special": False, "parse_special": True}
-        split = await client.post(f"{root}/tokenize", json=text, timeout=COUNT_TIMEOUT_S)
-        return len(split.raise_for_status().json()["tokens"])
-    except (httpx2.HTTPError, ValueError, TypeError, LookupError, RecursionError):
-        return None
 
 
 def served_models(model: EndpointModel) -> list[str] | ProviderFailure:

@@ -11,7 +11,6 @@ from nodes.call_model.driver import Connector
 from nodes.call_model.effects import Connect
 from nodes.call_model.endpoint import Endpoint, find_endpoint
 from nodes.call_model.model import Call, Model
-from nodes.call_model.prompt import Prompt
 from nodes.records import ModelReply, ProviderFailure
 
 
@@ -32,10 +31,6 @@ class TracedModel:
             result = await self.model.acomplete(call, on_text)
             self._ended(chat, result)
             return result
-
-    async def acount_tokens(self, prompt: Prompt) -> int | None:
-        """The prompt's tokens, where the model can tell."""
-        return await self.model.acount_tokens(prompt)
 
     def _chat(self, call: Call) -> Child:
         said = asked(call.prompt.messages) if self.with_messages else {}

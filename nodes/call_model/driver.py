@@ -14,8 +14,6 @@ from nodes.call_model.effects import (
     Answer,
     Booked,
     Connect,
-    Count,
-    Counted,
     Effect,
     Lost,
     Reserve,
@@ -121,9 +119,6 @@ async def aperform(script: Script, hands: Hands) -> Update:
                 answer = Stopped(reason=stop.reason)
             elif isinstance(model, ProviderFailure):
                 answer = model
-        elif isinstance(effect, Count):
-            known = None if model is None or isinstance(model, ProviderFailure) else model
-            answer = Counted(tokens=await known.acount_tokens(effect.prompt) if known else None)
         elif isinstance(effect, Send) and model is not None and not isinstance(model, ProviderFailure):
             answer = await _asend(model, effect.call, unnoticed if effect.call.quiet else hands.on_text, stop)
         elif isinstance(effect, Wait):

@@ -48,10 +48,6 @@ class Model(Protocol):
         """Make one try; text is passed on as it comes. Failures come back as values."""
         ...
 
-    async def acount_tokens(self, prompt: Prompt) -> int | None:  # noqa: ARG002 - one that counts overrides it
-        """The tokens of a prompt, None where the model cannot tell."""
-        return None
-
 
 class Breaker(Protocol):
     """A circuit breaker of one provider. Whoever is admitted reports once how it ended."""
@@ -107,10 +103,6 @@ class GuardedModel:
             if not reported:
                 self.breaker.abandoned()
         return self._scrubbed(result)
-
-    async def acount_tokens(self, prompt: Prompt) -> int | None:
-        """The prompt's tokens, where the model can tell."""
-        return await self.model.acount_tokens(prompt)
 
     def _heard_by_others(self, call: Call) -> Call:
         """The call, with what frees its reply of secrets on every other way out: LangChain's callbacks."""

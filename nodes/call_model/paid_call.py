@@ -12,8 +12,6 @@ from nodes.call_model.effects import (
     Answer,
     Booked,
     Connect,
-    Count,
-    Counted,
     Effect,
     Lost,
     Reserve,
@@ -55,8 +53,7 @@ def no_jitter() -> float:
 class CallBudget:
     """How requests of a run are made and paid: its limits, its models in order, its patience with them.
 
-    `counts` says that the endpoint has a tokenizer to ask. `price_of` gives a model's price by its name, `jitter` a
-    number from 0 to 1.
+    `price_of` gives a model's price by its name, `jitter` a number from 0 to 1.
     """
 
     limits: RunLimits = field(default_factory=RunLimits)
@@ -65,7 +62,6 @@ class CallBudget:
     idle_timeout_s: float | None = None
     retries: int = 2
     thread: str = ""
-    counts: bool = False
     price_of: Callable[[str], Price | None] = unknown_price
     jitter: Callable[[], float] = no_jitter
 
@@ -129,14 +125,6 @@ def paid_call(request: Request, spending: Spending, budget: CallBudget) -> Gener
                     continue
                 return Paid(tries.spending, stop=end)
             tries.connected = True
-            if budget.counts:
-                counted = yield Count(prompt=prompt)
-                if isinstance(counted, Counted) and counted.tokens is not None:
-                    size, messages = prompt.size, len(prompt.messages)
-                    estimated = estimate_input(size, messages, spending.gauge, counted.tokens)
-                    leave = _reserve(request, tries.spending, limits, estimated, price)
-                    if isinstance(leave, StopCause):
-                        return Paid(tries.spending, stop=leave)
         tries.attempt += 1
         ended = yield from _one_try(request, tries, leave, model, price, budget)
         if ended is not None:

@@ -220,10 +220,6 @@ def _is_envelope(key: str, value: Any) -> bool:
     return isinstance(value, str) and (key in {"id", "call_id"} or (key == "type" and value in _KINDS))
 
 
-_TAG_HEAD = re.compile(r"(?P<tool>[\w.-]++)(?=[ \t\r\n])")
-_ATTRIBUTE = re.compile(r"""\s++(?P<name>[A-Za-z_]\w*+)=(?:"(?P<double>[^"<>&]*+)"|'(?P<single>[^'<>&]*+)')""")
-
-
 def read_tool_lines(body: str, known_tools: frozenset[str]) -> list[ToolInvocation] | None:
     """`tool:` lines and nothing else, such as stand in a code fence by mistake."""
     calls = extract_in_order(body, known_tools, {})
@@ -238,37 +234,6 @@ def read_bare_call(body: str, known_tools: frozenset[str]) -> list[ToolInvocatio
     """`name({json})`, a tool line that lacks its prefix."""
     outcome = parse_tool_line(f"{TOOL_PREFIX} {body}", 0, known_tools)
     return [outcome] if isinstance(outcome, ToolInvocation) and not body.startswith(TOOL_PREFIX) else None
-
-
-def read_tool_tag(
-    body: str, known_tools: frozenset[str], only_required: Mapping[str, str]
-) -> list[ToolInvocation] | None:
-    """`<tool: name({json})>`, and with a Python call, a JSON object or XML attributes in the place of `({json})`."""
-    if not (body.startswith("<tool:") and body.endswith(">")):
-        return None
-    inside = body.removeprefix("<tool:").removesuffix(">").removesuffix("/").strip()
-    if inside.endswith(")"):
-        return read_bare_call(inside, known_tools) or read_python_calls(inside, known_tools, only_required)
-    head = _TAG_HEAD.match(inside)
-    rest = inside[head.end() :] if head else ""
-    if head is None or head["tool"] not in known_tools:
-        return None
-    if rest.rstrip().endswith("}"):
-        return read_bare_call(f"{head['tool']}({rest})", known_tools)
-    arguments = _attributes(rest)
-    return [ToolInvocation(head["tool"], arguments, 0)] if arguments else None
-
-
-def _attributes(text: str) -> JsonMap | None:
-    """The attributes that a tag consists of; None for anything else, for equal names and for what XML escapes."""
-    arguments: JsonMap = {}
-    at = 0
-    while attribute := _ATTRIBUTE.match(text, at):
-        if attribute["name"] in arguments:
-            return None
-        arguments[attribute["name"]] = attribute["double"] if attribute["single"] is None else attribute["single"]
-        at = attribute.end()
-    return arguments if at == len(text) else None
 
 
 LONGEST_LEAD = 400
@@ -353,11 +318,11 @@ _TAGGED = re.compile(
 class Dialect(NamedTuple):
     """One foreign form of a call.
 
-    `read` gives the calls of a body that is nothing but calls in this form, else None. `mark` finds the beginning of
-    such a call at the start of a line; its group `tool`, if it has one, must be a known tool. `fences` are the info
-    words under which the form may stand in a fenced block; None is any. `read_as_python` stands in for `read` where the
-    form is Python's: an example in a text may look like that, so the arguments have to fit. Without `anywhere` only a
-    fence that begins or ends the reply counts.
+    `read` gives the calls of a body that is nothing but calls in this form, else None; a form without it is only told
+    from an answer. `mark` finds the beginning of such a call at the start of a line; its group `tool`, if it has one,
+    must be a known tool. `fences` are the info words under which the form may stand in a fenced block; None is any.
+    `read_as_python` stands in for `read` where the form is Python's: an example in a text may look like that, so the
+    arguments have to fit. Without `anywhere` only a fence that begins or ends the reply counts.
     """
 
     name: str
@@ -558,7 +523,7 @@ DIALECTS: tuple[Dialect, ...] = (
         _line(r"^[ \t]*+<\|python_tag\|>"),
         read_python_tag,
     ),
-    Dialect("tool_tag", _line(r"^[ \t]*+<tool:[ \t]*+[\w.-]++[ \t]*+[(\w{]"), read_as_python=read_tool_tag),
+    Dialect("tool_tag", _line(r"^[ \t]*+<tool:[ \t]*+[\w.-]++[ \t]*+[(\w{]")),
     Dialect(
         "react",
         _line(rf"^[ \t]*+(?:(?i:action)[ \t]*+:[ \t]*+)?`?{_NAME}`?[ \t]*+\r?\n\s*+(?i:action input)"),

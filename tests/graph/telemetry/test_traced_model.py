@@ -1,5 +1,4 @@
 import asyncio
-from functools import partial
 from typing import Any
 
 from opentelemetry.trace import StatusCode
@@ -7,7 +6,6 @@ from opentelemetry.trace import StatusCode
 from graph.telemetry.active import tracer
 from graph.telemetry.run_span import RunSpan
 from graph.telemetry.traced_model import telling
-from nodes.call_model.driver import Connector
 from nodes.call_model.effects import Connect
 from nodes.call_model.model import Call, Model
 from nodes.call_model.prompt import Prompt
@@ -20,13 +18,10 @@ FAILURE = ProviderFailure(kind=ProviderErrorKind.TIMEOUT, message="secret words"
 
 
 class Mine(Model):
-    """A model that gives back what it was made with, and can count where `tokens` are given."""
+    """A model that gives back what it was made with."""
 
-    def __init__(self, result: Any, tokens: int | None = None) -> None:
-        self.result, self.tokens = result, tokens
-
-    async def acount_tokens(self, _prompt: Prompt) -> int | None:
-        return self.tokens
+    def __init__(self, result: Any) -> None:
+        self.result = result
 
     async def acomplete(self, call: Call, on_text: Any) -> Any:
         on_text(str(call.max_output_tokens))
@@ -86,15 +81,3 @@ def test_a_model_that_cannot_be_reached_is_no_span(told: Told) -> None:
     run = RunSpan(listening, "t")
     assert telling(lambda _: FAILURE, run, str, own_model=False)(Connect("m", None)) is FAILURE
     assert told.spans == []
-
-
-def test_tokens_are_counted_by_the_model(told: Told) -> None:
-    listening = tracer()
-    assert listening is not None
-    found: list[int | None] = []
-    for model in (Mine(None, 5), Mine(None)):
-        connect: Connector = partial(lambda given, _: given, model)
-        connected = telling(connect, RunSpan(listening, "t"), str, own_model=True)(Connect("m", None))
-        assert not isinstance(connected, ProviderFailure)
-        found.append(asyncio.run(connected.acount_tokens(PROMPT)))
-    assert (found, told.spans) == ([5, None], [])

@@ -7,8 +7,6 @@ from nodes.call_model.effects import (
     Answer,
     Booked,
     Connect,
-    Count,
-    Counted,
     Effect,
     Lost,
     Reserve,
@@ -71,13 +69,12 @@ class Endpoint:
         unreachable: Mapping[str | None, ProviderFailure] | None = None,
         refusals: Mapping[int, StopCause] | None = None,
         lost: Lost | None = None,
-        counted: int | None = None,
         stop_at: int = -1,
         stop: Stopped | None = None,
     ) -> None:
         self.effects: list[Effect] = []
         self.unreachable, self.refusals = unreachable or {}, refusals or {}
-        self.results, self.counted, self.lost = iter(results), counted, lost
+        self.results, self.lost = iter(results), lost
         self.stop_at, self.stop = stop_at, stop
         self.entries = 10
 
@@ -99,8 +96,6 @@ class Endpoint:
         answer: Answer = None
         if isinstance(effect, Connect):
             answer = self.unreachable.get(effect.model)
-        elif isinstance(effect, Count):
-            answer = Counted(tokens=self.counted)
         elif isinstance(effect, Reserve) and self.lost is not None and effect.after < self.lost.number:
             answer = self.lost
         elif isinstance(effect, Reserve):
@@ -112,8 +107,8 @@ class Endpoint:
 
     @property
     def course(self) -> str:
-        """The kinds of the effects, one letter each: Connect, Number of tokens, Reserve, Send, E(nter), Tell, Wait."""
-        letters = {Connect: "c", Count: "n", Reserve: "r", Send: "s", Settle: "e", Tell: "t", Wait: "w"}
+        """The kinds of the effects, one letter each: Connect, Reserve, Send, E(nter), Tell, Wait."""
+        letters = {Connect: "c", Reserve: "r", Send: "s", Settle: "e", Tell: "t", Wait: "w"}
         return "".join(letters[type(effect)] for effect in self.effects)
 
     def of(self, kind: type[Any]) -> list[Any]:

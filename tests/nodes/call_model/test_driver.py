@@ -18,8 +18,6 @@ from nodes.call_model.effects import (
     Answer,
     Booked,
     Connect,
-    Count,
-    Counted,
     Effect,
     Lost,
     Reserve,
@@ -390,7 +388,6 @@ PROMPT = Prompt(messages=({"role": "user", "content": "hi"},))
 ENTRY = Entry(thread="t", model="m", purpose="reply", input_tokens=1, output_tokens=2, cost_usd=None)
 ALL_EFFECTS: list[Effect] = [
     Connect(model="m", base_url=None),
-    Count(prompt=PROMPT),
     Reserve(entry=ENTRY),
     Settle(number=3, used=Used()),
     Send(call=Call(prompt=PROMPT, max_output_tokens=16, timeout_s=1.0)),
@@ -398,7 +395,6 @@ ALL_EFFECTS: list[Effect] = [
     Tell(name="model.usage", payload={}),
 ]
 ANSWERS: list[Answer] = [
-    Counted(tokens=None),
     Lost(used=Used(), number=0),
     Booked(number=0),
     Sent(result=ModelReply(), seconds=0.0),

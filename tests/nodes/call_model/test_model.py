@@ -172,15 +172,3 @@ def test_a_call_that_is_cut_off_says_nothing_of_the_provider(error: BaseExceptio
     with pytest.raises(type(error)):
         ask(guarded(error, breaker), lambda _: None)
     assert breaker.told == ["admit", "abandoned"]
-
-
-class Counting(Told):
-    async def acount_tokens(self, prompt: Prompt) -> int | None:
-        assert prompt is RAW_CALL.prompt
-        return 7
-
-
-@pytest.mark.parametrize(("model", "tokens"), [(Counting(None), 7), (Told(None), None)])
-def test_tokens_are_counted_where_the_model_can(model: Model, tokens: int | None) -> None:
-    guard = GuardedModel(model, Breaker(), Scrubber(str, Stream))
-    assert asyncio.run(guard.acount_tokens(RAW_CALL.prompt)) == tokens

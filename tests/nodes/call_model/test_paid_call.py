@@ -3,7 +3,7 @@ import pytest
 from nodes.call_model.budget import APILimits
 from nodes.call_model.effects import Connect, Lost, Reserve, Send, Settle, Stopped, Tell, Wait
 from nodes.call_model.endpoint import ModelChoice
-from nodes.call_model.estimates import MOST_TOKENS, TOKENS_PER_MESSAGE, Gauge
+from nodes.call_model.estimates import MOST_TOKENS, Gauge
 from nodes.call_model.ledger import RunLimits, Spending
 from nodes.call_model.limits import Used
 from nodes.call_model.model import Call
@@ -87,23 +87,6 @@ def test_a_request_says_what_it_is_for_and_how_it_is_sent() -> None:
     call = Call(prompt=PROMPT, max_output_tokens=90, timeout_s=40.0, idle_timeout_s=9.0, seed=7, quiet=True)
     assert endpoint.of(Send) == [Send(call=call)]
     assert endpoint.of(Tell) == [told(used(70, 3), "m at h", "summary")]
-
-
-@pytest.mark.parametrize("counted", [None, 0, 200])
-def test_where_there_is_a_tokenizer_its_count_is_reserved(counted: int | None) -> None:
-    endpoint = Endpoint([BUSY, REPLY], counted=counted)
-    paid(endpoint, budget(counts=True))
-    assert endpoint.course == "cnrsetwrset"
-    tokens = counted + TOKENS_PER_MESSAGE if counted else ESTIMATE
-    assert [each.entry.input_tokens for each in endpoint.of(Reserve)] == [tokens, tokens]
-
-
-def test_a_count_that_does_not_fit_sends_nothing() -> None:
-    endpoint = Endpoint(counted=200)
-    result = paid(endpoint, budget(counts=True, limits=RunLimits(api=APILimits(max_input_tokens_per_session=100))))
-    assert (endpoint.course, result.spending) == ("cn", Spending())
-    assert result.stop is not None
-    assert result.stop.reason is StopReason.MAX_INPUT_TOKENS
 
 
 def test_what_does_not_fit_is_not_even_connected() -> None:
@@ -236,13 +219,12 @@ def test_the_counters_know_the_last_entry_that_they_hold(number: int, booked: in
     assert paid(Endpoint([REPLY]), budget(), Spending(booked=30 if number == 30 else 5)).spending.booked == booked
 
 
-@pytest.mark.parametrize("counted", [None, 200])
-def test_what_was_lost_is_charged_once_before_anything_is_sent(counted: int | None) -> None:
+def test_what_was_lost_is_charged_once_before_anything_is_sent() -> None:
     """With a process that was killed: the book holds two calls that the counters do not."""
     gone = Used(calls=2, input_tokens=40, output_tokens=5, cached_tokens=4, cost_usd=0.25, seconds=3.0)
-    endpoint = Endpoint([BUSY, REPLY], lost=Lost(gone, 10), counted=counted)
-    spending = paid(endpoint, budget(counts=True, price_of=lambda _: FREE), spent(1, 60, 5, booked=8)).spending
-    assert endpoint.course == "cn" + "r" + "rsetw" + "rset"
+    endpoint = Endpoint([BUSY, REPLY], lost=Lost(gone, 10))
+    spending = paid(endpoint, budget(price_of=lambda _: FREE), spent(1, 60, 5, booked=8)).spending
+    assert endpoint.course == "c" + "r" + "rsetw" + "rset"
     assert [each.after for each in endpoint.of(Reserve)] == [8, 10, 11]
     assert spending == spent(
         5, 170, 13, seconds=3.0 + 2 * SECONDS + 0.375, cached_tokens=4, cost_usd=0.25, gauge=GAUGE, booked=12

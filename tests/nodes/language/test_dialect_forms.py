@@ -16,7 +16,6 @@ from nodes.language.dialects import (
     read_tool_call_tags,
     read_tool_calls_mark,
     read_tool_lines,
-    read_tool_tag,
 )
 from nodes.language.python_calls import read_python_calls
 from nodes.records import JsonMap, ToolInvocation
@@ -197,33 +196,6 @@ def test_tool_lines_and_nothing_else(body: str, calls: list[ToolInvocation] | No
 )
 def test_a_line_without_its_prefix(body: str, calls: list[ToolInvocation] | None) -> None:
     assert read_bare_call(body, TOOLS) == calls
-
-
-@pytest.mark.parametrize(
-    ("body", "calls"),
-    [
-        ('<tool: read_file({"path": "a.py"})>', [READ]),
-        ('<tool: read_file({"path": "a.py"}) />', [READ]),
-        ('<tool:read_file(path="a.py")>', [READ]),
-        ("<tool:read_file('a.py')/>", [READ]),
-        ('<tool:read_file {"path": "a.py"}>', [READ]),
-        ('<tool:read_file path="a.py">', [READ]),
-        ("<tool:read_file\n  path='a.py'\n/>", [READ]),
-        ('<tool:write_file path="" content="\'">', [ToolInvocation("write_file", {"path": "", "content": "'"}, 0)]),
-        ("<tool:read_file>", None),
-        ("<tool:read_file />", None),
-        ('<tool:nope path="a.py">', None),
-        ('<tool:read_file path="a" path="b">', None),
-        ('<tool:read_file path="a&amp;b">', None),
-        ('<tool:read_file path="a" and>', None),
-        ("<tool:read_file path=a>", None),
-        ("<tool: read_file({path})>", None),
-        ('<tool: read_file({"path": "a.py"})> done', None),
-        ('tool: read_file({"path": "a.py"})>', None),
-    ],
-)
-def test_a_call_in_a_tag(body: str, calls: list[ToolInvocation] | None) -> None:
-    assert read_tool_tag(body, TOOLS, {"read_file": "path"}) == calls
 
 
 PYTHON_TOOLS = frozenset({"read_file", "edit_file", "multi_edit", "server.tool-1"})

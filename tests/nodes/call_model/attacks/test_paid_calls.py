@@ -38,16 +38,14 @@ RESULTS = st.builds(failed, st.sampled_from(Kind), st.none() | st.floats(-1, 40)
     retries=st.integers(0, 3),
     limits=LIMITS,
     stop_at=st.none() | st.integers(0, 20),
-    counted=st.none() | st.integers(-1, 300),
 )
 def test_the_book_and_the_counters_say_the_same(
-    results: list[Result], models: int, retries: int, limits: RunLimits, stop_at: int | None, counted: int | None
+    results: list[Result], models: int, retries: int, limits: RunLimits, stop_at: int | None
 ) -> None:
     endpoint = Endpoint(
         [*results, *[BUSY] * 20],
         stop_at=-1 if stop_at is None else stop_at,
         stop=Stopped(reason="by the test"),
-        counted=counted,
     )
     asked = budget(*(OURS, OTHER, THIRD)[:models], retries=retries, limits=limits, price_of=lambda _: DEAR)
     result = paid(endpoint, asked)
