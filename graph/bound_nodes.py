@@ -57,7 +57,7 @@ from nodes.guard.policy import judge_workspace, told_of_edit
 from nodes.heal.node import heal
 from nodes.loop_check.node import check
 from nodes.loop_check.signature import signature_of
-from nodes.parse.answer_schema import schema_problem
+from nodes.parse.answers import schema_problem
 from nodes.parse.cutting import was_cut
 from nodes.parse.node import parse
 from nodes.parse.reading import foreign_calls
@@ -331,7 +331,7 @@ class BoundNodes:
             yield lease
 
     def _hands(self, state: CallModelSlice, ready: Prepared) -> Hands:
-        limits = ready.settings.purse.limits
+        limits = ready.settings.budget.limits
         return self._models.hands(limits, partial(_tell, state["run_id"], step=state.get("step", 0) + 1))
 
     def _costed(self, state: CallModelSlice, update: Update) -> Update:

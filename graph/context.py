@@ -22,7 +22,7 @@ from pydantic import (
 
 from graph.form_places import place_fields
 from nodes.call_model.budget import APILimits
-from nodes.call_model.fallbacks import FallbackProblem, ModelOptions, models_in_order
+from nodes.call_model.endpoint import FallbackProblem, ModelOptions, models_in_order
 from nodes.call_model.ledger import RunLimits
 from nodes.call_model.limits import account_problem
 from nodes.call_model.prices import Price

@@ -22,14 +22,19 @@ from graph.spending_store import SpendingStore
 from graph.tool_runtime import ToolRuntime
 from nodes.call_model.driver import NEVER, Hands, Stop
 from nodes.call_model.effects import Connect, Wait
-from nodes.call_model.endpoint import EMBEDDED_MODEL, Endpoint, find_endpoint
+from nodes.call_model.endpoint import (
+    EMBEDDED_MODEL,
+    Endpoint,
+    FallbackProblem,
+    ModelChoice,
+    find_endpoint,
+    models_in_order,
+)
 from nodes.call_model.exchange import CallSettings
-from nodes.call_model.fallbacks import FallbackProblem, ModelChoice, models_in_order
-from nodes.call_model.guarded_model import GuardedModel, Scrubber
 from nodes.call_model.ledger import RunLimits, Spending, charge_lost, unknown_price
 from nodes.call_model.local_model import CONTEXT_TOKENS
-from nodes.call_model.model import Model
-from nodes.call_model.paid_call import Purse
+from nodes.call_model.model import GuardedModel, Model, Scrubber
+from nodes.call_model.paid_call import CallBudget
 from nodes.call_model.prices import FREE, Price, PriceList, find_price
 from nodes.call_model.profiles import find_profile
 from nodes.call_model.shown_messages import ShownMessages
@@ -38,7 +43,7 @@ from nodes.call_model.window import StandIns
 from nodes.execute_tools.environment.deadline import monotonic_s
 from nodes.execute_tools.policy.circuit_breaker import BreakerConfig, Breakers
 from nodes.execute_tools.secrets.shown_parts import RedactedStream
-from nodes.language.media import in_openai_form, media_of
+from nodes.language.content_blocks import in_openai_form, media_of
 from nodes.records import EditForm, JsonMap, Profile, ProviderFailure, ToolError, ToolSpec
 
 if TYPE_CHECKING:
@@ -181,19 +186,18 @@ class ModelRuntime:
         return made
 
     def _settings(self, context: AgentContext, profile: Profile, run_id: str) -> CallSettings:
-        purse = Purse(
+        budget = CallBudget(
             limits=context.limits(profile),
             models=self._choices(context),
             timeout_s=context.request_timeout_s,
             idle_timeout_s=context.idle_timeout_s,
             retries=context.provider_retries,
             thread=_thread(context, run_id),
-            counts=profile.embedded,
             price_of=partial(self._price, context),
             jitter=random.random,
         )
         return CallSettings(
-            purse=purse,
+            budget=budget,
             temperature=context.temperature,
             seed=context.seed,
             window_tokens=self.window_tokens(context, profile),

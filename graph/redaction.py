@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from nodes.execute_tools.secrets.known_secrets import known_values
 from nodes.execute_tools.secrets.redact import MARK, Redactor
-from nodes.language.provider_state import without_secrets
+from nodes.language.content_blocks import without_secrets
 from nodes.records import ModelReply, ToolCall
 
 MOST_RUNS: Final = 1_024

@@ -17,8 +17,7 @@ from nodes.heal.corrective_prompt import HealingAttempt
 from nodes.heal.healing import is_incomplete, is_unfounded
 from nodes.language.history import is_request
 from nodes.loop_check.signature import signature_of
-from nodes.parse.answer_schema import answer_problems
-from nodes.parse.claims import TurnFacts
+from nodes.parse.answers import TurnFacts, answer_problems
 from nodes.parse.reading import CHECKS_TOOL, Reader, check_call, completed, foreign_calls
 from nodes.records import (
     CHANGING,

@@ -14,8 +14,8 @@ from typing import Literal, NamedTuple
 from typing_extensions import TypedDict
 
 from graph.context import AgentContext
+from nodes.call_model.exchange import may_wrap_up
 from nodes.call_model.ledger import Spending, exhausted_limit
-from nodes.call_model.wrap_up import may_wrap_up
 from nodes.records import LoopRecord, LoopVerdict, Profile, Reading, StopCause, StopReason, Verdict, VerdictKind
 
 

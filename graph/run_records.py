@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, get_args
 
 from graph.context import AgentContext
 from nodes.execute_tools.environment.database import StoreError
-from nodes.language.closest import closest_names
+from nodes.language.names import closest_names
 from nodes.records import OutcomeKind, ToolError, ToolErrorCode
 
 Durability = Literal["sync", "async", "exit"]

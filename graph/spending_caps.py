@@ -5,8 +5,7 @@ from typing import Final
 
 from graph.spending_rows import ALWAYS, Condition, day_of
 from nodes.call_model.estimates import countable
-from nodes.call_model.limits import RunLimits, unknown_price
-from nodes.call_model.spending_book import Entry
+from nodes.call_model.limits import Entry, RunLimits, unknown_price
 from nodes.execute_tools.environment.database import Database
 from nodes.execute_tools.environment.failures import quoted
 from nodes.records import StopCause, StopReason

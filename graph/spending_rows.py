@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from graph.spending_schema import BEGINNING, TURN
 from nodes.call_model.estimates import MOST_TOKENS, countable
-from nodes.call_model.spending_book import Entry, Used
+from nodes.call_model.limits import Entry, Used
 from nodes.execute_tools.environment.database import Database
 
 KEPT_DAYS: Final = 62

@@ -14,8 +14,7 @@ from typing import Final
 from graph import spending_rows as rows
 from graph.spending_caps import fits, is_limited, locked_accounts, refusal, without_price
 from graph.spending_place import BookPlace, book_place
-from nodes.call_model.limits import RunLimits
-from nodes.call_model.spending_book import Entry, Used
+from nodes.call_model.limits import Entry, RunLimits, Used
 from nodes.execute_tools.environment.database import Database, StoreError
 from nodes.records import StopCause, StopReason
 

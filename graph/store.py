@@ -12,7 +12,6 @@ from graph.run_records import UNDONE, Durability, RunRecord, bounded, find_run, 
 from graph.state import channel_types, serializer
 from graph.typical_checkpoint import typical_checkpoint
 from graph.workspace_saver import WorkspaceSaver
-from nodes.call_model.pull_outcome import os_failure
 from nodes.execute_tools.environment.database import (
     FILE_NAME,
     Database,
@@ -22,10 +21,11 @@ from nodes.execute_tools.environment.database import (
     store_errors,
     transaction,
 )
+from nodes.execute_tools.environment.failures import os_failure
 from nodes.execute_tools.environment.run_folder import remove_run_folder, run_folder_path, workspace_folder
 from nodes.execute_tools.secrets.known_secrets import known_values
 from nodes.execute_tools.secrets.redact import Redactor
-from nodes.language.storable_text import storable
+from nodes.language.documents import storable
 from nodes.records import Outcome, OutcomeKind, ToolError
 
 if TYPE_CHECKING:

@@ -21,12 +21,12 @@ from graph.redaction import CurrentRedactor, WrittenWords
 from graph.slices import ExecuteToolsSlice
 from graph.workspace_records import WorkspaceRecords
 from nodes.call_model.offered_tools import offered_tools
-from nodes.call_model.pull_outcome import os_failure
 from nodes.execute_tools.engine import Engine, EngineConfig
 from nodes.execute_tools.environment.audit_log import AuditLog
 from nodes.execute_tools.environment.checks import CheckRules, Checks, open_checks
 from nodes.execute_tools.environment.commands import CommandRules, Commands, open_commands
 from nodes.execute_tools.environment.deadline import Lease, monotonic_s
+from nodes.execute_tools.environment.failures import os_failure
 from nodes.execute_tools.environment.journal import Journal
 from nodes.execute_tools.environment.judged_paths import ContentJudge
 from nodes.execute_tools.environment.kept_results import KeptResults
@@ -48,8 +48,8 @@ from nodes.execute_tools.tools import default_tools
 from nodes.execute_tools.trace import TraceEvent, TraceSink
 from nodes.guard.file_rules import OWN_SETTINGS_RULE, FileGuardrailRule
 from nodes.guard.policy import judge_content, judge_path, results_of_denied, told_of_edit
-from nodes.language.closest import closest_names
 from nodes.language.history import is_request
+from nodes.language.names import closest_names
 from nodes.records import (
     CallError,
     EditForm,

@@ -16,11 +16,11 @@ from nodes.execute_tools.tools.exact_edits import nearest_regions, replace_text
 from nodes.execute_tools.tools.patches import UpdatedFile, apply_hunks, parse_patch
 from nodes.language.blocks import read_blocks
 from nodes.language.dialects import looks_like_call
-from nodes.language.invented_results import cut_invented
-from nodes.language.native_calls import read_native_calls
+from nodes.language.json_arguments import read_native_calls
 from nodes.language.requests import claims_a_change, is_question
 from nodes.language.text_protocol import extract_in_order
 from nodes.loop_check.signature import action_signature
+from nodes.parse.cutting import cut_invented
 from nodes.records import RawCall
 from tests.architecture.backtracking import ENDS, Counter, hostile_units
 from tests.architecture.patterns import patterns

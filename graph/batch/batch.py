@@ -16,8 +16,7 @@ from graph.batch.tasks import BatchTask, doubled
 from graph.context import AgentContext
 from graph.run_records import Durability
 from graph.spending_accounts import account_spent
-from nodes.call_model.pull_outcome import os_failure
-from nodes.execute_tools.environment.failures import is_disk_full
+from nodes.execute_tools.environment.failures import is_disk_full, os_failure
 from nodes.records import JsonMap, StopReason, ToolError, ToolErrorCode
 
 LIMIT_REACHED: Final = frozenset({StopReason.ACCOUNT_LIMIT, StopReason.DAY_LIMIT})

@@ -26,8 +26,7 @@ from pydantic import ValidationError
 
 from graph.batch.orders import TaskResult, TaskUsage, Worked
 from graph.batch.tasks import BatchTask
-from nodes.call_model.pull_outcome import os_failure
-from nodes.execute_tools.environment.failures import quoted
+from nodes.execute_tools.environment.failures import os_failure, quoted
 from nodes.execute_tools.environment.run_folder import remove_run_folder, workspace_folder_path
 from nodes.execute_tools.environment.run_lock import Owner, RunLock
 from nodes.execute_tools.environment.user_files import lines_of, open_regular, read_bytes

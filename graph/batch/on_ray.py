@@ -17,8 +17,7 @@ from graph.batch.local import ASKED_EVERY_S
 from graph.batch.orders import MOST_TRIES, WORKER_FAILED, Worked, WorkOrder, cancelled, failed
 from graph.batch.ray_cluster import Cluster, connect, look_at_nodes
 from graph.context import AgentContext
-from nodes.call_model.endpoint import EMBEDDED_MODEL, NO_KEY, Endpoint, find_endpoint
-from nodes.call_model.fallbacks import FallbackProblem, models_in_order
+from nodes.call_model.endpoint import EMBEDDED_MODEL, NO_KEY, Endpoint, FallbackProblem, find_endpoint, models_in_order
 from nodes.execute_tools.environment.deadline import monotonic_s
 from nodes.records import JsonMap, ToolError, ToolErrorCode
 

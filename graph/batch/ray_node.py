@@ -14,7 +14,7 @@ from graph.batch.orders import WORKER_FAILED, Worked, WorkOrder, failed
 from graph.batch.work import work
 from graph.runs import get_run, prune_runs
 from graph.stop_request import StopRequest
-from nodes.call_model.pull_outcome import os_failure
+from nodes.execute_tools.environment.failures import os_failure
 from nodes.execute_tools.environment.rebuilding import rebuild_workspace
 from nodes.execute_tools.environment.run_folder import data_folder, workspace_folder
 from nodes.execute_tools.environment.shared_name import give_shared_name

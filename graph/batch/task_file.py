@@ -8,8 +8,7 @@ from typing import Final
 from graph.batch.copies import pin_revision
 from graph.batch.tasks import BatchTask, ReadTask, read_tasks
 from graph.configuration.settings_file import Problem
-from nodes.call_model.pull_outcome import os_failure
-from nodes.execute_tools.environment.failures import quoted
+from nodes.execute_tools.environment.failures import os_failure, quoted
 from nodes.execute_tools.environment.user_files import lines_of, open_regular
 from nodes.records import ToolError
 

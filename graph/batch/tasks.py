@@ -15,7 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from graph.configuration.settings_file import MORE_PROBLEMS, MOST_PROBLEMS, Problem
 from graph.context import AgentContext
-from nodes.language.closest import closest_names
+from nodes.language.names import closest_names
 from nodes.records import JsonMap
 
 _ID: Final = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,100}")

@@ -23,7 +23,7 @@ from graph.langchain.chat_models import endpoint_chat
 from graph.langchain.failures import Provider
 from graph.langchain.learned import Learned
 from nodes.call_model.endpoint import Endpoint
-from nodes.call_model.fallbacks import PLAIN
+from nodes.call_model.endpoint import PLAIN
 from nodes.call_model.model import Call
 from nodes.call_model.model_loop import MODEL_LOOP
 from nodes.call_model.offered_tools import offered_tools

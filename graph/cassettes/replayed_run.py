@@ -23,9 +23,12 @@ from graph.langchain.chat_models import EndpointModel, endpoint_chat
 from graph.langchain.learned import LESSONS
 from graph.run import Session
 from graph.state import serializer
+from nodes.call_model.compaction import SUMMARY_SYSTEM
 from nodes.call_model.effects import Connect
-from nodes.call_model.summary import SUMMARY_SYSTEM
-from nodes.call_model.wrap_up import WRAP_UP_SYSTEM
+from nodes.call_model.compaction import SUMMARY_SYSTEM
+from nodes.call_model.exchange import WRAP_UP_SYSTEM
+from nodes.execute_tools.environment.change_plan import MOST_CHANGES
+from nodes.call_model.exchange import WRAP_UP_SYSTEM
 from nodes.execute_tools.environment.change_plan import MOST_CHANGES
 from nodes.execute_tools.environment.run_folder import DATA_DIR_VARIABLE
 from nodes.execute_tools.environment.workspace import Change, FileContent, Workspace, WriteFile

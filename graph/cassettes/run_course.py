@@ -179,7 +179,7 @@ _SECTIONS = {"Done so far:": "done", "Found out:": "findings", "Left to do:": "l
 
 
 def _as_asked_for(summary: str) -> str:
-    """The reply that such a summary is read from; see `nodes.call_model.summary.summary_text`."""
+    """The reply that such a summary is read from; see `nodes.call_model.compaction.summary_text`."""
     fields: dict[str, list[str]] = {}
     items: list[str] = []
     for line in summary.splitlines():

@@ -11,7 +11,7 @@ from pydantic import SecretStr, ValidationError
 from graph.context import AgentContext
 from graph.langchain.chat_models import endpoint_model, served_models
 from nodes.call_model.endpoint import NO_KEY, USUAL_URL, Endpoint, choose_served_model, find_endpoint, split_provider
-from nodes.call_model.fallbacks import PLAIN
+from nodes.call_model.endpoint import PLAIN
 from nodes.call_model.local_model import CONTEXT_TOKENS, shared_local_server
 from nodes.records import ProviderFailure, Record
 

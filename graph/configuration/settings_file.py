@@ -14,8 +14,8 @@ from graph.configuration.statements import Document, read_document
 from graph.context import AgentContext
 from nodes.execute_tools.environment.url_rules import NetworkRules, rule_problems
 from nodes.execute_tools.secrets.redact import Redactor
-from nodes.language.closest import closest_names
 from nodes.language.documents import DocumentProblem
+from nodes.language.names import closest_names
 
 TRUSTED: Final = "trusted_workspaces"
 """The one key that is no field of a run: folders whose own settings take effect. Only the user's file may have it."""

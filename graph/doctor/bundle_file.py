@@ -16,10 +16,9 @@ from graph.open_store import with_store
 from graph.run_records import RunRecord
 from graph.runs import steps_of
 from graph.store import Store
-from nodes.call_model.pull_outcome import os_failure
 from nodes.execute_tools.environment.audit_log import FILE_NAME
 from nodes.execute_tools.environment.database import StoreError
-from nodes.execute_tools.environment.failures import quoted
+from nodes.execute_tools.environment.failures import os_failure, quoted
 from nodes.execute_tools.environment.run_folder import run_folder_path
 from nodes.execute_tools.environment.user_files import lines_of, open_regular
 from nodes.execute_tools.secrets.known_secrets import known_values

@@ -7,8 +7,7 @@ from urllib.parse import urlsplit
 
 from graph.context import AgentContext
 from graph.doctor.finding import Finding, Status
-from nodes.call_model.endpoint import LOOPBACK_HOSTS, NO_KEY, USUAL_URL, Endpoint, find_endpoint
-from nodes.call_model.fallbacks import ModelOptions
+from nodes.call_model.endpoint import LOOPBACK_HOSTS, NO_KEY, USUAL_URL, Endpoint, ModelOptions, find_endpoint
 from nodes.call_model.weights import WeightsSpec, embedded_weights, file_sha256, weights_path
 from nodes.records import ProviderErrorKind, ProviderFailure
 

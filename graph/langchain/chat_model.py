@@ -21,23 +21,22 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AnyMessage, SystemMessage
 from langchain_openai.chat_models.base import BaseChatOpenAI
 
-from graph.langchain.assembly import ReplyAssembly
-from graph.langchain.connection_faults import chain_of
 from graph.langchain.failures import (
     CallFailedError,
     Provider,
     ReplyTimeoutError,
+    chain_of,
     describe_failure,
     read_refusal,
 )
-from graph.langchain.heard_reply import HeardReply, is_listened_to
-from graph.langchain.learned import LIMIT, SCHEMA, STREAM, TOOLS, Learned
+from graph.langchain.learned import LIMIT, STREAM, TOOLS, Learned
 from graph.langchain.openai_chat import KeepsExtras
+from graph.langchain.replies import HeardReply, ReplyAssembly, is_listened_to
 from nodes.call_model.model import Call, Model
 from nodes.call_model.model_loop import MODEL_LOOP
 from nodes.call_model.prompt import Prompt
-from nodes.language.media import media_of
-from nodes.language.storable_text import storable
+from nodes.language.content_blocks import media_of
+from nodes.language.documents import storable
 from nodes.records import FinishReason, JsonMap, ModelReply, ProviderErrorKind, ProviderFailure
 
 LAST_WORDS_S: Final = 0.5
@@ -132,7 +131,7 @@ class ChatModel(Model):
         adapted: list[str] = []
         while True:
             try:
-                request = self._request(call, without_schema=SCHEMA in adapted)
+                request = self._request(call)
             except Exception as error:  # noqa: BLE001 - a chat model of the user's own may fail in any way
                 return describe_failure(error, self.provider, time.time())
             result = await self._made(request, call, clock, on_text)
@@ -140,15 +139,11 @@ class ChatModel(Model):
                 return self._finished(result, request, adapted, clock)
             refusal = read_refusal(result, time.time())
             name = self.learned.learn(refusal, request.sent, call.max_output_tokens)
-            if not name and refusal.is_of_the_request and SCHEMA in request.sent:
-                name = SCHEMA
             if not name or len(adapted) >= MOST_ADAPTATIONS or clock.left() <= 0:
                 return self._failure(result, clock, call)
             adapted.append(name)
 
     def _finished(self, reply: ModelReply, request: Request, adapted: list[str], clock: "_Clock") -> ModelReply:
-        if SCHEMA in adapted:  # the reply shows that the schema was what was refused
-            self.learned.dropped |= {SCHEMA}
         told: JsonMap = {"adapted": tuple(adapted), "without_tools": request.without_tools, "seconds": clock.seconds}
         if reply.finish_reason is FinishReason.LENGTH:
             told["allowed_tokens"] = request.limit
@@ -182,7 +177,7 @@ class ChatModel(Model):
             if clock.begun or stale > MOST_STALE or not _is_of_another_loop(error):
                 return error
 
-    def _request(self, call: Call, *, without_schema: bool) -> Request:
+    def _request(self, call: Call) -> Request:
         chat, prompt, learned = self.chat(), call.prompt, self.learned
         without_tools = bool(prompt.tools) and not learned.tools and prompt.without_tools is not None
         if without_tools and prompt.without_tools is not None:
@@ -210,7 +205,7 @@ class ChatModel(Model):
         if prompt.tools:
             sent.add(TOOLS)
         if isinstance(chat, KeepsExtras):
-            messages = self._handed_over(chat, prompt, update, options, sent, without_schema=without_schema)
+            messages = self._handed_over(chat, prompt, update, options, sent)
         else:
             messages = self._in_langchains_words(chat, prompt, options)
         copied = with_settings(chat, update)
@@ -224,8 +219,6 @@ class ChatModel(Model):
         update: JsonMap,
         options: JsonMap,
         sent: set[str],
-        *,
-        without_schema: bool,
     ) -> list[AnyMessage]:
         """An OpenAI-compatible request, whose messages need no conversion; those of the Responses API do."""
         dropped = self.learned.dropped
@@ -235,10 +228,6 @@ class ChatModel(Model):
             return self._in_langchains_words(chat, prompt, options)
         body = {name: value for name, value in (chat.extra_body or {}).items() if name not in dropped}
         sent |= set(body)
-        if prompt.response_schema is not None and not without_schema and SCHEMA not in dropped:
-            # Beside the tools, of which the prompt tells: without them its front would change, and be read anew.
-            body[SCHEMA] = _response_format(prompt.response_schema)
-            sent.add(SCHEMA)
         update["extra_body"] = body or None
         options |= {"prompt": prompt, "limit_name": self.learned.limit_name}
         sent.add(LIMIT)
@@ -469,11 +458,6 @@ def _closed(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _closed(each) for name, each in value.items() if name != "additionalProperties"}
     return [_closed(each) for each in value] if isinstance(value, list) else value
-
-
-def _response_format(schema: JsonMap) -> JsonMap:
-    """The request's field for this schema. Not strict: OpenAI's strict mode refuses optional properties."""
-    return {"type": "json_schema", "json_schema": {"name": "tool_call", "schema": schema, "strict": False}}
 
 
 def _is_of_another_loop(error: Exception) -> bool:

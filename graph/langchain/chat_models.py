@@ -16,6 +16,7 @@ from importlib.metadata import version
 from threading import Lock
 from typing import Final
 from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 from weakref import WeakKeyDictionary
 
 import httpx2
@@ -26,8 +27,12 @@ from langchain_openai.chat_models.base import BaseChatOpenAI
 from pydantic import SecretStr, ValidationError
 
 from graph.langchain.chat_model import ChatModel, plain_copy, with_settings
-from graph.langchain.connection_faults import SETUP_ERRORS, header_fault, setup_fault, unsendable_variable
-from graph.langchain.failures import Provider, describe_failure
+from graph.langchain.failures import (
+    SETUP_ERRORS,
+    Provider,
+    describe_failure,
+    setup_fault,
+)
 from graph.langchain.learned import LESSONS, NEW_LIMIT, OLD_LIMIT, Learned
 from graph.langchain.openai_chat import EndpointChat, KeepsExtras, PlainCompletions, keeping_extras
 from nodes.call_model.effects import Connect
@@ -37,17 +42,15 @@ from nodes.call_model.endpoint import (
     USUAL_KEY,
     USUAL_URL,
     Endpoint,
+    ModelOptions,
     choose_served_model,
     find_endpoint,
 )
-from nodes.call_model.fallbacks import ModelOptions
 from nodes.call_model.local_model import shared_local_server
 from nodes.call_model.model_loop import MODEL_LOOP
-from nodes.call_model.prompt import Prompt
 from nodes.records import JsonMap, ProviderErrorKind, ProviderFailure
 
 CONNECT_TIMEOUT_S: Final = 10.0
-COUNT_TIMEOUT_S: Final = 5.0
 POOL: Final = httpx2.Limits(max_connections=None, max_keepalive_connections=100)
 """Nobody waits for a connection: how many runs there are is decided elsewhere."""
 
@@ -69,11 +72,6 @@ class EndpointModel(ChatModel):
     chat: Callable[[], EndpointChat]
     endpoint: Endpoint = field(default_factory=lambda: Endpoint(model=""))
     clients: "WeakKeyDictionary[asyncio.AbstractEventLoop, EndpointChat]" = field(default_factory=WeakKeyDictionary)
-
-    async def acount_tokens(self, prompt: Prompt) -> int | None:
-        """The prompt's tokens as the embedded model reads them; None at other endpoints and where it cannot tell."""
-        client = self.chat().http_async_client if self.endpoint.embedded else None
-        return None if client is None else await count_tokens(client, self.endpoint.base_url, prompt)
 
     async def aclose(self) -> None:
         """Close the connections of this event loop."""
@@ -222,14 +220,18 @@ def endpoint_model(endpoint: Endpoint, options: ModelOptions) -> EndpointModel |
         )
         trusted = urlsplit(endpoint.base_url).hostname not in LOOPBACK_HOSTS
         # A proxy that the environment names must not come between us and a server on this machine.
-        proxied = trusted and _is_proxied(endpoint.base_url or USUAL_URL, verify)
+        httpx2.Client(verify=verify, trust_env=trusted).close()
     except SETUP_ERRORS as error:
         return setup_fault(os.environ, error)
-    if _is_own(endpoint) and (variable := unsendable_variable(os.environ)):
-        return header_fault(variable)
     where = "the embedded model" if endpoint.embedded else endpoint.base_url or "the OpenAI endpoint"
     key = endpoint.api_key.get_secret_value()
-    provider = Provider(where, endpoint.key_variable, (key,), endpoint=True, proxied=proxied)
+    provider = Provider(
+        where,
+        endpoint.key_variable,
+        (key,),
+        endpoint=True,
+        proxied=trusted and _is_proxied(endpoint.base_url or USUAL_URL),
+    )
     learned = LESSONS.of("", endpoint.base_url, endpoint.model, lambda: Learned(_limit_name(endpoint)))
     clients: WeakKeyDictionary[asyncio.AbstractEventLoop, EndpointChat] = WeakKeyDictionary()
 
@@ -331,10 +333,10 @@ def _limit_name(endpoint: Endpoint) -> str:
     return NEW_LIMIT if _is_openai(endpoint) or _NEW_LIMIT.search(endpoint.model) else OLD_LIMIT
 
 
-def _is_proxied(url: str, verify: ssl.SSLContext | bool) -> bool:
-    """Does a proxy of the environment stand between? httpx2 tells nobody."""
-    with httpx2.Client(verify=verify) as client:
-        return client._transport_for_url(httpx2.URL(url)) is not client._transport  # noqa: SLF001 - see above
+def _is_proxied(url: str) -> bool:
+    """Does a proxy of the environment stand between?"""
+    parts, proxies = urlsplit(url), getproxies()
+    return bool(proxies.get(parts.scheme) or proxies.get("all")) and not proxy_bypass(parts.hostname or "")
 
 
 def _named(model: EndpointModel, options: ModelOptions) -> EndpointModel | ProviderFailure:
@@ -346,22 +348,6 @@ def _named(model: EndpointModel, options: ModelOptions) -> EndpointModel | Provi
     if isinstance(chosen, ProviderFailure):
         return chosen
     return endpoint_model(model.endpoint.model_copy(update={"model": chosen}), options)
-
-
-async def count_tokens(client: httpx2.AsyncClient, base_url: str, prompt: Prompt) -> int | None:
-    """The tokens of a prompt as llama.cpp's server renders and splits it; None where it does not tell.
-
-    Source: llama.cpp's server, POST /apply-template and POST /tokenize.
-    """
-    root = base_url.removesuffix("/v1")
-    asked: JsonMap = {"messages": list(prompt.messages), **({"tools": list(prompt.tools)} if prompt.tools else {})}
-    try:
-        rendered = await client.post(f"{root}/apply-template", json=asked, timeout=COUNT_TIMEOUT_S)
-        text = {"content": rendered.raise_for_status().json()["prompt"], "add_special": False, "parse_special": True}
-        split = await client.post(f"{root}/tokenize", json=text, timeout=COUNT_TIMEOUT_S)
-        return len(split.raise_for_status().json()["tokens"])
-    except (httpx2.HTTPError, ValueError, TypeError, LookupError, RecursionError):
-        return None
 
 
 def served_models(model: EndpointModel) -> list[str] | ProviderFailure:

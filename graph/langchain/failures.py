@@ -7,13 +7,14 @@ Keys never appear in these messages: only the name of the variable that holds on
 """
 
 import re
-from collections.abc import Collection
+import ssl
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
+import httpx2
 from langchain_core import exceptions as langchain
 
-from graph.langchain.connection_faults import cause_in_words, chain_of, is_bad_certificate
 from nodes.call_model.retry import retry_after_s
 from nodes.records import ProviderErrorKind, ProviderFailure
 
@@ -326,3 +327,52 @@ def _without_secrets(text: str, keys: Collection[str]) -> str:
     for key in keys:
         text = text.replace(key, "***") if len(key) > 3 else text
     return _SECRET.sub("***", text)
+
+
+SETUP_ERRORS: Final = (ValueError, TypeError, ImportError, OSError, httpx2.InvalidURL)
+"""What building a client raises where the environment names a proxy or certificates that it cannot use."""
+
+CONNECTION_VARIABLES: Final = ("ALL_PROXY", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_DIR", "SSL_CERT_FILE")
+
+_DEEPEST: Final = 20
+
+
+def setup_fault(environment: Mapping[str, str], error: Exception) -> ProviderFailure:
+    """What to say where building a client raised `error`, one of `SETUP_ERRORS`. The error may quote a password."""
+    named = sorted(name for name, value in environment.items() if value and name.upper() in CONNECTION_VARIABLES)
+    cause = "a SOCKS proxy needs the package `socksio`" if isinstance(error, ImportError) else type(error).__name__
+    message = f"No connection can be set up ({cause}): look at {', '.join(named) or 'the proxy settings'}."
+    return ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message=message, sent=False)
+
+
+def is_bad_certificate(error: BaseException) -> bool:
+    """Was a connection given up because the endpoint could not prove who it is? It cannot the next time either."""
+    return any(isinstance(each, ssl.SSLCertVerificationError) for each in chain_of(error))
+
+
+def cause_in_words(error: BaseException) -> str:
+    """Which way a connection broke, out of a closed list; "" where it is none of those."""
+    for each in chain_of(error):
+        if isinstance(each, ssl.SSLCertVerificationError):
+            return f"its TLS certificate is refused: {getattr(each, 'verify_message', '') or 'it is not to be trusted'}"
+        if isinstance(each, ssl.SSLError):
+            return "the TLS handshake failed"
+        if type(each).__name__ == "gaierror":  # which only the socket module has
+            return "its name is not found"
+        if isinstance(each, ConnectionRefusedError):
+            return "the connection is refused"
+        if isinstance(each, httpx2.ProxyError):
+            return "the proxy does not let it through"
+    return ""
+
+
+def chain_of(error: BaseException) -> Iterator[BaseException]:
+    """The error and what it came from, the members of groups too."""
+    waiting: list[BaseException] = [error]
+    for _ in range(_DEEPEST):
+        if not waiting:
+            return
+        each = waiting.pop(0)
+        yield each
+        waiting += each.exceptions if isinstance(each, BaseExceptionGroup) else ()
+        waiting += [came for came in (each.__cause__ or each.__context__,) if came]

@@ -11,7 +11,7 @@ from typing import Final
 
 from graph.langchain.failures import NOT_RECORDED, Refusal
 
-TOOLS, STREAM, LIMIT, SCHEMA = "tools", "stream", "max_tokens", "response_format"
+TOOLS, STREAM, LIMIT = "tools", "stream", "max_tokens"
 """Names of what a request carries that is more than a parameter: see `Learned`."""
 
 OLD_LIMIT, NEW_LIMIT = "max_tokens", "max_completion_tokens"

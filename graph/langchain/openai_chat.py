@@ -22,7 +22,7 @@ from graph.langchain.learned import NEW_LIMIT, OLD_LIMIT
 from nodes.call_model.estimates import countable
 from nodes.call_model.prompt import Prompt
 from nodes.call_model.shown_messages import json_bytes
-from nodes.language.provider_state import REASONING, REASONING_DETAILS, TOOL_CALL_EXTRAS
+from nodes.language.content_blocks import REASONING, REASONING_DETAILS, TOOL_CALL_EXTRAS
 from nodes.records import JsonMap
 
 _CALL_FIELDS: Final = frozenset({"id", "type", "function", "index"})

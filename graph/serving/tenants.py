@@ -26,8 +26,8 @@ from graph.configuration.narrowing import Allowance
 from graph.configuration.settings_file import Problem, first_problems
 from graph.configuration.statements import Document, read_document
 from graph.context import AgentContext
-from nodes.language.closest import closest_names
 from nodes.language.documents import DocumentProblem
+from nodes.language.names import closest_names
 
 SHORTEST_TOKEN: Final = 32
 """Characters. A hash hides what nobody can guess, so shorter tokens let nobody in."""

@@ -21,7 +21,6 @@ from graph.telemetry.exporting import meter, own_version, tracer
 from nodes.call_model.effects import Connect
 from nodes.call_model.endpoint import Endpoint, find_endpoint
 from nodes.call_model.model import Call, Model
-from nodes.call_model.prompt import Prompt
 from nodes.execute_tools.tool_run import ToolRun
 from nodes.records import LoopVerdict, ModelReply, OutcomeKind, ProviderFailure, ToolCall, VerdictKind
 
@@ -255,10 +254,6 @@ class _ObservedModel:
             result = await self.model.acomplete(call, on_text)
             self._ended(chat, result)
             return result
-
-    async def acount_tokens(self, prompt: Prompt) -> int | None:
-        """The prompt's tokens, where the model can tell."""
-        return await self.model.acount_tokens(prompt)
 
     def _ended(self, chat: Child, result: ModelReply | ProviderFailure) -> None:
         if not isinstance(result, ModelReply):  # or nothing that a model may give back, which the driver says

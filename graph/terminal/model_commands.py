@@ -29,8 +29,7 @@ def pull(context: typer.Context) -> int:
     Once for all projects.
     """
     from graph.terminal.pull_bar import PullBar
-    from nodes.call_model.pull import pull_weights
-    from nodes.call_model.pull_outcome import Pulled, PullFailureKind
+    from nodes.call_model.pull import Pulled, PullFailureKind, pull_weights
 
     chosen = options_without_events(context)
     with PullBar(_standard_error()) as progress:

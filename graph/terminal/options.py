@@ -39,7 +39,7 @@ def unreachable_host(private: Sequence[str], hosts: Sequence[str]) -> str | None
 
 def fallback_problem(model: str | None, base_url: str | None, fallbacks: Sequence[str]) -> str | None:
     """What is wrong with the fallback models, None where nothing is."""
-    from nodes.call_model.fallbacks import FallbackProblem, models_in_order
+    from nodes.call_model.endpoint import FallbackProblem, models_in_order
 
     found = models_in_order(model, base_url, fallbacks)
     return found.message if isinstance(found, FallbackProblem) else None

@@ -22,7 +22,7 @@ from graph.time_travel import undo_run
 from nodes.call_model.endpoint import Endpoint, find_endpoint, split_provider
 from nodes.call_model.weights import WeightsState, embedded_weights, weights_status
 from nodes.execute_tools.environment.restoring import Restored
-from nodes.language.closest import closest_names
+from nodes.language.names import closest_names
 from nodes.records import Plan, PlanStatus, ProviderFailure, ToolError, ToolErrorCode
 
 SLASH: Final = "/"

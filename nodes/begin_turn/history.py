@@ -9,8 +9,8 @@ from typing import Any
 from langchain_core.messages import AnyMessage, HumanMessage
 from typing_extensions import TypedDict
 
+from nodes.language.documents import storable
 from nodes.language.history import NO_SPECS, settle_exchange
-from nodes.language.storable_text import storable
 from nodes.records import (
     CallError,
     CallResult,

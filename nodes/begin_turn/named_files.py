@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
-from nodes.language.named_things import TEXT_SUFFIXES, named_identifiers, named_paths
+from nodes.language.names import TEXT_SUFFIXES, named_identifiers, named_paths
 from nodes.language.requests import asks_for_a_change, is_question, reports_a_problem
 from nodes.records import EditForm, ModelReply, Profile, Protocol, RawCall
 

@@ -9,7 +9,7 @@ from langchain_core.messages import AnyMessage
 from typing_extensions import TypedDict
 
 from nodes.begin_turn.noted_files import find_notes
-from nodes.language.media import media_problem, without_media
+from nodes.language.content_blocks import media_problem, without_media
 from nodes.language.project_notes import ProjectNotes
 from nodes.records import CallError, CallResult, JsonMap, LoopRecord, Profile, ToolCall, ToolError, ToolSpec
 

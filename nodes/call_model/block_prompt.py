@@ -5,20 +5,23 @@ it, and a form that is described is not imitated, so the form is shown in exampl
 Source: 551 logged replies of a 1.5B model.
 """
 
-from collections.abc import Sequence
+import ast
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from langchain_core.messages import AIMessage, AnyMessage
 
-from nodes.call_model.bounded_blocks import TOKENS_PER_MESSAGE, bounded_request, estimated_tokens, latest_turns
+from nodes.call_model.estimates import BYTES_PER_TOKEN, TOKENS_PER_MESSAGE, estimate_tokens
 from nodes.call_model.offered_tools import owes_a_value
-from nodes.call_model.retry_views import Focus, find_focus, what_must_be, without_body
 from nodes.call_model.shown_messages import as_map, describe_tool, message_of, native_tool
 from nodes.call_model.turn_view import TurnView, view_turn
 from nodes.language.blocks import EXAMPLE_EDITS, render_file
+from nodes.language.documents import parse_quietly
 from nodes.language.history import is_request
-from nodes.language.named_things import TEXT_SUFFIXES, named_paths
+from nodes.language.names import TEXT_SUFFIXES, named_paths
 from nodes.language.requests import asks_for_a_change, is_question, reports_a_problem
 from nodes.records import Correction, JsonMap, ToolSpec
 
@@ -127,6 +130,13 @@ Source: measured on a 1.5B model, fresh retries at 0.7 to 0.9.
 
 MAX_MISSING = 3
 """Files that a request names and that are not there, of which the model is told."""
+
+
+class Focus(NamedTuple):
+    """The one definition that the work is about, and its file."""
+
+    path: str
+    name: str
 
 
 class BlockRequest(NamedTuple):
@@ -241,3 +251,116 @@ def _how_to_answer(task: str, view: TurnView, missing: Sequence[str], focus: Foc
     if len(view.files) == 1:
         return f"Answer with {next(iter(view.files))} and the new text of what changes."
     return "Answer with the path of the file and the new text of what changes."
+
+
+def estimated_tokens(messages: Sequence[JsonMap], tools: Sequence[JsonMap] = ()) -> int:
+    """The tokens of messages that hold nothing but text, and of native tools."""
+    told = sum(estimate_tokens(_size(message["content"]), 1) for message in messages)
+    return told + (estimate_tokens(_size(json.dumps(tools)), 0) if tools else 0)
+
+
+def latest_turns(earlier: Sequence[JsonMap], most_tokens: int) -> list[JsonMap]:
+    """The last of these messages that fit; what has lost its beginning goes on with a person's."""
+    left, first = estimated_tokens(earlier), 0
+    while first < len(earlier) and (left > most_tokens or (first and earlier[first]["role"] != "user")):
+        left -= estimated_tokens([earlier[first]])
+        first += 1
+    return list(earlier[first:])
+
+
+def bounded_request(task: str, view: TurnView, told: Callable[[TurnView, Sequence[str]], str], most_tokens: int) -> str:
+    """`told(view, left_out)` with as much of the view as fits.
+
+    Files that the task does not name are left out first, oldest first, then what was found, then the file that was
+    read last, then those that the task names.
+    """
+    text, left_out = told(view, ()), list[str]()
+    order = _least_needed_first(task, view)
+    while order and (excess := _size(text) - most_tokens * BYTES_PER_TOKEN) > 0:
+        while order and excess > 0:
+            path = order.pop(0)
+            if path is None:
+                excess -= sum(map(_size, view.found))
+                view = view.model_copy(update={"found": ()})
+            else:
+                excess -= _size(view.files[path])
+                left_out.append(path)
+                files = {name: content for name, content in view.files.items() if name != path}
+                view = view.model_copy(update={"files": files})
+        text = told(view, left_out)
+    return text
+
+
+def _least_needed_first(task: str, view: TurnView) -> list[str | None]:
+    """The paths of all files, and None in the place of what was found. Files are in the order in which they came."""
+    named = frozenset(named_paths(task))
+    others = [path for path in view.files if path not in named]
+    return [
+        *others[:-1],
+        *([None] if view.found else []),
+        *others[-1:],
+        *(path for path in view.files if path in named),
+    ]
+
+
+def _size(text: str) -> int:
+    return len(text.encode("utf-8", "replace"))
+
+
+_WORD = re.compile(r"\w+")
+_EXAMPLE_FOUND = re.compile(r"^(?>(.*?) (?:gives|raises) ).*, but must (give|raise) (.*)$", re.MULTILINE)
+_ELISION = "..."
+
+
+def find_focus(words: Sequence[str], files: Mapping[str, str]) -> Focus | None:
+    """The definition that these texts speak of, the earlier ones first; None where it is none or not the only one.
+
+    A text that begins with a call speaks of what is called.
+    """
+    defined: dict[str, list[str]] = {}
+    for path, text in files.items():
+        for name in _functions(path, text):
+            defined.setdefault(name, []).append(path)
+    for text in words:
+        named = [name for name in dict.fromkeys(_WORD.findall(text)) if name in defined]
+        if named:
+            places = defined[named[0]]
+            certain = len(named) == 1 or text.startswith(f"{named[0]}(")
+            return Focus(places[0], named[0]) if certain and len(places) == 1 else None
+    return None
+
+
+def without_body(text: str, name: str) -> str | None:
+    """The file with `...` in place of this function's body, its documentation kept; None where it has no one body."""
+    found = [node for node in _nodes(text) if node.name == name]
+    if len(found) != 1:
+        return None
+    whole, body, lines = found[0], found[0].body, text.split("\n")
+    documented = ast.get_docstring(whole) is not None
+    if documented and len(body) == 1:
+        return None
+    code = body[documented]
+    starts = min([code.lineno, *(each.lineno for each in getattr(code, "decorator_list", ()))])
+    kept, ends = (body[0].end_lineno or 0) if documented else starts - 1, whole.end_lineno or starts
+    if not whole.lineno <= kept < starts or ends > len(lines):
+        return None
+    indent = re.match(r"\s*", lines[starts - 1])
+    hidden = "\n".join([*lines[:kept], f"{indent[0] if indent else ''}{_ELISION}", *lines[ends:]])
+    return hidden if any(node.name == name for node in _nodes(hidden)) else None
+
+
+def what_must_be(found: str) -> str:
+    """What examples found, without what is wrong: of code that is not shown only the right value says something."""
+    return _EXAMPLE_FOUND.sub(r"\1 must \2 \3", found)
+
+
+def _functions(path: str, text: str) -> list[str]:
+    return [node.name for node in _nodes(text)] if path.endswith((".py", ".pyi")) else []
+
+
+def _nodes(text: str) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    try:
+        tree = parse_quietly(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]

@@ -4,15 +4,16 @@ One compaction is a large step, so that there are few of them: each costs the en
 request is never given up, and a call is never parted from its results.
 """
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from typing import NamedTuple
 
-from langchain_core.messages import AnyMessage, HumanMessage
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
+from pydantic import ConfigDict, Field, ValidationError
 
-from nodes.call_model.summary import helps, read_summary, summary_request, summary_text
 from nodes.call_model.window import (
     Exchanges,
     SizeOf,
@@ -20,13 +21,13 @@ from nodes.call_model.window import (
     Window,
     exchanges_of,
     first_shown,
+    is_result,
     shown,
     shown_after,
     stand_in,
 )
-from nodes.call_model.window_head import Hidden, barest, head_text
 from nodes.language.history import is_request
-from nodes.records import JsonMap, Plan, Record, StopCause, StopReason
+from nodes.records import JsonMap, Plan, PlanStatus, Record, StopCause, StopReason
 
 
 class CompactionRules(Record):
@@ -352,3 +353,176 @@ class _Compaction:
 
     def _tokens(self, text: str) -> int:
         return self.size_of(HumanMessage(text)) if text else 0
+
+
+MOST_EARLIER = 5
+"""Earlier requests of the thread that are quoted, the latest ones."""
+
+LONGEST_EARLIER = 1_000
+"""Characters of an earlier request that are quoted."""
+
+MOST_CHANGED = 40
+"""Changed files that are named, the latest ones."""
+
+SUMMARY_TITLE = "From an automatic summary of what was before, not the person's words:"
+"""Above what a model wrote in a message that otherwise speaks for the person."""
+
+_MARKS = {PlanStatus.DONE: "[x]", PlanStatus.IN_PROGRESS: "[>]", PlanStatus.PENDING: "[ ]"}
+
+
+class Hidden(Record):
+    """What a head has to tell. `request` is None where the current request is still shown as a message of its own.
+
+    `left_out` counts the exchanges that are neither shown nor summed up, `summary` is the text for the others.
+    """
+
+    request: str | None = None
+    earlier: tuple[str, ...] = ()
+    plan: Plan | None = None
+    changed: tuple[str, ...] = ()
+    summary: str = ""
+    left_out: int = 0
+
+
+def head_text(hidden: Hidden) -> str:
+    """Everything that is to be told, in one text."""
+    parts = ["The beginning of this conversation is not shown any more, to save room."]
+    if hidden.left_out:
+        exchanges = "1 exchange was" if hidden.left_out == 1 else f"{hidden.left_out} exchanges were"
+        parts.append(f"{exchanges} left out without a summary; files can be read again.")
+    if hidden.earlier:
+        quoted = [f"- {quote_bounded(text)}" for text in hidden.earlier[-MOST_EARLIER:]]
+        parts.append("\n".join(["Earlier requests:", *quoted]))
+    if hidden.summary:
+        parts.append(f"{SUMMARY_TITLE}\n{hidden.summary}")
+    if hidden.changed:
+        parts.append("Changed files: " + ", ".join(hidden.changed[-MOST_CHANGED:]))
+    if hidden.plan is not None and hidden.plan.steps:
+        steps = [f"{_MARKS[step.status]} {step.title}" for step in hidden.plan.steps]
+        parts.append("\n".join(["The plan:", *steps]))
+    if hidden.request is not None:
+        parts.append(f"The request, which you are working on:\n{hidden.request}")
+    return "\n\n".join(parts)
+
+
+def barest(hidden: Hidden) -> Hidden:
+    """Only what a run cannot go on without: the request, and that something is missing."""
+    return Hidden(request=hidden.request, left_out=hidden.left_out)
+
+
+def quote_bounded(text: str, longest: int = LONGEST_EARLIER) -> str:
+    """The text, or its head and its tail with the number of characters between them."""
+    if len(text) <= longest:
+        return text
+    tail = longest // 3
+    head = longest - tail
+    return f"{text[:head]} [... {len(text) - longest} characters ...] {text[-tail:]}"
+
+
+LEAST_SAVING = 0.3
+"""The share by which a view has to shrink for its summary to count."""
+
+MOST_ITEMS = 20
+LONGEST_ITEM = 400
+"""Characters of one line of a summary."""
+
+_CLIPPINGS = (2_000, 600, 200)
+"""The most characters that are shown of one message, tried in this order until the request fits."""
+
+_TOKENS_PER_WORD = 2
+"""A high rate for prose, as the names and the JSON around it have more tokens than words."""
+
+SUMMARY_SYSTEM = f"""\
+You sum up the first part of a coding agent's work, so that it can go on without seeing that part again.
+Answer with one JSON object and nothing else:
+{{"done": [...], "findings": [...], "left": [...], "files": [...]}}
+Each is a list of at most {MOST_ITEMS} short texts: what was done, what was found out (names, causes, exact values, \
+errors), what is left to do, and which files matter and why. Keep only what is still needed; do not repeat the \
+request."""
+
+
+class Summary(Record):
+    """What a summary has to look like."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    done: tuple[str, ...] = Field(default=(), max_length=MOST_ITEMS)
+    findings: tuple[str, ...] = Field(default=(), max_length=MOST_ITEMS)
+    left: tuple[str, ...] = Field(default=(), max_length=MOST_ITEMS)
+    files: tuple[str, ...] = Field(default=(), max_length=MOST_ITEMS)
+
+
+def read_summary(reply: str) -> Summary | None:
+    """The summary in a reply, with or without a fence or words around it; None where it fits no schema or is empty."""
+    start, end = reply.find("{"), reply.rfind("}")
+    try:
+        summary = Summary.model_validate_json(reply[start : end + 1])
+    except (ValidationError, ValueError):
+        return None
+    items = [item for field in (summary.done, summary.findings, summary.left, summary.files) for item in field]
+    return summary if any(map(str.strip, items)) and max(map(len, items)) <= LONGEST_ITEM else None
+
+
+def summary_text(summary: Summary) -> str:
+    """The summary as the model is shown it."""
+    sections = (
+        ("Done so far:", summary.done),
+        ("Found out:", summary.findings),
+        ("Left to do:", summary.left),
+        ("Files that matter:", summary.files),
+    )
+    return "\n".join(
+        line for title, items in sections if items for line in (title, *(f"- {' '.join(i.split())}" for i in items))
+    )
+
+
+def helps(before: int, after: int) -> bool:
+    """Whether a view of `after` tokens in place of one of `before` was worth a summary."""
+    return after <= before * (1 - LEAST_SAVING)
+
+
+def summary_request(
+    old: Sequence[AnyMessage],
+    request: str,
+    earlier_summary: str,
+    size_of: Callable[[AnyMessage], int],
+    most_tokens: int,
+    reply_tokens: int,
+) -> tuple[JsonMap, ...] | None:
+    """The messages that ask for a summary of `old`, at most `most_tokens` as `size_of` sees them.
+
+    The reply is told how many words it may have, so that it is whole within `reply_tokens`.
+
+    Long messages are shown clipped, and if that is not enough, the oldest are left out. None where nothing fits.
+    """
+    words = reply_tokens // _TOKENS_PER_WORD
+    for clipping in _CLIPPINGS:
+        lines = [quote_bounded(_told(message), clipping) for message in old]
+        if messages := _fitting(lines, request, earlier_summary, size_of, most_tokens, words):
+            return messages
+    while lines := lines[(len(lines) + 1) // 2 :]:
+        if messages := _fitting(lines, request, earlier_summary, size_of, most_tokens, words):
+            return messages
+    return None
+
+
+def _fitting(
+    lines: Sequence[str], request: str, earlier: str, size_of: Callable[[AnyMessage], int], most_tokens: int, words: int
+) -> tuple[JsonMap, ...] | None:
+    before = ["The summary of what was before that:", earlier] if earlier else []
+    asked = ["The request of the person:", quote_bounded(request, _CLIPPINGS[0])]
+    told = "\n\n".join(
+        [*asked, *before, "What happened:", *lines, f"Now answer with the JSON object: {words} words at most."]
+    )
+    tokens = size_of(HumanMessage(SUMMARY_SYSTEM)) + size_of(HumanMessage(told))
+    if tokens > most_tokens:
+        return None
+    return ({"role": "system", "content": SUMMARY_SYSTEM}, {"role": "user", "content": told})
+
+
+def _told(message: AnyMessage) -> str:
+    """A message as one who was not there reads it."""
+    if isinstance(message, AIMessage):
+        calls = [f"{call['name']}({json.dumps(call['args'], ensure_ascii=False)})" for call in message.tool_calls]
+        return "AGENT: " + "\n".join(part for part in (message.text, *calls) if part)
+    return ("RESULT: " if is_result(message) else "PERSON: ") + message.text

@@ -3,10 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from nodes.call_model.fallbacks import ModelOptions
+from nodes.call_model.endpoint import ModelOptions
+from nodes.call_model.limits import Entry, Used
 from nodes.call_model.model import Call
-from nodes.call_model.prompt import Prompt
-from nodes.call_model.spending_book import Entry, Used
 from nodes.records import JsonMap, ModelReply, ProviderFailure, Record, StopCause
 
 
@@ -21,20 +20,6 @@ class Connect:
     base_url: str | None
     key_variable: str = ""
     options: ModelOptions = field(default_factory=ModelOptions)
-
-
-@dataclass(frozen=True)
-class Count:
-    """Count the tokens of a prompt with the endpoint's own tokenizer. Answered by `Counted`."""
-
-    prompt: Prompt
-
-
-@dataclass(frozen=True)
-class Counted:
-    """The answer to `Count`; None where the endpoint has no tokenizer to ask."""
-
-    tokens: int | None
 
 
 @dataclass(frozen=True)
@@ -112,7 +97,7 @@ class Stopped(Record):
     received_characters: int = 0
 
 
-Effect = Connect | Count | Reserve | Settle | Send | Wait | Tell
-Answer = Counted | Lost | Booked | Sent | Stopped | StopCause | ProviderFailure | None
+Effect = Connect | Reserve | Settle | Send | Wait | Tell
+Answer = Lost | Booked | Sent | Stopped | StopCause | ProviderFailure | None
 Update = dict[str, Any]
 """What a script comes to: the channels of the state that change."""

@@ -5,14 +5,14 @@ meant for the run's own endpoint; another host gets only the key that was set fo
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Final
 from urllib.parse import urlsplit
 
-from pydantic import SecretStr
+from pydantic import Field, SecretStr
 
-from nodes.records import ProviderErrorKind, ProviderFailure, Record
+from nodes.records import JsonMap, ProviderErrorKind, ProviderFailure, Record
 
 EMBEDDED_MODEL = "local"
 """The model name that asks for the embedded model."""
@@ -164,3 +164,89 @@ def choose_served_model(served: list[str]) -> str | ProviderFailure:
     listed = ", ".join(sorted(served)[:8]) or "none"
     message = f"The endpoint serves {len(served)} models ({listed}): choose one with --model."
     return ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message=message)
+
+
+MOST_FALLBACKS: Final = 5
+
+
+class ModelOptions(Record):
+    """How a run wants its chat models set up: see the fields of the same names in `AgentContext`."""
+
+    reasoning_effort: str | None = None
+    model_kwargs: JsonMap = Field(default_factory=dict)
+    use_responses_api: bool | None = None
+
+
+PLAIN: Final = ModelOptions()
+"""As their makers set them up."""
+
+
+class ModelChoice(Record):
+    """One model that may answer: what `Connect` takes. `key_variable` is "" where the usual key is meant."""
+
+    model: str | None = None
+    base_url: str | None = None
+    key_variable: str = ""
+    options: ModelOptions = PLAIN
+
+    @property
+    def name(self) -> str:
+        """What a person calls it; never with a password that its address may hold."""
+        named = self.model or "the default model"
+        return f"{named} at {_host(self.base_url)}" if self.key_variable and self.base_url else named
+
+    @property
+    def breaker_key(self) -> str:
+        """The name of its circuit breaker: each model at each address has its own."""
+        return f"{self.base_url or ''} {self.model or ''}"
+
+
+class FallbackProblem(Record):
+    """A fallback that cannot be used, and one sentence that says why and what to write."""
+
+    place: int
+    message: str
+
+
+def models_in_order(
+    model: str | None, base_url: str | None, fallbacks: Sequence[str], options: ModelOptions = PLAIN
+) -> tuple[ModelChoice, ...] | FallbackProblem:
+    """The run's own model and its fallbacks, or the first of them that cannot be used; its place counts from 1."""
+    if len(fallbacks) > MOST_FALLBACKS:
+        message = f"There are {len(fallbacks)} fallback models: name {MOST_FALLBACKS} at most."
+        return FallbackProblem(place=MOST_FALLBACKS + 1, message=message)
+    choices = [ModelChoice(model=model, base_url=base_url, options=options)]
+    for place, text in enumerate(fallbacks, start=1):
+        choice = _read_fallback(text, base_url)
+        if isinstance(choice, ModelChoice) and choice.breaker_key in {each.breaker_key for each in choices}:
+            choice = f"({choice.name}) is in the list already: name each model once."
+        if isinstance(choice, str):
+            return FallbackProblem(place=place, message=f"Fallback model {place} {choice}")
+        choices.append(choice.model_copy(update={"options": options}))
+    return tuple(choices)
+
+
+def _read_fallback(text: str, base_url: str | None) -> ModelChoice | str:
+    """The model that this text names, or what is wrong with the text, which is not repeated: it may hold a password."""
+    name, at, url = (part.strip() for part in text.partition(" @ "))
+    if not name or not name.isprintable() or "://" in name or name.startswith("@") or name.endswith("@"):
+        return "has no name: write `model`, `local` or `model @ https://host/v1`."
+    if not at:
+        if name == EMBEDDED_MODEL:
+            return ModelChoice(model=EMBEDDED_MODEL)
+        provider, _ = split_provider(name)  # whose key is for its own address, and not for the run's endpoint
+        return ModelChoice(model=name, base_url=base_url if provider in {"", "openai"} else None)
+    if name == EMBEDDED_MODEL:
+        return f"is the embedded model `{EMBEDDED_MODEL}`, which has no address: omit the address."
+    if split_provider(name)[0]:
+        return "names a provider, whose package knows where it is: omit the address."
+    if not is_address(url):
+        return "has no address after the @: write `model @ https://host/v1`."
+    if "@" in urlsplit(url).netloc:
+        return f"may hold no user name or password: put the key into {key_variable_of(url)}."
+    own = base_url is not None and same_origin(url, base_url)
+    return ModelChoice(model=name, base_url=url, key_variable="" if own else key_variable_of(url))
+
+
+def _host(url: str) -> str:
+    return (urlsplit(url).hostname or "") if is_address(url) else "?"

@@ -40,13 +40,12 @@ def estimate_tokens(size: int, messages: int) -> int:
     return ceil(size / BYTES_PER_TOKEN) + TOKENS_PER_MESSAGE * messages
 
 
-def estimate_input(size: int, messages: int, gauge: Gauge, counted: int | None = None) -> int:
+def estimate_input(size: int, messages: int, gauge: Gauge) -> int:
     """Estimate the input tokens of a request of `size` UTF-8 bytes in `messages` messages.
 
-    With an exact count of its text (`counted`) that, and the chat template's. Otherwise what the endpoint counted for
-    the last request, and what is new since at one token for 3 bytes, or at the measured rate where that is denser; a
-    request that became smaller is scaled by the measured rate, with a tenth more. Before the first usage: 3 bytes a
-    token.
+    What the endpoint counted for the last request, and what is new since at one token for 3 bytes, or at the measured
+    rate where that is denser; a request that became smaller is scaled by the measured rate, with a tenth more. Before
+    the first usage: 3 bytes a token.
 
     The bound: a byte-level tokenizer makes at most one token of a byte, so where the last count was true, an estimate
     is too low by at most two thirds of the bytes that are new since (of all, before the first usage), and by what the
@@ -54,8 +53,6 @@ def estimate_input(size: int, messages: int, gauge: Gauge, counted: int | None =
     bytes, at most one for each byte with the template and `PREAMBLE_TOKENS`. So no lie makes an estimate leave these
     two limits, and the next honest usage mends it.
     """
-    if counted is not None and counted > 0:
-        return counted + TOKENS_PER_MESSAGE * messages
     if gauge.tokens <= 0 or gauge.size <= 0:
         return estimate_tokens(size, messages)
     known = _possible(gauge.tokens, gauge.size, gauge.messages)

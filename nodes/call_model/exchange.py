@@ -6,26 +6,28 @@ where the conversation outgrows the window, one more try after the endpoint said
 that a limit ends.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
-from langchain_core.messages import AnyMessage
+from langchain_core.messages import AIMessage, AnyMessage
 from typing_extensions import TypedDict
 
 from nodes.call_model.effects import Answer, Effect, Update
 from nodes.call_model.fitting import Talk, fit
-from nodes.call_model.ledger import WRAP_UP_OUTPUT_TOKENS, Spending
-from nodes.call_model.paid_call import Paid, Purse, Request, paid_call
+from nodes.call_model.ledger import WRAP_UP_OUTPUT_TOKENS, RunLimits, Spending, exhausted_limit
+from nodes.call_model.paid_call import CallBudget, Paid, Request, paid_call
 from nodes.call_model.prompt import Prompt
-from nodes.call_model.shown_messages import ShownMessages
+from nodes.call_model.shown_messages import ShownMessages, message_of
 from nodes.call_model.window import StandIns, Window
-from nodes.call_model.wrap_up import WRAPPED_UP, account_of, wrap_up_messages
+from nodes.language.history import is_request
 from nodes.language.project_notes import ProjectNotes
 from nodes.language.thoughts import without_thoughts
 from nodes.records import (
     Correction,
     FileChange,
     FinishReason,
+    JsonMap,
     ModelReply,
     Plan,
     Profile,
@@ -58,7 +60,7 @@ class CallSettings:
     `cache` and `stand_ins` remember what was sent and shown before.
     """
 
-    purse: Purse = field(default_factory=Purse)
+    budget: CallBudget = field(default_factory=CallBudget)
     temperature: float | None = None
     seed: int | None = None
     window_tokens: int | None = None
@@ -81,7 +83,7 @@ def exchange(
     step = {"step": state.get("step", 0) + 1}
     if preload := state.get("preload"):
         return {"reply": preload, "preload": None, **step}
-    spending, purse = state["spending"], settings.purse
+    spending, budget = state["spending"], settings.budget
     window = state.get("window") or Window()
     talk = Talk(
         history=state["messages"],
@@ -103,8 +105,8 @@ def exchange(
     if paid.reply is not None:
         return {"reply": paid.reply, "spending": paid.spending, **kept, **step}
     cause, spending = paid.stop, paid.spending
-    if cause is not None and cause.reason in WRAPPED_UP and purse.limits.wrap_up:
-        cause, spending = yield from _wrapped_up(state, cause, spending, purse)
+    if cause is not None and cause.reason in WRAPPED_UP and budget.limits.wrap_up:
+        cause, spending = yield from _wrapped_up(state, cause, spending, budget)
     return {"reply": None, "spending": spending, "stop": cause, **kept}
 
 
@@ -117,22 +119,22 @@ def _reply(
     for once more, with all the room that the budget has.
     """
     overflow: str | None = None
-    purse, cramped = settings.purse, 0
+    budget, cramped = settings.budget, 0
     while True:
-        fitted = yield from fit(talk, window, spending, purse, settings.window_tokens, overflow)
+        fitted = yield from fit(talk, window, spending, budget, settings.window_tokens, overflow)
         window, spending = fitted.window, fitted.spending
         if fitted.prompt is None:
             said = () if overflow is None else (overflow,)
             return window, Paid(spending, stop=_with(fitted.stop, said))
         seed = None if settings.seed is None else (settings.seed + fitted.prompt.failed_tries) % MOST_SEEDS
-        paid = yield from paid_call(Request(fitted.prompt, seed, most_output=fitted.most_output), spending, purse)
+        paid = yield from paid_call(Request(fitted.prompt, seed, most_output=fitted.most_output), spending, budget)
         if paid.reply is not None and is_only_thought(paid.reply):
             spending, room = paid.spending, paid.room
             if 0 < paid.reply.allowed_tokens < room:
                 return window, Paid(spending, stop=thought_too_long(paid.reply.allowed_tokens, of_chat_model=True))
-            if cramped or purse.limits.max_output_tokens_per_call is None:
+            if cramped or budget.limits.max_output_tokens_per_call is None:
                 return window, Paid(spending, stop=thought_too_long(room))
-            purse = replace(purse, limits=purse.limits.model_copy(update={"max_output_tokens_per_call": None}))
+            budget = replace(budget, limits=budget.limits.model_copy(update={"max_output_tokens_per_call": None}))
             cramped = room
             continue
         if cramped and paid.stop is not None and paid.stop.reason is StopReason.MAX_OUTPUT_TOKENS:
@@ -166,15 +168,108 @@ def _with(cause: StopCause | None, diagnostics: tuple[str, ...]) -> StopCause | 
 
 
 def _wrapped_up(
-    state: CallModelState, cause: StopCause, spending: Spending, purse: Purse
+    state: CallModelState, cause: StopCause, spending: Spending, budget: CallBudget
 ) -> Generator[Effect, Answer, tuple[StopCause, Spending]]:
     """The cause with the model's own account of the turn, for which a call was held back; without one, as it was."""
     if not spending.usage.calls_in_current_turn:
         return cause, spending
     messages = wrap_up_messages(state["messages"], cause, state.get("plan") or Plan(), state.get("changes") or ())
     request = Request(Prompt(messages=messages), purpose="wrap_up", most_output=WRAP_UP_OUTPUT_TOKENS, wrapping_up=True)
-    paid = yield from paid_call(request, spending, replace(purse, retries=0))
+    paid = yield from paid_call(request, spending, replace(budget, retries=0))
     if paid.stop is not None and paid.stop.reason is StopReason.CANCELLED:
         return paid.stop, paid.spending
     account = account_of(without_thoughts(paid.reply)) if paid.reply else ""
     return cause.model_copy(update={"account": account}), paid.spending
+
+
+MOST_BYTES: Final = 4_800
+"""Of what is asked, so that it needs at most 2,000 tokens even at a rate of 2.4 bytes each."""
+
+LONGEST_ACCOUNT: Final = 2_000
+"""Of an account that are kept, in bytes of UTF-8 like all of these."""
+
+WRAPPED_UP: Final = frozenset(
+    {
+        StopReason.MAX_CALLS_PER_SESSION,
+        StopReason.MAX_CALLS_PER_TURN,
+        StopReason.MAX_INPUT_TOKENS,
+        StopReason.MAX_OUTPUT_TOKENS,
+        StopReason.MAX_STEPS,
+        StopReason.MAX_COST,
+    }
+)
+"""The limits of which something is held back. Of time and of a day's limits nothing is: what is over is over."""
+
+WRAP_UP_SYSTEM: Final = """\
+You are a coding agent whose run ends now, because a limit of it is reached. You can make no more calls.
+Write a short account for the person who gave you the task, in plain text and at most 150 words: what is done, what is
+left, and what to know before going on. Say nothing that the facts do not say."""
+
+_CALL: Final = "tool:"
+_MOST_TASK, _MOST_LIMIT, _MOST_PLAN, _MOST_PATHS, _MOST_CALLS, _MOST_SAID = 1_400, 300, 700, 500, 800, 500
+"""All together, with their titles and `WRAP_UP_SYSTEM`, are fewer than `MOST_BYTES`: no fact drives out another."""
+
+
+def may_wrap_up(spending: Spending, limits: RunLimits, cause: StopCause) -> bool:
+    """Whether this limit, which a router has seen, still lets the last call be made: steps are no calls."""
+    if cause.reason is not StopReason.MAX_STEPS or not limits.wrap_up:
+        return False
+    return exhausted_limit(spending, limits.model_copy(update={"max_steps": None})) is None
+
+
+def wrap_up_messages(
+    history: Sequence[AnyMessage], cause: StopCause, plan: Plan, changes: Sequence[FileChange]
+) -> tuple[JsonMap, ...]:
+    """What the model is asked: the task, the limit, the plan, the changed files, its last calls and last words."""
+    start = max((place for place, message in enumerate(history) if is_request(message)), default=0)
+    task = history[start].text if history else ""
+    facts = [f"Task:\n{_cut(task, _MOST_TASK)}", f"Limit: {_cut(cause.message, _MOST_LIMIT)}"]
+    if plan.steps:
+        steps = "\n".join(f"- {step.title} ({step.status.value})" for step in plan.steps)
+        facts.append(f"Plan:\n{_cut_front(steps, _MOST_PLAN)}")
+    paths = list(dict.fromkeys(change.path for change in changes))
+    facts.append(f"Changed files: {_cut(', '.join(paths), _MOST_PATHS) or 'none'}")
+    replies = [message for message in history[start:] if isinstance(message, AIMessage)]
+    if calls := list(dict.fromkeys(_calls(replies))):
+        facts.append("Calls, the last one at the end:\n" + _cut_front("\n".join(calls), _MOST_CALLS))
+    if said := next((text for reply in reversed(replies) if (text := reply.text.strip())), ""):
+        facts.append(f"What you said last:\n{_cut(said, _MOST_SAID)}")
+    return message_of("system", WRAP_UP_SYSTEM), message_of("user", "\n\n".join(facts))
+
+
+def account_of(reply: ModelReply) -> str:
+    """The account that a reply gives; "" where it calls tools instead."""
+    text = reply.text.strip()
+    if reply.calls or any(map(_is_call, text.splitlines())):
+        return ""
+    return _cut(text, LONGEST_ACCOUNT)
+
+
+def _calls(replies: Sequence[AIMessage]) -> Iterator[str]:
+    """Each call in a few words: its tool, and the short ones of its arguments."""
+    for reply in replies:
+        for call in reply.tool_calls:
+            words = [str(value) for value in call["args"].values() if isinstance(value, str | int) and _is_short(value)]
+            yield f"- {call['name']} {' '.join(words)}".strip()
+        yield from (f"- {_cut(line[len(_CALL) :].strip(), 100)}" for line in reply.text.splitlines() if _is_call(line))
+
+
+def _is_call(line: str) -> bool:
+    return line.startswith(_CALL)
+
+
+def _is_short(value: object) -> bool:
+    text = str(value)
+    return len(text) <= 80 and "\n" not in text
+
+
+def _cut(text: str, most: int) -> str:
+    """The text, or its beginning. Sizes are bytes of UTF-8; what that cannot say, half a character, is replaced."""
+    data = text.encode("utf-8", "replace")
+    return data.decode() if len(data) <= most else f"{data[: most - 4].decode(errors='ignore').rstrip()} ..."
+
+
+def _cut_front(text: str, most: int) -> str:
+    """The text, or its end."""
+    data = text.encode("utf-8", "replace")
+    return data.decode() if len(data) <= most else f"... {data[4 - most :].decode(errors='ignore').lstrip()}"

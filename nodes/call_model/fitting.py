@@ -4,9 +4,11 @@ Nothing is done, and nothing is counted, while the whole fits. Otherwise old res
 what was first, which is a request that is paid like any other, and where that does not help the window slides.
 """
 
+import re
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from math import ceil
 from typing import Final
 
@@ -16,12 +18,10 @@ from nodes.call_model.compaction import RULES, Budget, Compacted, NeedsSummary, 
 from nodes.call_model.effects import Answer, Effect, Tell
 from nodes.call_model.estimates import Gauge, estimate_input
 from nodes.call_model.ledger import MIN_OUTPUT_TOKENS, Spending
-from nodes.call_model.noted_view import noted_request, notes_tokens, with_notes
-from nodes.call_model.overflow import overflow_window
-from nodes.call_model.paid_call import Purse, Request, paid_call
+from nodes.call_model.paid_call import CallBudget, Request, paid_call
 from nodes.call_model.prompt import Prompt, build_prompt
 from nodes.call_model.shown_messages import ShownMessages
-from nodes.call_model.window import StandIns, Window, shown
+from nodes.call_model.window import StandIns, Window, noted_request, notes_tokens, shown, with_notes
 from nodes.language.project_notes import ProjectNotes
 from nodes.language.thoughts import without_thoughts
 from nodes.records import Correction, EditForm, Plan, Profile, Protocol, StopCause, StopReason, ToolSpec
@@ -63,7 +63,12 @@ OUTPUT_SHARE: Final = 4
 
 
 def fit(
-    talk: Talk, window: Window, spending: Spending, purse: Purse, window_tokens: int | None, overflow: str | None = None
+    talk: Talk,
+    window: Window,
+    spending: Spending,
+    budget: CallBudget,
+    window_tokens: int | None,
+    overflow: str | None = None,
 ) -> Generator[Effect, Answer, Fitted]:
     """Yield the effects of making the next request fit; `overflow` is what an endpoint said that refused the last one.
 
@@ -73,7 +78,7 @@ def fit(
     if named is not None:
         window = window.model_copy(update={"tokens": named})
     known = min((each for each in (window_tokens, window.tokens) if each is not None), default=None)
-    output = purse.limits.max_output_tokens_per_call
+    output = budget.limits.max_output_tokens_per_call
     share = 0 if known is None else known // OUTPUT_SHARE
     output = share if output is None else output if known is None else min(output, share)
     if talk.profile.edit_form is EditForm.BLOCKS:
@@ -87,7 +92,7 @@ def fit(
         found = _compacted(talk, window, prompt, estimated, known, output, forced=forced)
         if isinstance(found, NeedsSummary):
             asked = Request(Prompt(messages=found.messages), purpose="summary", most_output=found.max_output_tokens)
-            paid = yield from paid_call(asked, spending, replace(purse, retries=0))
+            paid = yield from paid_call(asked, spending, replace(budget, retries=0))
             spending = paid.spending
             if paid.stop is not None and paid.stop.reason is StopReason.CANCELLED:
                 return Fitted(window, spending, stop=paid.stop)
@@ -163,3 +168,35 @@ def _prompt(talk: Talk, view: Sequence[AnyMessage], most_tokens: int | None = No
 def _left(estimated: int, known: int | None) -> int | None:
     """What the window leaves to the reply."""
     return None if known is None else max(MIN_OUTPUT_TOKENS, known - estimated)
+
+
+_NUMBER = r"(?<!\d)(\d[\d,_]{0,15}+)(?!\d)"
+_WORDS = r"(?:(?!exceed|request)[^\d.]){0,40}?"
+"""What may stand before the number: nothing that would make it the size of what was sent."""
+
+_PHRASES = tuple(
+    re.compile(phrase, re.IGNORECASE)
+    for phrase in (
+        rf"n_ctx\w{{0,40}}{_WORDS}{_NUMBER}",
+        rf"context[ _](?:length|size|window){_WORDS}{_NUMBER}",
+        rf"{_NUMBER} maximum context",
+        rf"\+ *\d+ *> *{_NUMBER}",
+        rf"input length should be \[\d+, *{_NUMBER}\]",
+        rf"limit for this model is {_NUMBER}",
+        rf"maximum{_WORDS}{_NUMBER}",
+        rf"tokens? *> *{_NUMBER}",
+        rf"max[ _](?:model|context|seq|prompt|input|total){_WORDS}{_NUMBER}",
+        rf"(?:limit|cannot exceed|must (?:be|have) (?:<=|at most|less than))(?: of| is|:)? *{_NUMBER}",
+    )
+)
+"""The first that is found counts: those that say most clearly that a number is the window come first."""
+
+SMALLEST, LARGEST = 256, 100_000_000
+"""A number outside of these is no window."""
+
+
+def overflow_window(message: str) -> int | None:
+    """The window in tokens that an error text names, or None."""
+    found = chain.from_iterable(phrase.findall(message) for phrase in _PHRASES)
+    numbers = (int(re.sub(r"\D", "", number)) for number in found)
+    return next((number for number in numbers if SMALLEST <= number <= LARGEST), None)

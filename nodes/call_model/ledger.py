@@ -3,7 +3,7 @@
 A call is sent only if its reservation (estimated input plus the most it may answer) fits into what is left, so a
 limit is a wall and not a display. Healing, retries, summaries and failed calls all pay. One small call is held back
 where `wrap_up` says so, for the account of a run that a limit ends. The limits of a day, over all workspaces, are the
-spending book's (`nodes.call_model.spending_book`).
+spending book's (`nodes.call_model.limits`).
 Source: names and defaults of spec 1 section 4 and spec 3.
 """
 
@@ -21,12 +21,12 @@ from nodes.call_model.limits import (
     WRAP_UP_INPUT_TOKENS,
     WRAP_UP_OUTPUT_TOKENS,
     RunLimits,
+    Used,
     kept_for_account,
     less_wrap_up,
     unknown_price,
 )
 from nodes.call_model.prices import Price, cache_parts, cost_of, most_cost
-from nodes.call_model.spending_book import Used
 from nodes.records import JsonMap, Record, StopCause, StopReason
 
 __all__ = [

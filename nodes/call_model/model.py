@@ -1,10 +1,15 @@
 """The seam between the decisions about a model call and whatever makes it: one call in, one reply or failure out."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil
 from typing import Protocol
 
 from nodes.call_model.prompt import Prompt
-from nodes.records import ModelReply, ProviderFailure, Record
+from nodes.call_model.retry import TRANSIENT
+from nodes.language.content_blocks import without_secrets
+from nodes.language.documents import storable
+from nodes.records import ModelReply, ProviderErrorKind, ProviderFailure, RawCall, Record
 
 
 class Stream(Protocol):
@@ -43,6 +48,102 @@ class Model(Protocol):
         """Make one try; text is passed on as it comes. Failures come back as values."""
         ...
 
-    async def acount_tokens(self, prompt: Prompt) -> int | None:  # noqa: ARG002 - one that counts overrides it
-        """The tokens of a prompt, None where the model cannot tell."""
-        return None
+
+class Breaker(Protocol):
+    """A circuit breaker of one provider. Whoever is admitted reports once how it ended."""
+
+    def admit(self) -> float:
+        """0.0 where a call may go on, otherwise the seconds until one may be tried."""
+        ...
+
+    def succeeded(self) -> None:
+        """The provider answered."""
+        ...
+
+    def failed(self) -> None:
+        """It failed for a reason of its own."""
+        ...
+
+    def abandoned(self) -> None:
+        """The call was cut off, or the fault was ours."""
+        ...
+
+
+@dataclass(frozen=True)
+class Scrubber:
+    """How text is freed of secrets: whole, or as it comes."""
+
+    text: Callable[[str], str]
+    stream: Callable[[], Stream]
+
+
+_OUTAGES = TRANSIENT - {ProviderErrorKind.RATE_LIMITED}
+"""An endpoint that asks for patience is not down: it is asked again when it says so."""
+
+
+@dataclass(frozen=True)
+class GuardedModel:
+    """Does what its model does, unless the circuit is open; then it says when to try again."""
+
+    model: Model
+    breaker: Breaker
+    scrubber: Scrubber
+
+    async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
+        """Make one try, if the circuit allows it."""
+        if wait := self.breaker.admit():
+            return _open_circuit(wait)
+        stream, reported = self.scrubber.stream(), False
+        try:
+            heard = self._heard_by_others(call)
+            result = await self.model.acomplete(heard, lambda piece: _tell(on_text, stream.feed(piece)))
+            reported = self._report(result)
+        finally:
+            _tell(on_text, stream.close())  # also of a reply that is cut off
+            if not reported:
+                self.breaker.abandoned()
+        return self._scrubbed(result)
+
+    def _heard_by_others(self, call: Call) -> Call:
+        """The call, with what frees its reply of secrets on every other way out: LangChain's callbacks."""
+        return call.model_copy(update={"scrub": self.scrubber.stream})
+
+    def _report(self, result: ModelReply | ProviderFailure) -> bool:
+        if isinstance(result, ModelReply):
+            self.breaker.succeeded()
+        elif result.kind in _OUTAGES:
+            self.breaker.failed()
+        else:
+            return False
+        return True
+
+    def _scrubbed(self, result: ModelReply | ProviderFailure) -> ModelReply | ProviderFailure:
+        if isinstance(result, ProviderFailure):
+            return result.model_copy(update={"message": self._text(result.message)})
+        calls = tuple(self._scrubbed_call(call, number) for number, call in enumerate(result.calls, start=1))
+        words = {name: self._text(getattr(result, name)) for name in ("text", "refusal", "reasoning", "model")}
+        provider = without_secrets(result.provider, self._text)
+        return result.model_copy(update={**words, "calls": calls, "provider": provider})
+
+    def _scrubbed_call(self, call: RawCall, number: int) -> RawCall:
+        """A name or an id that holds a secret is replaced whole: endpoints take only letters and digits in them."""
+        call_id, tool = storable(call.call_id), storable(call.tool)
+        return RawCall(
+            call_id=call_id if self._text(call_id) == call_id else f"redacted_{number}",
+            tool=tool if self._text(tool) == tool else "redacted",
+            arguments=self.scrubber.text(call.arguments),  # what is no text there is a malformed call
+        )
+
+    def _text(self, text: str) -> str:
+        return self.scrubber.text(storable(text))
+
+
+def _tell(on_text: Callable[[str], None], text: str) -> None:
+    if text:
+        on_text(text)
+
+
+def _open_circuit(wait: float) -> ProviderFailure:
+    """A failure that may pass, with the time after which it may: the retries and their limits do the rest."""
+    message = f"The endpoint failed too often in a row, so it is left alone for {ceil(wait)} s."
+    return ProviderFailure(kind=ProviderErrorKind.CONNECTION, message=message, retry_after_s=wait, sent=False)

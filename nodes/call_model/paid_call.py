@@ -12,8 +12,6 @@ from nodes.call_model.effects import (
     Answer,
     Booked,
     Connect,
-    Count,
-    Counted,
     Effect,
     Lost,
     Reserve,
@@ -24,14 +22,14 @@ from nodes.call_model.effects import (
     Tell,
     Wait,
 )
+from nodes.call_model.endpoint import ModelChoice
 from nodes.call_model.estimates import countable, estimate_input
-from nodes.call_model.fallbacks import ModelChoice, Tried, in_words, next_model
 from nodes.call_model.ledger import Reservation, RunLimits, Spending, charge_lost, measured, reserve, settle
+from nodes.call_model.limits import Entry, Used
 from nodes.call_model.model import Call
 from nodes.call_model.prices import Price
 from nodes.call_model.prompt import Prompt
-from nodes.call_model.retry import wait_before_retry
-from nodes.call_model.spending_book import Entry, Used
+from nodes.call_model.retry import Tried, in_words, next_model, wait_before_retry
 from nodes.records import ModelReply, ProviderErrorKind, ProviderFailure, StopCause, StopReason
 
 _PAID_FAILURES: Final = frozenset({ProviderErrorKind.TIMEOUT, ProviderErrorKind.INCOMPLETE_STREAM})
@@ -52,11 +50,10 @@ def no_jitter() -> float:
 
 
 @dataclass(frozen=True)
-class Purse:
+class CallBudget:
     """How requests of a run are made and paid: its limits, its models in order, its patience with them.
 
-    `counts` says that the endpoint has a tokenizer to ask. `price_of` gives a model's price by its name, `jitter` a
-    number from 0 to 1.
+    `price_of` gives a model's price by its name, `jitter` a number from 0 to 1.
     """
 
     limits: RunLimits = field(default_factory=RunLimits)
@@ -65,7 +62,6 @@ class Purse:
     idle_timeout_s: float | None = None
     retries: int = 2
     thread: str = ""
-    counts: bool = False
     price_of: Callable[[str], Price | None] = unknown_price
     jitter: Callable[[], float] = no_jitter
 
@@ -108,14 +104,14 @@ class _Tries:
     failed: list[Tried] = field(default_factory=list)
 
 
-def paid_call(request: Request, spending: Spending, purse: Purse) -> Generator[Effect, Answer, Paid]:
+def paid_call(request: Request, spending: Spending, budget: CallBudget) -> Generator[Effect, Answer, Paid]:
     """Yield the effects of one request until it has a reply or an end."""
     tries = _Tries(spending)
-    prompt, limits = request.prompt, purse.limits
+    prompt, limits = request.prompt, budget.limits
     estimated = estimate_input(prompt.size, len(prompt.messages), spending.gauge)
     while True:
-        model = purse.models[tries.index]
-        price = purse.price_of(model.model or "")
+        model = budget.models[tries.index]
+        price = budget.price_of(model.model or "")
         leave = _reserve(request, tries.spending, limits, estimated, price)
         if isinstance(leave, StopCause):
             return Paid(tries.spending, stop=leave)
@@ -124,21 +120,13 @@ def paid_call(request: Request, spending: Spending, purse: Purse) -> Generator[E
             if isinstance(found, Stopped):
                 return Paid(tries.spending, stop=stopped(found))
             if isinstance(found, ProviderFailure):
-                if (end := _moved_on(tries, found, purse)) is None:
-                    yield _fallen_back(tries, found, purse)
+                if (end := _moved_on(tries, found, budget)) is None:
+                    yield _fallen_back(tries, found, budget)
                     continue
                 return Paid(tries.spending, stop=end)
             tries.connected = True
-            if purse.counts:
-                counted = yield Count(prompt=prompt)
-                if isinstance(counted, Counted) and counted.tokens is not None:
-                    size, messages = prompt.size, len(prompt.messages)
-                    estimated = estimate_input(size, messages, spending.gauge, counted.tokens)
-                    leave = _reserve(request, tries.spending, limits, estimated, price)
-                    if isinstance(leave, StopCause):
-                        return Paid(tries.spending, stop=leave)
         tries.attempt += 1
-        ended = yield from _one_try(request, tries, leave, model, price, purse)
+        ended = yield from _one_try(request, tries, leave, model, price, budget)
         if ended is not None:
             return ended
 
@@ -155,11 +143,11 @@ def _reserve(
 
 
 def _one_try(
-    request: Request, tries: _Tries, leave: Reservation, model: ModelChoice, price: Price | None, purse: Purse
+    request: Request, tries: _Tries, leave: Reservation, model: ModelChoice, price: Price | None, budget: CallBudget
 ) -> Generator[Effect, Answer, Paid | None]:
     """Send the request once; None where there is to be another try, for which it has been waited then."""
     entry = Entry(
-        thread=purse.thread,
+        thread=budget.thread,
         model=model.model or "",
         purpose=request.purpose,
         input_tokens=leave.input_tokens,
@@ -175,19 +163,19 @@ def _one_try(
         tries.spending, tries.attempt = charge_lost(tries.spending, booked.used, booked.number), tries.attempt - 1
         return None
     number = booked.number if isinstance(booked, Booked) else 0
-    timeout = purse.timeout_s if leave.max_seconds is None else min(purse.timeout_s, leave.max_seconds)
+    timeout = budget.timeout_s if leave.max_seconds is None else min(budget.timeout_s, leave.max_seconds)
     call = Call(
         prompt=request.prompt,
         max_output_tokens=leave.max_output_tokens,
         timeout_s=timeout,
-        idle_timeout_s=purse.idle_timeout_s,
+        idle_timeout_s=budget.idle_timeout_s,
         seed=request.seed,
         quiet=request.purpose != "reply",
     )
     sent = yield Send(call=call)
     assert isinstance(sent, Sent | Stopped)  # noqa: S101 - the driver's side of the protocol
     before = tries.spending
-    tries.spending = _charged(before, sent, request.prompt, leave, purse, price)
+    tries.spending = _charged(before, sent, request.prompt, leave, budget, price)
     if number:
         tries.spending = tries.spending.model_copy(update={"booked": max(number, before.booked)})
     used = _used(before, tries.spending)
@@ -202,31 +190,36 @@ def _one_try(
                 name="model.adapted", payload={"model": _name(sent, model), "without": list(sent.result.adapted)}
             )
         return Paid(tries.spending, sent.result, room=call.max_output_tokens)
-    return (yield from _after_failure(sent.result, request, tries, leave, price, purse))
+    return (yield from _after_failure(sent.result, request, tries, leave, price, budget))
 
 
 def _after_failure(
-    failure: ProviderFailure, request: Request, tries: _Tries, leave: Reservation, price: Price | None, purse: Purse
+    failure: ProviderFailure,
+    request: Request,
+    tries: _Tries,
+    leave: Reservation,
+    price: Price | None,
+    budget: CallBudget,
 ) -> Generator[Effect, Answer, Paid | None]:
     """Wait for the next try of this model, go on to the next model, or end."""
-    left = _seconds_left(tries.spending, purse.limits)
+    left = _seconds_left(tries.spending, budget.limits)
     wait = wait_before_retry(
         failure,
         tries.attempt,
-        purse.retries,
+        budget.retries,
         left,
         waited_s=tries.waited_s,
-        jitter=purse.jitter(),
-        is_last=tries.index + 1 == len(purse.models),
+        jitter=budget.jitter(),
+        is_last=tries.index + 1 == len(budget.models),
     )
     if wait is None:
-        end = _out_of_time(failure, tries.spending, purse.limits) or _moved_on(tries, failure, purse)
+        end = _out_of_time(failure, tries.spending, budget.limits) or _moved_on(tries, failure, budget)
         overflow = failure.message if failure.kind is ProviderErrorKind.CONTEXT_OVERFLOW else ""
         if end is None:
-            yield _fallen_back(tries, failure, purse)
+            yield _fallen_back(tries, failure, budget)
             return None
         return Paid(tries.spending, stop=end, overflow=overflow)
-    again = _reserve(request, tries.spending, purse.limits, leave.input_tokens, price)
+    again = _reserve(request, tries.spending, budget.limits, leave.input_tokens, price)
     if isinstance(again, StopCause):
         return Paid(tries.spending, stop=again)
     ended = yield Wait(seconds=wait, reason=failure.message)
@@ -237,20 +230,20 @@ def _after_failure(
     return None
 
 
-def _moved_on(tries: _Tries, failure: ProviderFailure, purse: Purse) -> StopCause | None:
+def _moved_on(tries: _Tries, failure: ProviderFailure, budget: CallBudget) -> StopCause | None:
     """None where the next model is to be asked; otherwise how the request ends."""
-    model = purse.models[tries.index]
+    model = budget.models[tries.index]
     tries.failed.append(Tried(name=model.name, kind=failure.kind, tries=max(tries.attempt, 1)))
-    following = next_model(failure, tries.index, purse.models)
+    following = next_model(failure, tries.index, len(budget.models))
     if following is None:
         return _cause(failure, tries)
     tries.index, tries.attempt, tries.connected = following, 0, False
     return None
 
 
-def _fallen_back(tries: _Tries, failure: ProviderFailure, purse: Purse) -> Tell:
+def _fallen_back(tries: _Tries, failure: ProviderFailure, budget: CallBudget) -> Tell:
     """Which model could not answer, why, and which one is asked from here on."""
-    model, following = tries.failed[-1].name, purse.models[tries.index].name
+    model, following = tries.failed[-1].name, budget.models[tries.index].name
     return Tell(name="model.fallback", payload={"model": model, "following": following, "reason": failure.message})
 
 
@@ -259,7 +252,7 @@ def _charged(
     sent: Sent | Stopped,
     prompt: Prompt,
     leave: Reservation,
-    purse: Purse,
+    budget: CallBudget,
     price: Price | None,
 ) -> Spending:
     """The counters after one try. Where no usage is told, the estimate is charged: no number never means no cost.
@@ -277,8 +270,7 @@ def _charged(
         return settle(spending, charged, received, sent.seconds, int(result.sent), price=price)
     characters = len(result.text) + len(result.refusal) + len(result.reasoning)
     characters += sum(len(call.arguments) for call in result.calls)
-    as_it_is = prompt.response_schema is None and not result.without_tools
-    if result.input_tokens > 0 and as_it_is:  # few chat models are told a schema, which their count then leaves out
+    if result.input_tokens > 0 and not result.without_tools:
         spending = measured(spending, prompt.size, len(prompt.messages), result.input_tokens)
     return settle(
         spending,
@@ -288,7 +280,7 @@ def _charged(
         cached_tokens=result.cached_tokens,
         reasoning_tokens=result.reasoning_tokens,
         cache_write_tokens=result.cache_write_tokens,
-        price=price or purse.price_of(result.model),
+        price=price or budget.price_of(result.model),
     )
 
 

@@ -13,10 +13,9 @@ from typing import Final, NamedTuple
 from langchain_core.messages import AnyMessage
 
 from nodes.call_model.block_prompt import block_request, retry_temperature
-from nodes.call_model.constrained import calls_schema, meant_tools
 from nodes.call_model.profiles import SMALL_STOP
 from nodes.call_model.shown_messages import ShownMessages, from_map, json_size, message_of, size_of
-from nodes.language.body_blocks import BODY_BLOCK_RULE
+from nodes.language.text_protocol import BODY_BLOCK_RULE
 from nodes.records import Correction, EditForm, JsonMap, Profile, Protocol, ToolSpec
 
 NATIVE_SYSTEM = """\
@@ -39,9 +38,6 @@ Tools:
 SMALL_TEMPERATURE: Final = 0.0
 """Of a small model's first try, where nobody asked for another: sampled, it makes more mistakes of form."""
 
-FREE_RETRIES = 2
-"""From this healing attempt on a retry is decoded under the tools' schema, where the endpoint can do that."""
-
 
 class Known(NamedTuple):
     """What is known of a prompt before it is looked at: LangChain's messages, and the bytes of messages and tools."""
@@ -55,9 +51,8 @@ class Known(NamedTuple):
 class Prompt:
     """One request, without the parts that a chat model adds: its messages and tools in OpenAI's form.
 
-    `temperature` is None where nobody asked for one. `response_schema` is a JSON schema under which the reply is
-    decoded, where the endpoint can do that. `without_tools` makes the same request in the text protocol, for a model
-    that turns out to have no native tools. `known` is what was made of these messages and tools before.
+    `temperature` is None where nobody asked for one. `without_tools` makes the same request in the text protocol, for a
+    model that turns out to have no native tools. `known` is what was made of these messages and tools before.
     """
 
     messages: tuple[JsonMap, ...]
@@ -65,7 +60,6 @@ class Prompt:
     stop: tuple[str, ...] = ()
     temperature: float | None = None
     failed_tries: int = 0
-    response_schema: JsonMap | None = None
     without_tools: "Callable[[], Prompt] | None" = field(default=None, compare=False, repr=False)
     known: Known | None = field(default=None, compare=False, repr=False)
 
@@ -81,10 +75,9 @@ class Prompt:
         A letter counts as one, a character of Chinese or an emoji as the three or four that it costs. What JSON adds to
         the messages does not count.
         """
-        schema = json_size(self.response_schema) if self.response_schema is not None else 0
         if self.known is not None:
-            return self.known.size + self.known.tools_size + schema
-        return sum(map(size_of, self.messages)) + json_size(self.tools) + schema
+            return self.known.size + self.known.tools_size
+        return sum(map(size_of, self.messages)) + json_size(self.tools)
 
 
 def build_prompt(
@@ -124,11 +117,8 @@ def build_prompt(
         for each in corrections
         for message in (message_of("assistant", each.reply or "(empty)"), message_of("user", each.prompt))
     ]
-    malformed = [correction for correction in corrections if not correction.claim]
-    constrained = len(malformed) >= FREE_RETRIES and not corrections[-1].claim
     return Prompt(
         messages=(front, *(message.map for message in sent), *asked),
-        response_schema=calls_schema(meant_tools(specs, corrections[-1].reply)) if constrained else None,
         tools=offered.maps if native else (),
         stop=_stop(profile),
         temperature=temperature,

@@ -1,13 +1,14 @@
-"""Which endpoint failures are worth another try, and how long to wait for it.
+"""Which failures are worth another try of this model, after how long, or one of the next model.
 
 Pure: the caller sleeps, tells the time and draws the jitter. What the endpoint calls wrong is never sent twice.
 """
 
+from collections.abc import Sequence
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Final
 
-from nodes.records import ProviderErrorKind, ProviderFailure
+from nodes.records import ProviderErrorKind, ProviderFailure, Record
 
 TRANSIENT = frozenset(
     {
@@ -20,12 +21,23 @@ TRANSIENT = frozenset(
 )
 """What may pass by itself. Anything else is permanent: the same request would fail in the same way."""
 
+UNUSABLE: Final = frozenset({ProviderErrorKind.AUTHENTICATION, ProviderErrorKind.MODEL_UNAVAILABLE})
+"""Permanent failures that are about this model or its key, not about what was sent: another model may well answer."""
+
 FIRST_WAIT_S: Final = 0.5
 LONGEST_WAIT_S: Final = 30.0
 MOST_WAITED_S: Final = 60.0
 """All waits of one call, over all of its tries and models."""
 
 _LONGEST_HEADER = 100
+
+
+class Tried(Record):
+    """What came of one model in one call: its last failure, after so many tries."""
+
+    name: str
+    kind: ProviderErrorKind
+    tries: int = 1
 
 
 def wait_before_retry(
@@ -56,6 +68,24 @@ def wait_before_retry(
     if waited_s + wait > MOST_WAITED_S or (seconds_left is not None and wait >= seconds_left):
         return None
     return wait
+
+
+def next_model(failure: ProviderFailure, index: int, models: int) -> int | None:
+    """The place of the model to ask after the one at `index` of so many `models`, or None where no other may be asked.
+
+    To be asked once the tries of that model are over. What the endpoint calls wrong, and a prompt that is too long,
+    go to no other model.
+    """
+    may_help = failure.kind in TRANSIENT or failure.kind in UNUSABLE
+    return index + 1 if may_help and index + 1 < models else None
+
+
+def in_words(tried: Sequence[Tried]) -> str:
+    """What was tried, in order: "gpt-x: rate limited (3 tries); local: connection". "" where nothing was."""
+    return "; ".join(
+        f"{each.name}: {each.kind.value.replace('_', ' ')}" + (f" ({each.tries} tries)" if each.tries > 1 else "")
+        for each in tried
+    )
 
 
 def retry_after_s(value: str, now: float) -> float | None:

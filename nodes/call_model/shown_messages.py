@@ -19,8 +19,7 @@ from langchain_core.messages import (
     ToolMessage,
 )
 
-from nodes.language.media import in_openai_form, media_of
-from nodes.language.provider_state import EXTRA_FIELDS, TOOL_CALL_EXTRAS
+from nodes.language.content_blocks import EXTRA_FIELDS, TOOL_CALL_EXTRAS, in_openai_form, media_of
 from nodes.records import JsonMap, ToolSpec
 
 MOST_BYTES: Final = 64 * 1024 * 1024

@@ -12,7 +12,7 @@ from jsonschema.validators import extend
 from pydantic import BaseModel, ConfigDict, ValidationError
 from referencing import Registry
 
-from nodes.language.closest import closest_names
+from nodes.language.names import closest_names
 from nodes.records import JsonMap
 
 MOST_ERRORS = 10

@@ -36,8 +36,8 @@ from nodes.execute_tools.tool_run import (
     unknown_tool,
 )
 from nodes.execute_tools.trace import TraceSink
-from nodes.language.closest import closest_names
 from nodes.language.json_arguments import ArgumentProblem, decode_arguments
+from nodes.language.names import closest_names
 from nodes.records import CHANGING, JsonMap, Plan, PlanStep, RawCall, ToolCall, ToolResult
 
 __all__ = ["Engine", "EngineConfig", "GuardrailError", "InputGuard", "OutputGuard", "RetryableToolError", "ToolRun"]

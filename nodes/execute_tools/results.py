@@ -8,7 +8,7 @@ import orjson
 from pydantic import BaseModel
 
 from nodes.execute_tools.registry import ToolOutput
-from nodes.language.kept_reference import LARGEST_NUMBER, reference_of
+from nodes.language.names import LARGEST_NUMBER, reference_of
 from nodes.records import FileChange, JsonMap, Plan, ToolError, ToolResult
 
 

@@ -35,7 +35,7 @@ from nodes.guard.secret_files import (
     judged_by_content,
     secret_content,
 )
-from nodes.language.kept_reference import is_reference
+from nodes.language.names import is_reference
 from nodes.records import (
     CHANGING,
     CallError,

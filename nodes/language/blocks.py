@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from posixpath import basename
 from typing import NamedTuple
 
-from nodes.language.named_things import named_paths
+from nodes.language.names import named_paths
 from nodes.records import ExtractionError, ExtractionErrorType, ToolInvocation
 
 EDIT_TOOL = "edit_blocks"

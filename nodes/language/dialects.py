@@ -12,27 +12,290 @@ after any prose and those in any code fence. `fenced_calls` gives these one by o
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from nodes.language.json_dialects import (
-    is_call_of_anything,
-    read_function_tags,
-    read_json,
-    read_python_tag,
-    read_react,
-    read_tool_call_tags,
-    read_tool_calls_mark,
-)
-from nodes.language.lead_sentences import announces
-from nodes.language.line_dialects import read_bare_call, read_tool_lines, read_tool_tag
-from nodes.language.passages import Passage, before_fence, passages, whole
+from nodes.language.json_arguments import decode_strictly, join_edits, split_call
 from nodes.language.python_calls import read_python_calls
+from nodes.language.text_protocol import (
+    TOOL_PREFIX,
+    extract_in_order,
+    fence_after,
+    json_end,
+    parse_tool_line,
+    without_bodies,
+)
 from nodes.records import JsonMap, ToolInvocation
+
+FILE_NAME = re.compile(r"/?(?:[\w@.+-]++/)*(?:[\w@.+-]*\.[A-Za-z]\w{0,9}|(?<=/)[\w@.+-]++|Makefile|Dockerfile)")
+"""A path as it is written in prose: with a suffix, or with a directory. For `fullmatch`."""
+
+_LEADING_WORD = re.compile(r"\s*+(?i:action|call|tool[ _]call|function[ _]call)[ \t]*+:")
+_COMMENT = re.compile(r"(?:#+|//+)[ \t]*+([^\n]*+)")
+
+
+class Passage(NamedTuple):
+    """A passage of a reply: the inside of a code fence with the line that opens it, or prose (`opening` is None).
+
+    `line` is the number of its first line, the fence's own included.
+    """
+
+    opening: str | None
+    body: str
+    line: int = 1
+
+    @property
+    def info(self) -> str | None:
+        """The first word after the fence's marks, in lower case; None for prose."""
+        words = self._words()
+        return None if self.opening is None else words[0].lower() if words else ""
+
+    @property
+    def is_file(self) -> bool:
+        """Whether the fence, or a comment in the first line inside, says that this is the text of a file."""
+        comment = _COMMENT.match(self.body) if self.opening is not None else None
+        named = comment[1].split() if comment else []
+        return (len(named) == 1 and is_file_name(named[0])) or any(map(is_file_name, self._words()))
+
+    def _words(self) -> list[str]:
+        return (self.opening or "").strip().lstrip("`~").split()
+
+
+def whole(text: str) -> Passage:
+    """The reply as one passage: without its leading word, and without the fence if one stands around all of it."""
+    body = text[_lead_end(text) :].strip()
+    first, _, rest = body.partition("\n")
+    fence = fence_after(first, "")
+    if not fence:
+        return Passage(None, body)
+    inside, _, last = rest.rpartition("\n")
+    return Passage(first, (rest if fence_after(last, fence) else inside).strip())
+
+
+def passages(text: str) -> list[Passage]:
+    """The passages of a reply in order, without its leading word and without blank prose."""
+    found: list[Passage] = []
+    opening: str | None = None
+    fence, lines, first = "", list[str](), 1
+    lead = _lead_end(text)
+    for number, line in enumerate(text[lead:].splitlines(keepends=True), start=1 + text.count("\n", 0, lead)):
+        before, fence = fence, fence_after(line, fence)
+        if before == fence:
+            lines.append(line)
+            continue
+        found.append(Passage(opening, "".join(lines).strip(), first))
+        opening, lines, first = (line if fence else None), [], number
+    found.append(Passage(opening, "".join(lines).strip(), first))
+    return [passage for passage in found if passage.opening is not None or passage.body]
+
+
+def before_fence(text: str) -> tuple[str, str] | None:
+    """The prose before the first fence, and everything from there on; None where there is no fence or no prose."""
+    at = 0
+    for line in text.splitlines(keepends=True):
+        if fence_after(line, ""):
+            return (text[:at], text[at:]) if text[:at].strip() else None
+        at += len(line)
+    return None
+
+
+def is_file_name(text: str) -> bool:
+    """Whether a word, apart from the marks of Markdown around it, is a path: of a file, or inside a directory."""
+    return FILE_NAME.fullmatch(text.strip("*`_\"'():,;").rstrip(".")) is not None
+
+
+def _lead_end(text: str) -> int:
+    lead = _LEADING_WORD.match(text)
+    return lead.end() if lead else 0
+
+
+Reader = Callable[[str, frozenset[str]], list[ToolInvocation] | None]
+
+_NAME_KEYS = frozenset({"name", "tool", "function", "action"})
+_ARGUMENT_KEYS = frozenset({"arguments", "parameters", "args", "input", "action_input"})
+_KINDS = frozenset({"function", "tool_call", "tool_use", "function_call"})
+_TOOL_NAME = r"(?P<tool>[\w.-]++)"
+
+
+class _Form(NamedTuple):
+    """A call is `opening`, one JSON value, `closing`. Where `opening` names a `tool`, the value is its arguments."""
+
+    start: re.Pattern[str]
+    opening: re.Pattern[str]
+    closing: re.Pattern[str]
+
+    def read(self, body: str, known_tools: frozenset[str]) -> list[ToolInvocation] | None:
+        """The calls of a body that begins with `start` and is nothing but such calls."""
+        calls: list[ToolInvocation] = []
+        at = 0 if self.start.match(body) else len(body)
+        while at < len(body):
+            opening = self.opening.match(body, at)
+            end = json_end(body, opening.end()) if opening else None
+            closing = self.closing.match(body, end) if end is not None else None
+            if opening is None or closing is None:
+                return None
+            value = decode_strictly(body[opening.end() : end], join=join_edits)
+            tool = opening.groupdict().get("tool")
+            found = _calls_of({"name": tool, "arguments": value} if tool else value, known_tools)
+            if not found:
+                return None
+            calls += found
+            at = closing.end()
+        return calls or None
+
+
+def _form(opening: str, closing: str = "", start: str = "") -> Reader:
+    json_follows = re.compile(rf"\s*+{opening}\s*+(?=[{{\[])")
+    return _Form(re.compile(start), json_follows, re.compile(rf"\s*+{closing}\s*+")).read
+
+
+def is_call_of_anything(body: str) -> bool:
+    """Whether a body is one call as JSON, whatever its tool is called: a model invents tools as well."""
+    value = decode_strictly(body) if body.lstrip().startswith("{") else None
+    if not isinstance(value, dict) or len(value) != len(("name", "arguments")):
+        return False
+    names, arguments = (value.keys() & keys for keys in (_NAME_KEYS, _ARGUMENT_KEYS))
+    if len(names) != 1 or len(arguments) != 1:
+        return False
+    name = value[names.pop()]
+    return isinstance(name, str) and name.isidentifier() and _is_full_object(value[arguments.pop()])
+
+
+def _is_full_object(value: object) -> bool:
+    return isinstance(value, dict) and bool(value)
+
+
+read_json = _form("")
+"""Objects and lists of objects, one after the other."""
+
+read_tool_call_tags = _form("<(?:tool_call|function_call|tools)>", "</(?:tool_call|function_call|tools)>")
+"""Hermes and Qwen: `<tool_call>{...}</tool_call>`."""
+
+read_function_tags = _form(f"<function={_TOOL_NAME}>", "</function>")
+"""Llama: `<function=name>{...}</function>`."""
+
+read_tool_calls_mark = _form(
+    rf"(?:\[TOOL_CALLS\])?\s*+(?:{_TOOL_NAME}\s*+(?:\[CALL_ID\]\w*+)?(?:\[ARGS\])?)?",
+    start=r"\[TOOL_CALLS\]|[\w.-]++\[ARGS\]",
+)
+"""Mistral: `[TOOL_CALLS] [{...}]` and `[TOOL_CALLS]name[ARGS]{...}`, of which a server may drop one of the marks."""
+
+read_python_tag = _form(r"(?:<\|python_tag\|>|;)?", r"(?:<\|eom_id\|>|<\|eot_id\|>)?", start=r"<\|python_tag\|>")
+"""Llama: `<|python_tag|>{...}`, several separated by `;`."""
+
+read_react = _form(rf"(?:(?i:action)[ \t]*+:\s*+)?`?{_TOOL_NAME}`?[ \t]*+\r?\n\s*+(?i:action[ _]input)[ \t]*+:")
+"""ReAct: `Action: name` and `Action Input: {...}`; the first word may have been taken off."""
+
+
+def _calls_of(value: Any, known_tools: frozenset[str]) -> list[ToolInvocation] | None:
+    items = value if isinstance(value, list) else [value]
+    calls = [_call_of(item, known_tools) for item in items]
+    return [call for call in calls if call is not None] if None not in calls else None
+
+
+def _call_of(item: Any, known_tools: frozenset[str]) -> ToolInvocation | None:
+    """The call that a JSON object with exactly a known tool's name and its arguments means."""
+    if not isinstance(item, dict):
+        return None
+    item = _unwrapped(item)
+    names, arguments_keys = item.keys() & _NAME_KEYS, item.keys() & _ARGUMENT_KEYS
+    if len(names) != 1 or len(arguments_keys) != 1 or len(item) != 2:
+        return None
+    name, arguments = item[names.pop()], item[arguments_keys.pop()]
+    if isinstance(arguments, str):
+        arguments = decode_strictly(arguments, join=join_edits)
+    if not isinstance(name, str) or name not in known_tools or not isinstance(arguments, dict):
+        return None
+    call = split_call(name, arguments, known_tools)
+    return ToolInvocation(call.tool, call.arguments, 0) if call else None
+
+
+def _unwrapped(item: dict[str, Any]) -> dict[str, Any]:
+    """The object without what endpoints put around a call: `type`, `id`, and `function` as an object of its own."""
+    inner = {key: value for key, value in item.items() if not _is_envelope(key, value)}
+    function = inner.get("function")
+    return function if len(inner) == 1 and isinstance(function, dict) else inner
+
+
+def _is_envelope(key: str, value: Any) -> bool:
+    return isinstance(value, str) and (key in {"id", "call_id"} or (key == "type" and value in _KINDS))
+
+
+def read_tool_lines(body: str, known_tools: frozenset[str]) -> list[ToolInvocation] | None:
+    """`tool:` lines and nothing else, such as stand in a code fence by mistake."""
+    calls = extract_in_order(body, known_tools, {})
+    found = [call.outcome for call in calls if isinstance(call.outcome, ToolInvocation)]
+    rest = [line for line in without_bodies(body, calls).split("\n") if line.strip()]
+    if not calls or len(found) < len(calls) or len(rest) > len(calls):
+        return None
+    return [call._replace(line_number=0) for call in found]
+
+
+def read_bare_call(body: str, known_tools: frozenset[str]) -> list[ToolInvocation] | None:
+    """`name({json})`, a tool line that lacks its prefix."""
+    outcome = parse_tool_line(f"{TOOL_PREFIX} {body}", 0, known_tools)
+    return [outcome] if isinstance(outcome, ToolInvocation) and not body.startswith(TOOL_PREFIX) else None
+
+
+LONGEST_LEAD = 400
+"""Characters of prose before a call; whoever writes more explains."""
+
+_ACTS = (
+    "add|call|change|check|correct|create|delete|edit|find|fix|list|look|make|open|read|remove|rename|replace|run|search"
+    "|update|use|write"
+)
+_DOING = (
+    "add|call|chang|check|correct|creat|delet|edit|find|fix|list|look|mak|open|read|remov|renam|replac|runn|search|updat"
+    "|us|writ"
+)
+_ANNOUNCES = re.compile(
+    rf"""
+      \b(?:i|we)(?:'ll|\ will|\ shall|'m\ going\ to|\ am\ going\ to|'re\ going\ to|\ are\ going\ to
+        |\ need\ to|\ have\ to|\ want\ to|\ must|\ should)\b
+    | \blet(?:\ me|'s|\ us)\b
+    | \b(?:first|now|next|then|finally),?\ (?:{_ACTS})\b
+    | \A(?:{_DOING})ing\ [^,.]*[:.]*\Z
+    | \A(?:thought|plan)[ \t]*:
+    | \bhere(?:'s|\ is)\ (?:the|my|a|an)\ (?:\w+\ ){{0,2}}(?:call|change|code|edit|fix)
+        (?:\ (?:to|for|in)\ [^.:]*)?[:.]*\Z
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+_EXPLAINS = re.compile(
+    r"""
+      \? | ```
+    | \b(?:examples?|e\.g|i\.e|for\ instance|such\ as|like\ (?:this|so|that)|looks?\ like|format|syntax|template)\b
+    | \b(?:would|could|might|may|either|alternatively|alternatives?|options?|(?<!help\ )you|they|let\ me\ know)\b
+    | (?:\A|[.,;:!]\ )(?:if|see)\b | \bcan\ see\b
+    | \b(?:shows?|explain|describe|demonstrate|illustrate|summari[sz]e|quotes?|documented|documentation)\b
+    | \b(?:(?:i|we)\ (?:will|shall|should|must|do|did|have|can)\ not|won't|shouldn't|mustn't|don't|can't|cannot|never)\b
+    | \b(?:are|contains?|gives?|has|holds?|is|outputs?|prints?|reads|receives?|returns?|returned|said|says|sends?|was
+        |were)[ \t]*[:.]*\Z
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+_LABEL = frozenset({"file", "filename", "path"})
+_MARKS = "#*`_\"'():,;>-"
+
+
+def announces(lead: str, arguments: JsonMap) -> bool:
+    """Whether the prose before a call with these arguments says that it is to be made now.
+
+    A lead that ends with the name of a file is the heading of that file's text, unless it is a sentence and the call is
+    about that file.
+    """
+    said = lead.strip().replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
+    if len(said) > LONGEST_LEAD or _EXPLAINS.search(said) or not _ANNOUNCES.search(said):
+        return False
+    words = [word.strip(_MARKS).rstrip(".") for word in said.splitlines()[-1].split()]
+    heading = [word for word in words if word and word.lower() not in _LABEL]
+    if not heading or not is_file_name(heading[-1]):
+        return True
+    return len(heading) > 1 and heading[-1] in [value for value in arguments.values() if isinstance(value, str)]
+
 
 Fits = Callable[[str, JsonMap], bool]
 """Whether these arguments fit the tool's schema."""
 
-_Reader = Callable[[str, frozenset[str]], list[ToolInvocation] | None]
 _PythonReader = Callable[[str, frozenset[str], Mapping[str, str]], list[ToolInvocation] | None]
 
 _DATA_FENCES = frozenset(
@@ -55,16 +318,16 @@ _TAGGED = re.compile(
 class Dialect(NamedTuple):
     """One foreign form of a call.
 
-    `read` gives the calls of a body that is nothing but calls in this form, else None. `mark` finds the beginning of
-    such a call at the start of a line; its group `tool`, if it has one, must be a known tool. `fences` are the info
-    words under which the form may stand in a fenced block; None is any. `read_as_python` stands in for `read` where the
-    form is Python's: an example in a text may look like that, so the arguments have to fit. Without `anywhere` only a
-    fence that begins or ends the reply counts.
+    `read` gives the calls of a body that is nothing but calls in this form, else None; a form without it is only told
+    from an answer. `mark` finds the beginning of such a call at the start of a line; its group `tool`, if it has one,
+    must be a known tool. `fences` are the info words under which the form may stand in a fenced block; None is any.
+    `read_as_python` stands in for `read` where the form is Python's: an example in a text may look like that, so the
+    arguments have to fit. Without `anywhere` only a fence that begins or ends the reply counts.
     """
 
     name: str
     mark: re.Pattern[str]
-    read: _Reader | None = None
+    read: Reader | None = None
     read_as_python: _PythonReader | None = None
     fences: frozenset[str] | None = _DATA_FENCES
     anywhere: bool = True
@@ -260,7 +523,7 @@ DIALECTS: tuple[Dialect, ...] = (
         _line(r"^[ \t]*+<\|python_tag\|>"),
         read_python_tag,
     ),
-    Dialect("tool_tag", _line(r"^[ \t]*+<tool:[ \t]*+[\w.-]++[ \t]*+[(\w{]"), read_as_python=read_tool_tag),
+    Dialect("tool_tag", _line(r"^[ \t]*+<tool:[ \t]*+[\w.-]++[ \t]*+[(\w{]")),
     Dialect(
         "react",
         _line(rf"^[ \t]*+(?:(?i:action)[ \t]*+:[ \t]*+)?`?{_NAME}`?[ \t]*+\r?\n\s*+(?i:action input)"),

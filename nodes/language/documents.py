@@ -4,10 +4,13 @@ The libraries alone are not enough for a file that was sent. PyYAML's C parser f
 takes the interpreter down with it, an alias of an alias multiplies, and tomllib stores each prefix of a dotted key.
 """
 
+import ast
 import functools
 import json
 import re
+import threading
 import tomllib
+import warnings
 from typing import Any, Final, NamedTuple
 
 DEEPEST: Final = 64
@@ -139,3 +142,27 @@ def _yaml_loader() -> Any:
             return found
 
     return Loader
+
+
+_PARSING = threading.Lock()
+"""Silencing warnings changes a setting of the whole process."""
+
+
+def parse_quietly(text: str) -> ast.Module:
+    """The syntax tree of a text.
+
+    Raises:
+        SyntaxError, ValueError, RecursionError, MemoryError: as `ast.parse` does, where it is none or nests too deeply.
+    """
+    with _PARSING, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(text)
+
+
+def storable(text: str) -> str:
+    """Join the halves of surrogate pairs, and replace single ones: no checkpoint can hold them.
+
+    A resumed run must see what this one saw. Halves come from endpoints that cut a reply between two UTF-16 units, and
+    from people whose terminal does.
+    """
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

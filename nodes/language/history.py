@@ -15,9 +15,9 @@ from typing import Final
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolCall as NativeToolCall, ToolMessage
 
+from nodes.language.content_blocks import with_state
 from nodes.language.json_arguments import decode_arguments
-from nodes.language.named_things import names_elsewhere
-from nodes.language.provider_state import with_state
+from nodes.language.names import names_elsewhere
 from nodes.language.tool_results import render_native_result, render_text_results
 from nodes.records import (
     CallError,

@@ -8,11 +8,11 @@ RecursionError or a plain ValueError where one expects JSONDecodeError. Here eac
 import json
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
-from nodes.records import ExtractionErrorType, JsonMap
+from nodes.records import ExtractionError, ExtractionErrorType, JsonMap, RawCall, ToolInvocation
 
 MAX_ARGUMENT_CHARS = 1_000_000
 MAX_NESTING = 64
@@ -163,3 +163,137 @@ def _has_half_a_character(text: str, value: Any) -> bool:
     except UnicodeEncodeError:
         return True
     return False
+
+
+def unknown_tool_details(name: str, known_tools: frozenset[str]) -> str:
+    """The spec's sentence about an unknown tool."""
+    return f"Unknown tool '{excerpt(name)}'. Available: {sorted(known_tools)}"
+
+
+EDIT_TOOL: Final = "edit_file"
+MULTI_EDIT_TOOL: Final = "multi_edit"
+OLD, NEW, EDITS = "old_str", "new_str", "edits"
+
+
+class RepeatedEdits(dict[str, Any]):
+    """The arguments of `multi_edit`, made of an object with several pairs of old and new text."""
+
+
+class DecodedCall(NamedTuple):
+    """The tool that a call is of, and its arguments."""
+
+    tool: str
+    arguments: JsonMap
+
+
+def decode_call(tool: str, text: str, known_tools: frozenset[str]) -> DecodedCall | ArgumentProblem:
+    """Decode the arguments of a call as `decode_arguments` does; several edits in one object become `multi_edit`."""
+    arguments = decode_arguments(text)
+    if isinstance(arguments, dict):
+        return DecodedCall(tool, arguments)
+    joined = decode_strictly(text, join=join_edits)
+    split = split_call(tool, joined, known_tools) if isinstance(joined, RepeatedEdits) else None
+    return split or arguments
+
+
+def split_call(tool: str, arguments: JsonMap, known_tools: frozenset[str]) -> DecodedCall | None:
+    """The call that these arguments, decoded with `join_edits`, make; None where edits stand in them out of place."""
+    if isinstance(arguments, RepeatedEdits):
+        splits = tool in {EDIT_TOOL, MULTI_EDIT_TOOL} and MULTI_EDIT_TOOL in known_tools
+        return DecodedCall(MULTI_EDIT_TOOL, dict(arguments)) if splits else None
+    return None if _holds_repeated(arguments) else DecodedCall(tool, arguments)
+
+
+def join_edits(pairs: Pairs) -> RepeatedEdits | None:
+    """The object as several edits in order: the first `old_str` with the first `new_str`, and so on.
+
+    None unless there is one new text for each old one, and nothing else is repeated or holds more than one value.
+    """
+    old = [value for key, value in pairs if key == OLD]
+    new = [value for key, value in pairs if key == NEW]
+    others = [(key, value) for key, value in pairs if key not in {OLD, NEW}]
+    rest = dict(others)
+    are_texts = all(isinstance(value, str) for value in (*old, *new))
+    is_plain = len(rest) == len(others) and EDITS not in rest and not any(map(_is_container, rest.values()))
+    if len(old) != len(new) or not are_texts or not is_plain:
+        return None
+    return RepeatedEdits({**rest, EDITS: [{OLD: each, NEW: by} for each, by in zip(old, new, strict=True)]})
+
+
+def _is_container(value: Any) -> bool:
+    return isinstance(value, dict | list)
+
+
+def _holds_repeated(value: Any) -> bool:
+    if isinstance(value, RepeatedEdits):
+        return True
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return any(map(_holds_repeated, inner))
+
+
+LONGEST_ID: Final = 20_000
+"""Characters of an id that go back to its endpoint. Some proxies keep a signature of some kilobytes in it."""
+
+_LONGEST_NAME: Final = 200
+"""Characters that are kept of a name that no tool has."""
+
+
+class NativeCall(NamedTuple):
+    """One native call at its place in the reply, under an id that no other call of the reply has.
+
+    `tool` is the tool that will run: `multi_edit` where several edits were sent as one.
+    """
+
+    call_id: str
+    tool: str
+    raw_arguments: str
+    outcome: ToolInvocation | ExtractionError
+
+
+def read_native_calls(
+    calls: Sequence[RawCall], known_tools: frozenset[str], id_prefix: str = "call"
+) -> list[NativeCall]:
+    """One entry for each call, in order, none dropped; never raises.
+
+    Missing, unprintable, repeated and endless ids become `<id_prefix>_<index>`, so `id_prefix` should name the step.
+    The history must carry these ids, not those of the reply. Blank arguments mean {}. Line numbers are 0.
+    """
+    return [
+        _native_call(call_id, call, known_tools)
+        for call_id, call in zip(_unique_ids(calls, id_prefix), calls, strict=True)
+    ]
+
+
+def _native_call(call_id: str, call: RawCall, known_tools: frozenset[str]) -> NativeCall:
+    outcome = _read_call(call, known_tools)
+    tool = outcome.tool_name if isinstance(outcome, ToolInvocation) else call.tool.strip()[:_LONGEST_NAME]
+    return NativeCall(call_id, tool, call.arguments, outcome)
+
+
+def _read_call(call: RawCall, known_tools: frozenset[str]) -> ToolInvocation | ExtractionError:
+    def broken(kind: ExtractionErrorType, details: str) -> ExtractionError:
+        return ExtractionError(kind, 0, excerpt(f"{call.tool}({call.arguments})"), details)
+
+    tool = call.tool.strip()
+    if not tool:
+        return broken(ExtractionErrorType.EMPTY_TOOL_NAME, "Tool name is empty")
+    if tool not in known_tools:
+        return broken(ExtractionErrorType.UNKNOWN_TOOL_NAME, unknown_tool_details(tool, known_tools))
+    decoded = decode_call(tool, call.arguments.strip() or "{}", known_tools)
+    if isinstance(decoded, ArgumentProblem):
+        return broken(decoded.kind, decoded.details)
+    return ToolInvocation(decoded.tool, decoded.arguments, 0)
+
+
+def _unique_ids(calls: Sequence[RawCall], id_prefix: str) -> Iterator[str]:
+    given = {call.call_id for call in calls}
+    seen: set[str] = set()
+    for index, call in enumerate(calls):
+        call_id = call.call_id
+        usable = call_id.strip() and call_id.isprintable() and len(call_id) <= LONGEST_ID
+        if not usable or call_id in seen:
+            call_id = f"{id_prefix}_{index}"
+            while call_id in given or call_id in seen:
+                call_id += "_"
+        seen.add(call_id)
+        yield call_id

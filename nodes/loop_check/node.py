@@ -6,10 +6,8 @@ from typing import Any
 from typing_extensions import TypedDict
 
 from nodes.language.history import settle_exchange
-from nodes.loop_check.repetition import LoopConfig, check_progress, loop_stop
-from nodes.loop_check.settling import accepted_answer, fatal_failure, with_notices
+from nodes.loop_check import repetition
 from nodes.loop_check.signature import target_of
-from nodes.loop_check.tries import count_tries, stepped_down, tries_stop
 from nodes.records import CallError, CallResult, LoopRecord, LoopVerdict, ModelReply, Profile, ToolCall, ToolSpec
 
 
@@ -25,7 +23,7 @@ class LoopState(TypedDict, total=False):
 
 def check(
     state: LoopState,
-    config: LoopConfig,
+    config: repetition.LoopConfig,
     signature_of: Callable[[ToolCall, ToolSpec], str],
     specs: Mapping[str, ToolSpec],
     root: str = "",
@@ -35,7 +33,7 @@ def check(
     calls = {at: item for at, item in enumerate(items) if isinstance(item, ToolCall) and item.tool in specs}
     signatures = {at: signature_of(call, specs[call.tool]) for at, call in calls.items() if not call.implied}
     named = {at: (call.tool, target_of(call, specs[call.tool], root)) for at, call in calls.items()}
-    loop = check_progress(
+    loop = repetition.check_progress(
         record=state.get("loop", LoopRecord()),
         signatures=tuple(signatures.values()),
         described={name: named[at] for at, name in signatures.items()},
@@ -45,16 +43,16 @@ def check(
     )
     reply, profile = state.get("reply") or ModelReply(), state["profile"]
     if not reply.preloaded:
-        loop = count_tries(loop, items, results, specs, profile, config.max_failed_tries)
-    if broken := fatal_failure(results):
+        loop = repetition.count_tries(loop, items, results, specs, profile, config.max_failed_tries)
+    if broken := repetition.fatal_failure(results):
         loop = loop.model_copy(update={"verdict": LoopVerdict.BROKEN})
-    told = with_notices(items, results, signatures, loop)
+    told = repetition.with_notices(items, results, signatures, loop)
     exchange = settle_exchange(reply, items, told, profile.protocol, specs, root)
     update: dict[str, Any] = {"loop": loop, "messages": exchange}
-    if lower := stepped_down(profile, loop):
+    if lower := repetition.stepped_down(profile, loop):
         update["profile"] = lower
-    if answer := accepted_answer(items, results, loop, specs):
+    if answer := repetition.accepted_answer(items, results, loop, specs):
         update["answer"] = answer
-    if cause := broken or loop_stop(loop, config) or tries_stop(loop, results):
+    if cause := broken or repetition.loop_stop(loop, config) or repetition.tries_stop(loop, results):
         update["stop"] = cause
     return update

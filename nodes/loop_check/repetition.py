@@ -11,11 +11,30 @@ caught, whatever is read in between. Two different changes that undo each other 
 them.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from pydantic import Field
 
-from nodes.records import JsonMap, LoopRecord, LoopVerdict, OverrideConstraint, Record, StopCause, StopReason
+from nodes.language.tool_results import is_miss, miss_advice
+from nodes.records import (
+    CHANGING,
+    Answer,
+    CallError,
+    CallResult,
+    EditForm,
+    JsonMap,
+    LoopRecord,
+    LoopVerdict,
+    OverrideConstraint,
+    Profile,
+    Record,
+    StopCause,
+    StopReason,
+    ToolCall,
+    ToolErrorCode,
+    ToolResult,
+    ToolSpec,
+)
 
 REPEAT_WINDOW = 3
 """How many actions, or steps, are compared. Source: spec 3, MVP defaults."""
@@ -138,3 +157,146 @@ def _verdict(touched: Collection[OverrideConstraint], config: LoopConfig) -> Loo
 
 def _action(override: OverrideConstraint) -> str:
     return f"{override.tool} on {override.target!r}" if override.target else override.tool
+
+
+MISSES_BEFORE_STEPPING_DOWN = 2
+"""Edits that miss on one file, after which a model that may is asked for whole blocks instead."""
+
+Items = Sequence[ToolCall | CallError]
+
+
+def count_tries(
+    record: LoopRecord,
+    items: Items,
+    results: Sequence[CallResult],
+    specs: Mapping[str, ToolSpec],
+    profile: Profile,
+    max_failed_tries: int,
+) -> LoopRecord:
+    """The record with the failed tries and missed edits after this step, and the verdict that they were too many."""
+    missed = (*record.missed, *_missed_paths(items, results, specs))
+    if _is_failed(items, results, specs, profile):
+        tries = record.failed_tries + 1
+    else:
+        tries = 0 if _is_won(results, profile) else record.failed_tries
+    gave_up = tries >= max_failed_tries and record.verdict in {LoopVerdict.FRESH, LoopVerdict.OVERRIDE}
+    verdict = LoopVerdict.GAVE_UP if gave_up else record.verdict
+    return record.model_copy(update={"failed_tries": tries, "missed": missed, "verdict": verdict})
+
+
+def tries_stop(record: LoopRecord, results: Sequence[CallResult]) -> StopCause | None:
+    """Why the run ends where the tries are used up; else None."""
+    if record.verdict is not LoopVerdict.GAVE_UP:
+        return None
+    errors = [result.result.error for result in results]
+    failed = [error for error in errors if error is not None and error.code is not ToolErrorCode.CANCELLED]
+    checks = any(error.code is ToolErrorCode.CHECK_FAILED for error in failed)
+    what = "The work did not pass its checks" if checks else "No edit could be used"
+    return StopCause(
+        reason=StopReason.CHECKS_FAILED if checks else StopReason.EDITS_FAILED,
+        message=f"{what} after {record.failed_tries} tries.",
+        diagnostics=tuple(error.message for error in failed),
+    )
+
+
+def stepped_down(profile: Profile, record: LoopRecord) -> Profile | None:
+    """The profile that asks for whole blocks, for a model whose edits keep missing on one file; None to go on."""
+    counts = [record.missed.count(path) for path in set(record.missed)]
+    keeps_missing = max(counts, default=0) >= MISSES_BEFORE_STEPPING_DOWN
+    if profile.edit_form is not EditForm.REPLACE or not profile.steps_down or not keeps_missing:
+        return None
+    return profile.model_copy(update={"edit_form": EditForm.BLOCKS})
+
+
+def _is_failed(items: Items, results: Sequence[CallResult], specs: Mapping[str, ToolSpec], profile: Profile) -> bool:
+    """A check that failed, whatever the form; in the block form also a step whose edits all failed."""
+    errors = [result.result.error for result in results]
+    if any(error is not None and error.code is ToolErrorCode.CHECK_FAILED for error in errors):
+        return True
+    writing = [error for item, error in zip(items, errors, strict=True) if _writes(item, specs)]
+    blocks = profile.edit_form is EditForm.BLOCKS
+    return blocks and bool(writing) and all(error is not None for error in writing)
+
+
+def _is_won(results: Sequence[CallResult], profile: Profile) -> bool:
+    """Checks that passed; in the block form, where checks come with the edit, also an edit that was used."""
+    passed = any("checks" in result.result.data for result in results)
+    return passed or (profile.edit_form is EditForm.BLOCKS and any(result.changes for result in results))
+
+
+def _missed_paths(items: Items, results: Sequence[CallResult], specs: Mapping[str, ToolSpec]) -> list[str]:
+    return [
+        str(item.arguments.get("path"))
+        for item, result in zip(items, results, strict=True)
+        if isinstance(item, ToolCall) and _writes(item, specs) and is_miss(result.result.error)
+    ]
+
+
+def _writes(item: ToolCall | CallError, specs: Mapping[str, ToolSpec]) -> bool:
+    return item.tool in specs and specs[item.tool].effect in CHANGING
+
+
+def with_notices(
+    items: Sequence[ToolCall | CallError],
+    results: Sequence[CallResult],
+    signatures: Mapping[int, str],
+    loop: LoopRecord,
+) -> list[CallResult]:
+    """Tell the model, in the result itself, that an action is refused from now on, or that its edits keep missing.
+
+    `signatures` are those of the calls by their place. A result that has data gets the notice as data; a failure gets
+    its sentence added, for a failure is all that its reader looks at.
+    """
+    advised = [_with_advice(item, result, loop) for item, result in zip(items, results, strict=True)]
+    return [_with_notice(result, signatures.get(place, ""), loop) for place, result in enumerate(advised)]
+
+
+def fatal_failure(results: Sequence[CallResult]) -> StopCause | None:
+    """Why the run must not go on (the disk is full, or somebody else works on its files), as a call has found out."""
+    for result in results:
+        error = result.result.error
+        if error is not None and error.fatal:
+            foreign = error.code is ToolErrorCode.CONFLICT
+            reason = StopReason.WORKSPACE_CHANGED if foreign else StopReason.WORKSPACE_FAILED
+            return StopCause(reason=reason, message=error.message, diagnostics=(f"{result.tool}: {error.code.value}",))
+    return None
+
+
+def accepted_answer(
+    items: Sequence[ToolCall | CallError],
+    results: Sequence[CallResult],
+    loop: LoopRecord,
+    specs: Mapping[str, ToolSpec],
+) -> Answer | None:
+    """The final answer that this step gave beside its other calls, where it was accepted."""
+    if loop.verdict is not LoopVerdict.ANSWERED:
+        return None
+    for item, result in zip(items, results, strict=True):
+        if isinstance(item, ToolCall) and specs[item.tool].terminal and result.result.ok:
+            return Answer(text=str(item.arguments.get("answer", "")), value=item.arguments.get("value"))
+    return None
+
+
+def _with_advice(item: ToolCall | CallError, result: CallResult, loop: LoopRecord) -> CallResult:
+    """The result of an edit that has missed again, with the form that needs no old text."""
+    error = result.result.error
+    if error is None or not isinstance(item, ToolCall) or not is_miss(error):
+        return result
+    path = str(item.arguments.get("path"))
+    advice = miss_advice(path, loop.missed.count(path))
+    if not advice:
+        return result
+    told = ToolResult(ok=False, error=error.model_copy(update={"message": f"{error.message} {advice}"}))
+    return result.model_copy(update={"result": told})
+
+
+def _with_notice(result: CallResult, signature: str, loop: LoopRecord) -> CallResult:
+    notice = override_notice(loop, signature)
+    if notice is None:
+        return result
+    error = result.result.error
+    if error is None:
+        told = ToolResult(ok=True, data={**result.result.data, "override": notice})
+    else:
+        told = ToolResult(ok=False, error=error.model_copy(update={"message": f"{error.message} {notice['message']}"}))
+    return result.model_copy(update={"result": told})

@@ -1,7 +1,10 @@
 """A reply without what the model invented after its calls: results, and the next words of a person."""
 
+import re
+from typing import Final, NamedTuple
+
 from nodes.language.dialects import recognised
-from nodes.language.invented_results import cut_invented
+from nodes.language.text_protocol import extract_in_order, fence_after
 from nodes.language.thoughts import without_thoughts
 from nodes.records import FinishReason, ModelReply
 
@@ -24,3 +27,59 @@ def kept_part(reply: ModelReply, known_tools: frozenset[str]) -> ModelReply:
 def was_cut(said: ModelReply, kept: ModelReply) -> bool:
     """Whether the reply that was kept ends earlier than the one that was said, its thoughts left aside."""
     return kept.text != without_thoughts(said).text
+
+
+RESULT_MARK: Final = "tool_result("
+"""How a result line begins. It is ours alone to write, so it is cut even where no call stands before it."""
+
+_ROLE_LINE = re.compile(
+    r"""[ \t]*+(?:
+        (?i:user|human|assistant|system|tool[ _]results?|observation)[ \t]*+:
+      | \#{2,}+[ \t]*+(?i:user|human|assistant|system|tool[ _]results?|observation)\b[ \t]*+:?[ \t]*+$
+      | <\|(?:im_start|im_end|start_header_id|eot_id|user|assistant|system|end|endoftext)\|>
+      | <(?:tool_response|tool_result|tool_results)> | \[/?INST\] | </s>
+    )""",
+    re.VERBOSE,
+)
+_FOREIGN_CALL = re.compile(
+    r"""[ \t]*+(?:
+        <(?:tool_call|function_call|tools)> | <function= | <tool: | \[TOOL_CALLS\] | <\|python_tag\|>
+      | (?i:action(?:[ _]input)?)[ \t]*+:
+      | \{\s*+"(?:name|tool|function|action)"\s*+:\s*+"[^"\n]*+"\s*+,
+          \s*+"(?:arguments|parameters|args|input|action_input)"\s*+:
+    )""",
+    re.VERBOSE,
+)
+
+
+class Cut(NamedTuple):
+    """The two parts of a reply; together they are the whole of it. `cut` is "" where nothing was invented."""
+
+    kept: str
+    cut: str
+
+
+def cut_invented(text: str, known_tools: frozenset[str] = frozenset()) -> Cut:
+    """Cut a reply where it begins to invent, at the start of a line; the time is linear.
+
+    A `tool_result(` line always begins it. After a call, in any form, so does the beginning of another role's message:
+    `user:`, `### User`, `<|im_start|>`. What stands inside a call, its block or a code fence is content. Whether the
+    whole reply is a call in another form should be asked before, for content may stand in it that looks like a role.
+
+    Args:
+        text: The whole reply.
+        known_tools: The tools that there are: without them it is not known which calls take the block after them.
+    """
+    calls = extract_in_order(text, known_tools)
+    begun = {call.line_number: call for call in calls}
+    at, inside, fence, called = 0, 0, "", False
+    for number, line in enumerate(text.splitlines(keepends=True), start=1):
+        if call := begun.get(number):
+            inside, fence = call.end_line, call.fences[1]
+        called = called or number in begun or _FOREIGN_CALL.match(line) is not None
+        if number > inside:
+            before, fence = fence, fence_after(line, fence)
+            if not (before or fence) and (line.startswith(RESULT_MARK) or (called and _ROLE_LINE.match(line))):
+                return Cut(text[:at], text[at:])
+        at += len(line)
+    return Cut(text, "")

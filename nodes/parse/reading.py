@@ -15,15 +15,25 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from nodes.language.blocks import read_blocks
-from nodes.language.body_blocks import BODY_ARGUMENTS
-from nodes.language.dialects import Rescue, describe_dialect, fenced_calls, holds_call, looks_like_call, recognised
-from nodes.language.named_things import named_paths
-from nodes.language.native_calls import read_native_calls
-from nodes.language.passages import passages
-from nodes.language.placeholders import echoes, is_placeholder_content
+from nodes.language.dialects import (
+    Rescue,
+    describe_dialect,
+    fenced_calls,
+    holds_call,
+    looks_like_call,
+    passages,
+    recognised,
+)
+from nodes.language.json_arguments import read_native_calls, unknown_tool_details
+from nodes.language.names import named_paths
 from nodes.language.requests import is_question
-from nodes.language.text_protocol import TextCall, extract_in_order, unknown_tool_details, without_bodies
-from nodes.parse.claims import TurnFacts, paths_to_check, unfounded
+from nodes.language.text_protocol import (
+    BODY_ARGUMENTS,
+    TextCall,
+    extract_in_order,
+    without_bodies,
+)
+from nodes.parse.answers import TurnFacts, echoes, is_placeholder_content, paths_to_check, unfounded
 from nodes.records import (
     Answer,
     CallError,

@@ -37,8 +37,6 @@ EFFECT_FILES = frozenset(
         "nodes/call_model/local_server.py",
         "nodes/call_model/model_loop.py",
         "nodes/call_model/pull.py",
-        "nodes/call_model/pull_hub.py",
-        "nodes/call_model/pull_wheels.py",
         "nodes/call_model/weights.py",
     }
 )

@@ -16,7 +16,7 @@ HANDED_ON: Final = frozenset(
     {
         "nodes.execute_tools.tools.diffs._DEFINITIONS",
         "nodes.execute_tools.tools.diffs._TABLES",
-        "nodes.language.json_dialects._form",
+        "nodes.language.dialects._form",
         "nodes.language.python_calls._BETWEEN",
     }
 )

@@ -22,7 +22,7 @@ MADE_OF_THEM: Final = {
     "nodes.execute_tools.environment.tree_walk.expression": "see below",
     "nodes.execute_tools.secrets.shapes._folded": "its patterns are in a variable",
     "nodes.execute_tools.tools.path_globs._segments": "see below",
-    "nodes.language.json_dialects._form": "its patterns are in a variable",
+    "nodes.language.dialects._form": "its patterns are in a variable",
 }
 """Functions that make patterns, and why none of them is missed here."""
 

@@ -15,11 +15,11 @@ from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from pydantic import PrivateAttr
 
 from graph.langchain.failures import CallFailedError
+from nodes.call_model.compaction import SUMMARY_SYSTEM
+from nodes.call_model.exchange import WRAP_UP_SYSTEM
 from nodes.call_model.model import Call
 from nodes.call_model.prompt import Prompt
 from nodes.call_model.shown_messages import as_map
-from nodes.call_model.summary import SUMMARY_SYSTEM
-from nodes.call_model.wrap_up import WRAP_UP_SYSTEM
 from nodes.records import ModelReply, ProviderFailure
 
 UNLIMITED = 1_000_000

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from graph.state import serializer
 from nodes.language.blocks import read_blocks, render_file
-from nodes.language.json_arguments import ArgumentProblem, decode_arguments
-from nodes.language.native_calls import read_native_calls
+from nodes.language.json_arguments import ArgumentProblem, decode_arguments, read_native_calls
 from nodes.language.text_protocol import extract_in_order, format_extraction_errors, without_bodies
 from nodes.parse.node import parse
 from nodes.records import (

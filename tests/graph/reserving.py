@@ -9,8 +9,7 @@ import signal
 import sys
 
 from graph.spending_store import SpendingStore
-from nodes.call_model.limits import RunLimits
-from nodes.call_model.spending_book import Used
+from nodes.call_model.limits import RunLimits, Used
 from nodes.records import StopCause, StopReason
 from tests.graph.spending_entries import Clock, entry
 

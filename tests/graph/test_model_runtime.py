@@ -14,12 +14,12 @@ from graph.spending_file import FILE_NAME
 from graph.tool_runtime import ToolRuntime
 from nodes.call_model.budget import APIUsageStats
 from nodes.call_model.effects import Connect
-from nodes.call_model.fallbacks import ModelChoice
-from nodes.call_model.guarded_model import GuardedModel
+from nodes.call_model.endpoint import ModelChoice
 from nodes.call_model.ledger import RunLimits, Spending
+from nodes.call_model.limits import Entry
 from nodes.call_model.local_model import CONTEXT_TOKENS
+from nodes.call_model.model import GuardedModel
 from nodes.call_model.prices import FREE, PRICES_VARIABLE, Price
-from nodes.call_model.spending_book import Entry
 from nodes.records import OutcomeKind, Profile
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import ScriptedServer
@@ -93,7 +93,7 @@ def test_a_price_is_the_contexts_or_the_lists_and_never_guessed(
     for variable in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
         monkeypatch.delenv(variable, raising=False)
     with calling() as bound:
-        assert bound.prepare(state(AgentContext(**said))).settings.purse.price_of(name) == price
+        assert bound.prepare(state(AgentContext(**said))).settings.budget.price_of(name) == price
 
 
 @pytest.mark.parametrize(
@@ -135,13 +135,13 @@ def test_a_price_list_that_cannot_be_read_is_told(tmp_path: Path, monkeypatch: p
 def test_fallbacks_are_asked_in_order_but_not_beside_a_model_of_the_users_own() -> None:
     context = AgentContext(model="m", fallback_models=("local", "other @ http://127.0.0.1:1/v1"))
     with calling() as bound:
-        assert [choice.model for choice in bound.prepare(state(context)).settings.purse.models] == [
+        assert [choice.model for choice in bound.prepare(state(context)).settings.budget.models] == [
             "m",
             "local",
             "other",
         ]
     with calling(ScriptedModel([])) as bound:
-        assert bound.prepare(state(context)).settings.purse.models == (ModelChoice(model="m"),)
+        assert bound.prepare(state(context)).settings.budget.models == (ModelChoice(model="m"),)
 
 
 @pytest.mark.parametrize(
@@ -158,13 +158,13 @@ def test_the_window_is_the_contexts_or_known_by_the_models_name(
 ) -> None:
     with calling() as bound:
         found = bound.prepare(state(AgentContext(**said), Profile(embedded=embedded)))
-    assert (found.settings.window_tokens, found.settings.purse.counts) == (tokens, embedded)
+    assert found.settings.window_tokens == tokens
 
 
 def test_only_a_large_model_has_a_call_held_back_for_its_account() -> None:
     with calling() as bound:
         held = [
-            bound.prepare(state(AgentContext(wrap_up=wanted), Profile(small=small))).settings.purse.limits.wrap_up
+            bound.prepare(state(AgentContext(wrap_up=wanted), Profile(small=small))).settings.budget.limits.wrap_up
             for wanted, small in ((True, False), (True, True), (False, False))
         ]
     assert held == [True, False, False]
@@ -185,7 +185,7 @@ def test_what_was_prepared_is_kept_for_the_turn_until_there_are_too_many(monkeyp
 def lose(bound: ModelRuntime, context: AgentContext, calls: int) -> None:
     """Let this many calls be entered and never be settled, as by a process that is killed."""
     for _ in range(calls):
-        thread = bound.prepare(state(context)).settings.purse.thread
+        thread = bound.prepare(state(context)).settings.budget.thread
         entry = Entry(thread=thread, model="m", purpose="reply", input_tokens=10, output_tokens=5, cost_usd=0.0)
         assert isinstance(bound._book.reserve(entry, RunLimits()), int)
 

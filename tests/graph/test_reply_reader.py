@@ -13,7 +13,7 @@ from nodes.call_model.ledger import Spending
 from nodes.execute_tools.tools import default_tools
 from nodes.heal.corrective_prompt import HealingAttempt
 from nodes.language.history import settle_exchange
-from nodes.parse.claims import TurnFacts
+from nodes.parse.answers import TurnFacts
 from nodes.parse.reading import Reader
 from nodes.records import (
     CHANGING,

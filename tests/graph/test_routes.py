@@ -15,8 +15,8 @@ from graph.context import MAX_CALLS_PER_TURN_LIMIT, AgentContext
 from graph.routes import BUDGET_REASONS, NODES, TRANSITIONS, recursion_limit
 from graph.state import AgentState
 from nodes.call_model.budget import APIUsageStats
+from nodes.call_model.exchange import may_wrap_up
 from nodes.call_model.ledger import Spending, exhausted_limit
-from nodes.call_model.wrap_up import may_wrap_up
 from nodes.records import (
     LoopRecord,
     LoopVerdict,

@@ -10,8 +10,7 @@ from graph import spending_store
 from graph.spending_accounts import AccountSpent, account_spent, accounts_spent
 from graph.spending_file import FILE_NAME
 from graph.spending_store import SpendingStore
-from nodes.call_model.limits import RunLimits
-from nodes.call_model.spending_book import Used
+from nodes.call_model.limits import RunLimits, Used
 from nodes.records import ToolError, ToolErrorCode
 from tests.graph.spending_entries import Clock, entry, reserved, rows, settled, used
 

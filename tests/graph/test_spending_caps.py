@@ -9,8 +9,7 @@ import pytest
 
 from graph.spending_caps import is_limited, locked_accounts
 from graph.spending_store import SpendingStore
-from nodes.call_model.limits import RunLimits, unknown_price
-from nodes.call_model.spending_book import Used
+from nodes.call_model.limits import RunLimits, Used, unknown_price
 from nodes.records import StopCause, StopReason
 from tests.graph.spending_entries import Clock, entry, reserved, rows, settled, used
 

@@ -13,7 +13,7 @@ from graph.spending_days import ModelDay, spent_by_day
 from graph.spending_file import FILE_NAME
 from graph.spending_store import SpendingStore
 from nodes.call_model.ledger import RunLimits
-from nodes.call_model.spending_book import Entry, Used
+from nodes.call_model.limits import Entry, Used
 from nodes.records import ToolError, ToolErrorCode
 
 PARTS = {"cached_tokens": 40, "reasoning_tokens": 6, "cache_write_tokens": 20}

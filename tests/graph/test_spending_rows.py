@@ -7,7 +7,7 @@ import pytest
 
 from graph import spending_rows
 from graph.spending_place import book_place
-from nodes.call_model.spending_book import Used
+from nodes.call_model.limits import Used
 from tests.graph.spending_entries import DAY, Clock, as_reserved, entry, used
 
 

@@ -16,8 +16,7 @@ from graph.spending_accounts import AccountSpent, account_spent
 from graph.spending_file import FILE_NAME
 from graph.spending_schema import APPLICATION_ID, BEGINNING, FORMAT, FROM_FORMAT_1, TURN, is_empty, prepare
 from graph.spending_store import SpendingStore
-from nodes.call_model.limits import RunLimits
-from nodes.call_model.spending_book import Used
+from nodes.call_model.limits import RunLimits, Used
 from nodes.records import StopCause
 from tests.graph.format_1 import INSERT, OF_DAY, SETTLE, old_book
 from tests.graph.spending_entries import Clock, entry, reserved, rows

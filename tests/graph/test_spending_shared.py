@@ -15,8 +15,7 @@ from graph.spending_accounts import accounts_spent
 from graph.spending_days import spent_by_day
 from graph.spending_shared import PART, SharedBook
 from graph.spending_store import SpendingStore
-from nodes.call_model.limits import RunLimits
-from nodes.call_model.spending_book import Used
+from nodes.call_model.limits import RunLimits, Used
 from nodes.execute_tools.environment.database import StoreError
 from nodes.execute_tools.environment.shared_database import close_shared
 from nodes.execute_tools.environment.shared_url import STORE_URL_VARIABLE

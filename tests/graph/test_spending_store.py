@@ -9,7 +9,7 @@ from graph import spending_store
 from graph.spending_file import BookFile
 from graph.spending_store import SpendingStore
 from nodes.call_model.ledger import RunLimits
-from nodes.call_model.spending_book import Used
+from nodes.call_model.limits import Used
 from nodes.execute_tools.environment.database import StoreError
 from tests.graph.spending_entries import Clock, as_reserved, entry, reserved, rows, settled, used
 

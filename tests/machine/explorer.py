@@ -21,8 +21,8 @@ from langgraph.checkpoint.memory import InMemorySaver
 from graph.build import build_machine
 from graph.context import AgentContext
 from graph.spending_store import SpendingStore
+from nodes.call_model.limits import Used
 from nodes.call_model.model import Call, Model
-from nodes.call_model.spending_book import Used
 from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from nodes.heal.healing import is_unfounded
 from nodes.records import JsonMap, LoopRecord, ModelReply, Outcome, Protocol, ProviderFailure, StopReason

@@ -4,8 +4,8 @@ from itertools import pairwise
 from typing import Final
 
 from graph.routes import TRANSITIONS
+from nodes.call_model.exchange import may_wrap_up
 from nodes.call_model.ledger import exhausted_limit
-from nodes.call_model.wrap_up import may_wrap_up
 from nodes.records import LoopVerdict, OutcomeKind, StopReason
 from tests.machine.alphabet import FILES, WRITE
 from tests.machine.explorer import Edge, Ended, Explorer

@@ -18,11 +18,10 @@ import yaml
 from openai import AsyncOpenAI, AsyncStream
 from openai._streaming import SSEDecoder
 
-from graph.langchain.assembly import ReplyAssembly
 from graph.langchain.chat_model import _Clock, _Reading
 from graph.langchain.chat_models import EndpointModel, endpoint_model
-from nodes.call_model.endpoint import Endpoint
-from nodes.call_model.fallbacks import PLAIN
+from graph.langchain.replies import ReplyAssembly
+from nodes.call_model.endpoint import PLAIN, Endpoint
 from nodes.call_model.model import Call
 from nodes.call_model.prompt import Prompt
 from nodes.parse.node import parse
@@ -136,7 +135,7 @@ def _heard(parts: Iterable[bytes], *, dropped: bool = False, taken: Callable[[],
 
 
 def _reading() -> _Reading:
-    return _Reading(_model()._request(CALL, without_schema=False), CALL, _Clock(60.0, None), lambda _: None)
+    return _Reading(_model()._request(CALL), CALL, _Clock(60.0, None), lambda _: None)
 
 
 def reader_of(parts: Sequence[bytes], *, dropped: bool = False) -> tuple[ReplyAssembly, Exception | None]:

@@ -11,7 +11,7 @@ from langchain_core.messages import AIMessageChunk, HumanMessage
 from graph.build import build_graph
 from graph.context import AgentContext
 from graph.run import run_task
-from nodes.call_model.summary import SUMMARY_SYSTEM
+from nodes.call_model.compaction import SUMMARY_SYSTEM
 from nodes.records import JsonMap
 from tests.doubles.scripted_server import Calls, Chunked, Reply, Say, ScriptedServer, Status
 from tests.runs.playing import write_files

@@ -10,8 +10,7 @@ from time import sleep
 import pytest
 
 from graph.langchain.chat_models import EndpointModel, endpoint_model
-from nodes.call_model.endpoint import Endpoint
-from nodes.call_model.fallbacks import PLAIN
+from nodes.call_model.endpoint import PLAIN, Endpoint
 from nodes.call_model.model import Call
 from nodes.call_model.model_loop import MODEL_LOOP
 from nodes.call_model.prompt import Prompt

@@ -9,9 +9,9 @@ import pytest
 
 from graph.build import build_graph
 from graph.context import AgentContext
+from nodes.call_model.compaction import SUMMARY_SYSTEM
 from nodes.call_model.model import Call
 from nodes.call_model.prompt import NATIVE_SYSTEM
-from nodes.call_model.summary import SUMMARY_SYSTEM
 from nodes.records import FinishReason, JsonMap, ModelReply, OutcomeKind, ProviderErrorKind, ProviderFailure, RawCall
 from tests.doubles.call_model import CallModel
 

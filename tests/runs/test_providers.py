@@ -14,7 +14,7 @@ from langchain_core.messages import HumanMessage
 from graph.build import build_machine
 from graph.context import AgentContext
 from graph.routes import recursion_limit
-from nodes.call_model.summary import SUMMARY_SYSTEM
+from nodes.call_model.compaction import SUMMARY_SYSTEM
 from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from nodes.records import JsonMap, Outcome, OutcomeKind, StopReason
 from tests.doubles.scripted_server import (

@@ -18,7 +18,7 @@ import pytest
 from graph.reply_reader import rescue
 from nodes.heal.healing import DEFAULT_SELF_HEALING_CONFIG
 from nodes.heal.node import heal
-from nodes.parse.claims import TurnFacts
+from nodes.parse.answers import TurnFacts
 from nodes.parse.node import parse
 from nodes.parse.reading import Reader
 from nodes.records import (

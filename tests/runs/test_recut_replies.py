@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from graph.langchain.chat_models import EndpointModel, endpoint_chat, endpoint_model
-from nodes.call_model.endpoint import Endpoint
-from nodes.call_model.fallbacks import PLAIN
+from nodes.call_model.endpoint import PLAIN, Endpoint
 from nodes.records import CallError, FinishReason, JsonMap, ModelReply, ProviderErrorKind as Kind, ProviderFailure
 from tests.runs.recutting import (
     CALL,

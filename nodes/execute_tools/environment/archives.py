@@ -20,8 +20,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from typing import IO, Any, Final, NamedTuple, cast
 
-from nodes.call_model.pull_outcome import os_failure
-from nodes.execute_tools.environment.failures import quoted
+from nodes.execute_tools.environment.failures import os_failure, quoted
 from nodes.execute_tools.environment.handles import closing, open_directory, open_regular
 from nodes.execute_tools.environment.run_folder import Identity
 from nodes.execute_tools.environment.sandbox import LONGEST_NAME, LONGEST_PATH

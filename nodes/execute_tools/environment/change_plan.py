@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
-from nodes.call_model.pull_outcome import os_failure
 from nodes.execute_tools.environment.atomic_write import PERMISSION_BITS, Identity, OpenFolders, identity
 from nodes.execute_tools.environment.change_records import FileEffect, FileState, folders_above
-from nodes.execute_tools.environment.failures import quoted
+from nodes.execute_tools.environment.failures import os_failure, quoted
 from nodes.execute_tools.environment.handles import beginning, closing, open_regular, open_root
 from nodes.execute_tools.environment.judged_paths import JudgedPaths
 from nodes.execute_tools.environment.sandbox import PathAccess, Place

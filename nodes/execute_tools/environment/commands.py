@@ -16,11 +16,10 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
-from nodes.call_model.pull_outcome import os_failure
 from nodes.execute_tools.environment import bubblewrap
 from nodes.execute_tools.environment.bubblewrap import HOME, PROGRAM_FOLDERS, SCRATCH
 from nodes.execute_tools.environment.deadline import Lease, LeaseOverError
-from nodes.execute_tools.environment.failures import quoted
+from nodes.execute_tools.environment.failures import os_failure, quoted
 from nodes.execute_tools.environment.handles import closing, open_beneath, open_root
 from nodes.execute_tools.environment.judged_paths import ContentJudge, JudgedPaths
 from nodes.execute_tools.environment.processes import Ends, EndsOfOutput, read_until

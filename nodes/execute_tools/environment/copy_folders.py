@@ -22,9 +22,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import IO, Any, Final, NamedTuple
 
-from nodes.call_model.pull_outcome import os_failure
 from nodes.execute_tools.environment.atomic_write import sync_folder
-from nodes.execute_tools.environment.failures import quoted
+from nodes.execute_tools.environment.failures import os_failure, quoted
 from nodes.execute_tools.environment.git import (
     git_environment,
     git_failure,

@@ -16,7 +16,6 @@ import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any, Final, NamedTuple, TypeAlias, cast
 
-from nodes.call_model.pull_outcome import os_failure
 from nodes.execute_tools.environment.archives import (
     LIMITS,
     Limits,
@@ -26,7 +25,7 @@ from nodes.execute_tools.environment.archives import (
     single_folder,
 )
 from nodes.execute_tools.environment.copy_folders import WORKSPACE, CopyFolder, PrivateGit, TreeRecord, record_tree
-from nodes.execute_tools.environment.failures import quoted
+from nodes.execute_tools.environment.failures import os_failure, quoted
 from nodes.execute_tools.environment.git import (
     HEAD,
     Repository,

@@ -11,11 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-from nodes.call_model.pull_outcome import os_failure
 from nodes.execute_tools.environment.change_records import RecordError
 from nodes.execute_tools.environment.database_schema import SCHEMA
 from nodes.execute_tools.environment.deadline import monotonic_s, pause
-from nodes.execute_tools.environment.failures import quoted
+from nodes.execute_tools.environment.failures import os_failure, quoted
 from nodes.execute_tools.environment.run_folder import DATA_DIR_VARIABLE
 
 if TYPE_CHECKING:

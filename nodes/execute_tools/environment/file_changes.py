@@ -14,7 +14,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from nodes.call_model.pull_outcome import os_failure
 from nodes.execute_tools.environment.atomic_write import (
     Identity,
     OpenFolders,
@@ -38,7 +37,7 @@ from nodes.execute_tools.environment.change_plan import (
     plan_changes,
 )
 from nodes.execute_tools.environment.change_records import ChangeRecorder, ChangeState, RecordError
-from nodes.execute_tools.environment.failures import quoted
+from nodes.execute_tools.environment.failures import os_failure, quoted
 from nodes.execute_tools.environment.handles import open_regular
 from nodes.execute_tools.environment.judged_paths import JudgedPaths
 from nodes.records import ToolError, ToolErrorCode

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, TypeAlias
 
-from nodes.call_model.pull_outcome import os_failure
 from nodes.execute_tools.environment.change_records import FileState
+from nodes.execute_tools.environment.failures import os_failure
 from nodes.execute_tools.environment.handles import closing, open_directory, open_regular, status_beneath
 
 MOST_ENTRIES: Final = 10_000

@@ -17,8 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO, Final, NamedTuple
 
-from nodes.call_model.pull_outcome import os_failure
-from nodes.execute_tools.environment.failures import LONGEST_QUOTE, quoted
+from nodes.execute_tools.environment.failures import LONGEST_QUOTE, os_failure, quoted
 from nodes.execute_tools.environment.handles import closing, open_root
 from nodes.execute_tools.environment.processes import ProcessResult, run_process
 from nodes.execute_tools.environment.shared_text import plain_text

@@ -22,8 +22,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Self
 
-from nodes.call_model.pull_outcome import os_failure
-from nodes.execute_tools.environment.failures import quoted
+from nodes.execute_tools.environment.failures import os_failure, quoted
 from nodes.execute_tools.environment.handles import (
     beginning,
     closing,

@@ -6,10 +6,10 @@ import re
 from contextlib import suppress
 from typing import Final
 
-from nodes.call_model.pull_outcome import os_failure
+from nodes.execute_tools.environment.failures import os_failure
 from nodes.execute_tools.environment.file_reads import OpenedFile
 from nodes.execute_tools.environment.handles import closing
-from nodes.language.kept_reference import LARGEST_NUMBER, number_of, reference_of, unknown_reference
+from nodes.language.names import LARGEST_NUMBER, number_of, reference_of, unknown_reference
 from nodes.records import ToolError
 
 _FILE: Final = re.compile(r"([1-9][0-9]{0,5})\.txt")

@@ -18,7 +18,7 @@ from nodes.execute_tools.environment.failures import quoted
 from nodes.execute_tools.environment.mcp_sessions import McpServer
 from nodes.execute_tools.environment.shared_text import plain_text
 from nodes.execute_tools.registry import Tool, ToolContext
-from nodes.language.closest import closest_names
+from nodes.language.names import closest_names
 from nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from nodes.call_model.pull_outcome import os_failure
-from nodes.execute_tools.environment.failures import quoted
+from nodes.execute_tools.environment.failures import os_failure, quoted
 from nodes.execute_tools.environment.file_reads import OpenedFile
 from nodes.records import ToolError, ToolErrorCode
 

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from nodes.call_model.pull_outcome import os_failure
 from nodes.execute_tools.environment.atomic_write import Role, temporary_name, write_temporary
 from nodes.execute_tools.environment.change_records import (
     UNKNOWN_SHA256,
@@ -21,7 +20,7 @@ from nodes.execute_tools.environment.change_records import (
     folders_above,
 )
 from nodes.execute_tools.environment.database import StoreError
-from nodes.execute_tools.environment.failures import quoted
+from nodes.execute_tools.environment.failures import os_failure, quoted
 from nodes.execute_tools.environment.found_files import NO_FILE, Found, FoundAbove, FoundDirectory, bytes_at, found_at
 from nodes.execute_tools.environment.handles import closing, open_directory, open_root
 from nodes.execute_tools.environment.journal import Journal

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Final
 
-from nodes.call_model.pull_outcome import os_failure
+from nodes.execute_tools.environment.failures import os_failure
 from nodes.execute_tools.environment.handles import closing
 from nodes.execute_tools.environment.run_folder import workspace_folder
-from nodes.language.storable_text import storable
+from nodes.language.documents import storable
 from nodes.records import ToolError
 
 FILE_NAME: Final = "requests.jsonl"

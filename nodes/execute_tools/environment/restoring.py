@@ -15,12 +15,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from nodes.call_model.pull_outcome import os_failure
 from nodes.execute_tools.environment.atomic_write import PERMISSION_BITS, sync_folder
 from nodes.execute_tools.environment.change_plan import LARGEST_BACKUP, MOST_CHANGES, Change, DeleteFile, WriteFile
 from nodes.execute_tools.environment.change_records import UNKNOWN_SHA256, FileState, RecordedChange, folders_above
 from nodes.execute_tools.environment.database import StoreError
-from nodes.execute_tools.environment.failures import quoted
+from nodes.execute_tools.environment.failures import os_failure, quoted
 from nodes.execute_tools.environment.found_files import (
     NO_FILE,
     Found,

@@ -8,8 +8,7 @@ import shutil
 import stat
 from contextlib import suppress
 
-from nodes.call_model.pull_outcome import os_failure
-from nodes.execute_tools.environment.failures import quoted
+from nodes.execute_tools.environment.failures import os_failure, quoted
 from nodes.execute_tools.environment.handles import closing
 from nodes.records import ToolError, ToolErrorCode
 

@@ -14,11 +14,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from nodes.call_model.pull_outcome import os_failure
-from nodes.execute_tools.environment.failures import quoted
+from nodes.execute_tools.environment.failures import os_failure, quoted
 from nodes.execute_tools.environment.handles import closing, open_directory, open_root
-from nodes.language.closest import closest_names
-from nodes.language.named_things import names_elsewhere
+from nodes.language.names import closest_names, names_elsewhere
 from nodes.records import JsonMap, ToolError, ToolErrorCode
 
 LONGEST_NAME: Final = 255

@@ -6,9 +6,8 @@ import secrets
 from contextlib import suppress
 from typing import Final
 
-from nodes.call_model.pull_outcome import os_failure
 from nodes.execute_tools.environment.database import StoreError
-from nodes.execute_tools.environment.failures import quoted
+from nodes.execute_tools.environment.failures import os_failure, quoted
 from nodes.execute_tools.environment.handles import closing
 from nodes.records import ToolError, ToolErrorCode
 

@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import BinaryIO, Final
 
-from nodes.call_model.pull_outcome import os_failure
-from nodes.execute_tools.environment.failures import quoted
+from nodes.execute_tools.environment.failures import os_failure, quoted
 from nodes.execute_tools.environment.handles import closing, open_regular as open_in_workspace, open_root
 from nodes.execute_tools.environment.run_folder import spending_folder, workspace_folder, workspace_folder_path
 from nodes.records import ToolError, ToolErrorCode

@@ -6,11 +6,10 @@ from itertools import islice
 from posixpath import basename
 from typing import Self
 
-from nodes.call_model.pull_outcome import os_failure
 from nodes.execute_tools.environment.change_plan import Change, ChangedFile, DeleteFile, MoveFile, WriteFile
 from nodes.execute_tools.environment.change_records import ChangeRecorder
 from nodes.execute_tools.environment.deadline import Lease
-from nodes.execute_tools.environment.failures import quoted
+from nodes.execute_tools.environment.failures import os_failure, quoted
 from nodes.execute_tools.environment.file_changes import change_files
 from nodes.execute_tools.environment.file_reads import FileContent, OpenedFile, open_file, read_whole
 from nodes.execute_tools.environment.judged_paths import ContentJudge, JudgedPaths, PathJudge

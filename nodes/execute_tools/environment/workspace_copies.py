@@ -8,10 +8,9 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from nodes.call_model.pull_outcome import os_failure
 from nodes.execute_tools.environment.copy_folders import BEGUN, CopyFolder, PrivateGit, changes_since, copy_folder
 from nodes.execute_tools.environment.copy_sources import BASE, GitSource, PackedSource, find_source, read_record
-from nodes.execute_tools.environment.failures import quoted
+from nodes.execute_tools.environment.failures import os_failure, quoted
 from nodes.execute_tools.environment.git import remove_worktree_records
 from nodes.execute_tools.environment.handles import closing, open_directory
 from nodes.records import ToolError, ToolErrorCode

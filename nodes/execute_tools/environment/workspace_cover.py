@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Final
 
-from nodes.call_model.pull_outcome import os_failure
+from nodes.execute_tools.environment.failures import os_failure
 from nodes.execute_tools.environment.handles import beginning, closing, open_beneath, open_regular, open_root
 from nodes.execute_tools.environment.judged_paths import ContentJudge
 from nodes.execute_tools.environment.tree_walk import GIT_DIRECTORY

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from nodes.language.closest import closest_names
+from nodes.language.names import closest_names
 from nodes.records import Effect, ToolError, ToolErrorCode, ToolSpec
 
 _LOOKING = frozenset({Effect.NONE, Effect.READ})

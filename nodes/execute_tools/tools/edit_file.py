@@ -8,7 +8,7 @@ from nodes.execute_tools.tools.arguments import FilePath, ToolArguments
 from nodes.execute_tools.tools.exact_edits import EQUAL, replace_text, tier_data
 from nodes.execute_tools.tools.saving import LoadedText, instead_of, load_current, save_text
 from nodes.execute_tools.tools.text_files import BOM, count_lines, unstorable
-from nodes.language.misses import is_miss
+from nodes.language.tool_results import is_miss
 from nodes.records import EditForm, Effect, ToolError, ToolErrorCode
 
 

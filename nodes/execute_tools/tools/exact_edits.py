@@ -17,7 +17,7 @@ from rapidfuzz import fuzz, process
 from nodes.execute_tools.environment.failures import invalid
 from nodes.execute_tools.secrets.shown_parts import first_words, masked_blocks
 from nodes.execute_tools.tools.text_files import BOM, count_lines, dominant_newline, to_unix, with_newline
-from nodes.language.misses import MISSED
+from nodes.language.tool_results import MISSED
 from nodes.records import JsonMap, ToolError
 
 

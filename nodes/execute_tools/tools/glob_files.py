@@ -18,7 +18,7 @@ from nodes.execute_tools.tools.path_globs import (
     parse_glob,
     relative_glob,
 )
-from nodes.language.kept_reference import is_reference, only_read
+from nodes.language.names import is_reference, only_read
 from nodes.records import Effect, ToolError
 
 MAX_PATHS = 200

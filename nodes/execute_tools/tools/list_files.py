@@ -6,7 +6,7 @@ from nodes.execute_tools.environment.failures import invalid
 from nodes.execute_tools.environment.workspace import Entry
 from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from nodes.execute_tools.tools.arguments import FolderPath, ToolArguments
-from nodes.language.kept_reference import is_reference, only_read
+from nodes.language.names import is_reference, only_read
 from nodes.records import Effect, ToolError
 
 MAX_ENTRIES = 500

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fnmatch import translate
 
 from nodes.execute_tools.environment.workspace import Workspace
-from nodes.language.named_things import names_elsewhere
+from nodes.language.names import names_elsewhere
 from nodes.records import ToolError
 
 NO_MATCHES = "no matches found; try list_files, check alternate naming, or broaden the filters"

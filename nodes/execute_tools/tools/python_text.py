@@ -11,7 +11,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
-from nodes.language.python_source import parse_quietly
+from nodes.language.documents import parse_quietly
 
 
 class LineEdit(NamedTuple):

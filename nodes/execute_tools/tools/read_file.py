@@ -9,14 +9,13 @@ from typing import NamedTuple
 import orjson
 from pydantic import Field
 
-from nodes.call_model.pull_outcome import os_failure
-from nodes.execute_tools.environment.failures import invalid, quoted
+from nodes.execute_tools.environment.failures import invalid, os_failure, quoted
 from nodes.execute_tools.environment.workspace import OpenedFile
 from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from nodes.execute_tools.secrets.shown_parts import MaskedStream, next_piece
 from nodes.execute_tools.tools.arguments import FilePath, ToolArguments
 from nodes.execute_tools.tools.text_files import SNIFFED_BYTES
-from nodes.language.kept_reference import is_reference, unknown_reference
+from nodes.language.names import is_reference, unknown_reference
 from nodes.records import Effect, JsonMap, ToolError
 
 MAX_LINE_CHARACTERS = 2000

@@ -28,7 +28,7 @@ from nodes.execute_tools.secrets.shown_parts import masked_lines, whole_words
 from nodes.execute_tools.tools.arguments import FolderPath, ToolArguments
 from nodes.execute_tools.tools.path_globs import MORE_MATCHES, NO_MATCHES, PathGlob, parse_glob, relative_glob
 from nodes.execute_tools.tools.text_files import decode_text, unstorable
-from nodes.language.kept_reference import is_reference, only_read
+from nodes.language.names import is_reference, only_read
 from nodes.records import Effect, JsonMap, ToolError, ToolErrorCode
 
 MAX_SHOWN_BYTES = 40_000

@@ -60,7 +60,7 @@ def test_a_mutant_is_python_and_another_text(text: str, program: bool) -> None:
 
 
 def test_every_mutant_of_a_real_file_changes_its_own_place_only() -> None:
-    source = text_of("nodes/loop_check/settling.py")
+    source = text_of("nodes/loop_check/repetition.py")
     before = source.encode()
     for mutant in mutants_of("a.py", source):
         after = mutant.applied(source).encode()

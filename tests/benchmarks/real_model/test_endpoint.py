@@ -15,8 +15,7 @@ from benchmarks.real_model.measured_run import Limits, MeasuredRun
 from benchmarks.real_model.record import CallRecord
 from benchmarks.real_model.reply_cache import ReplyCache
 from graph.langchain.chat_models import endpoint_model
-from nodes.call_model.endpoint import Endpoint
-from nodes.call_model.fallbacks import PLAIN
+from nodes.call_model.endpoint import PLAIN, Endpoint
 from nodes.call_model.model import Call
 from nodes.call_model.prompt import Prompt
 from nodes.records import JsonMap, ProviderErrorKind, ProviderFailure

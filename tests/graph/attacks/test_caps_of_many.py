@@ -12,8 +12,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from graph.spending_accounts import account_spent
 from graph.spending_store import SpendingStore
-from nodes.call_model.limits import RunLimits
-from nodes.call_model.spending_book import Entry, Used
+from nodes.call_model.limits import Entry, RunLimits, Used
 from nodes.records import StopCause, StopReason, ToolError
 from tests.graph.reserving import CAP, TRIES
 from tests.graph.spending_entries import Clock, entry, rows

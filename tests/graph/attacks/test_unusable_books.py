@@ -13,7 +13,7 @@ from graph.spending_file import FILE_NAME
 from graph.spending_schema import APPLICATION_ID
 from graph.spending_store import SpendingStore
 from nodes.call_model.ledger import RunLimits
-from nodes.call_model.spending_book import Used
+from nodes.call_model.limits import Used
 from nodes.records import StopCause, StopReason
 from tests.graph.spending_entries import NO_LIMIT, Clock, entry, reserved, rows, settled, used
 

@@ -16,7 +16,7 @@ from graph.batch.orders import TaskResult, Worked, WorkOrder, failed
 from graph.batch.tasks import BatchTask
 from graph.spending_accounts import AccountSpent
 from graph.stop_request import StopRequest
-from nodes.call_model.pull_outcome import os_failure
+from nodes.call_model.pull import os_failure
 from nodes.records import ToolError, ToolErrorCode
 from tests.graph.batch.scripted_work import done
 

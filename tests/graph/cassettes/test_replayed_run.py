@@ -19,8 +19,8 @@ from graph.cassettes.replayed_run import (
 )
 from graph.cassettes.run_course import RunCourse, TurnSaid
 from graph.context import AgentContext
-from nodes.call_model.summary import SUMMARY_SYSTEM
-from nodes.call_model.wrap_up import WRAP_UP_SYSTEM
+from nodes.call_model.compaction import SUMMARY_SYSTEM
+from nodes.call_model.exchange import WRAP_UP_SYSTEM
 from nodes.execute_tools.environment.run_folder import DATA_DIR_VARIABLE
 from nodes.execute_tools.environment.workspace import WriteFile
 from nodes.records import JsonMap, ModelReply, OutcomeKind, Profile, StopCause, StopReason, ToolError

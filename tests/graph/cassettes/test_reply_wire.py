@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from graph.cassettes.reply_wire import NEVER_S, Failed, failed, failure_said, reply_said
 from graph.langchain.chat_models import endpoint_chat, given_model
 from nodes.call_model.endpoint import Endpoint
-from nodes.call_model.fallbacks import PLAIN
+from nodes.call_model.endpoint import PLAIN
 from nodes.call_model.model import Call
 from nodes.call_model.prompt import Prompt
 from nodes.records import FinishReason, ModelReply, ProviderErrorKind, RawCall, StopCause, StopReason

@@ -13,8 +13,8 @@ from graph.context import AgentContext
 from graph.open_store import thread_config
 from graph.run import Session
 from graph.state import serializer
+from nodes.call_model.compaction import SUMMARY_SYSTEM, Summary, read_summary, summary_text
 from nodes.call_model.model import Call
-from nodes.call_model.summary import SUMMARY_SYSTEM, Summary, read_summary, summary_text
 from nodes.records import ModelReply, OutcomeKind, ProviderFailure, StopReason, ToolError
 from tests.doubles.replies import Calls, Say
 from tests.doubles.scripted_model import Line, ScriptedModel

@@ -12,8 +12,7 @@ from graph.langchain.chat_model import ChatModel
 from graph.langchain.chat_models import EndpointModel, endpoint_chat, endpoint_model
 from graph.langchain.failures import Provider
 from graph.langchain.learned import Learned
-from nodes.call_model.endpoint import Endpoint
-from nodes.call_model.fallbacks import PLAIN, ModelOptions
+from nodes.call_model.endpoint import PLAIN, Endpoint, ModelOptions
 from nodes.call_model.model import Call
 from nodes.call_model.prompt import Prompt
 from nodes.records import JsonMap, ModelReply, ProviderFailure, RawCall

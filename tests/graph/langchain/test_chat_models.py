@@ -17,12 +17,11 @@ from pydantic import SecretStr
 
 from graph.langchain import chat_models
 from graph.langchain.chat_model import ChatModel
-from graph.langchain.chat_models import ChatModels, EndpointModel, count_tokens, endpoint_chat, given_model
+from graph.langchain.chat_models import ChatModels, EndpointModel, endpoint_chat, given_model
 from graph.langchain.failures import Provider
 from graph.langchain.learned import Learned
 from nodes.call_model.effects import Connect
-from nodes.call_model.endpoint import Endpoint
-from nodes.call_model.fallbacks import PLAIN, ModelOptions
+from nodes.call_model.endpoint import PLAIN, Endpoint, ModelOptions
 from nodes.call_model.model_loop import MODEL_LOOP
 from nodes.call_model.prompt import Prompt
 from nodes.records import JsonMap, ModelReply, ProviderErrorKind, ProviderFailure
@@ -342,73 +341,8 @@ def test_the_embedded_model_is_started_or_says_why_not(monkeypatch: pytest.Monke
     assert result.message == "the embedded model failed (scripted status 500)."
 
 
-@pytest.mark.parametrize(("embedded", "expected"), [(True, 3), (False, None)])
-def test_only_the_embedded_model_is_asked_for_its_count_of_tokens(
-    embedded: bool, expected: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def count(*_: object) -> int:
-        return 3
-
-    monkeypatch.setattr(chat_models, "count_tokens", count)
-
-    async def counted() -> int | None:
-        model = at("http://llm.test/v1", embedded=embedded)
-        try:
-            return await model.acount_tokens(CALL.prompt)
-        finally:
-            await model.aclose()
-
-    assert asyncio.run(counted()) == expected
-
-
 def test_the_environments_proxy_does_not_come_between_us_and_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HTTP_PROXY", "ALL_PROXY", "OPENAI_PROXY"):
         monkeypatch.setenv(name, "http://u:hunter2@127.0.0.1:9")
     with ScriptedServer([Say("Hello")]) as server:
         assert isinstance(asyncio.run(asked(at(server.base_url))), ModelReply)
-
-
-# --- Token counts of the embedded model
-
-
-COUNTED = Prompt(messages=({"role": "user", "content": "Hi"},))
-ROOT = "http://llm.test/v1"
-
-
-def tokenizer(request: httpx2.Request) -> httpx2.Response:
-    asked = json.loads(request.content)
-    if request.url.path == "/apply-template" and asked == {"messages": [{"role": "user", "content": "Hi"}]}:
-        return httpx2.Response(200, json={"prompt": "<s>Hi"})
-    if request.url.path == "/tokenize" and asked == {"content": "<s>Hi", "add_special": False, "parse_special": True}:
-        return httpx2.Response(200, json={"tokens": [1, 2, 3]})
-    return httpx2.Response(404)
-
-
-def counted(transport: httpx2.MockTransport) -> int | None:
-    async def asked() -> int | None:
-        async with httpx2.AsyncClient(transport=transport) as client:
-            return await count_tokens(client, ROOT, COUNTED)
-
-    return asyncio.run(asked())
-
-
-def test_the_server_renders_and_splits() -> None:
-    assert counted(httpx2.MockTransport(tokenizer)) == 3
-
-
-def unreachable(request: httpx2.Request) -> httpx2.Response:
-    raise httpx2.ConnectError("gone", request=request)
-
-
-@pytest.mark.parametrize(
-    "handler",
-    [
-        unreachable,
-        lambda _: httpx2.Response(404),
-        lambda _: httpx2.Response(200, content=b"<html>"),
-        lambda _: httpx2.Response(200, json=[1]),
-        lambda _: httpx2.Response(200, json={"prompt": 7, "tokens": 7}),
-    ],
-)
-def test_a_server_that_cannot_is_no_failure(handler: httpx2.MockTransport) -> None:
-    assert counted(httpx2.MockTransport(handler)) is None  # type: ignore[arg-type]

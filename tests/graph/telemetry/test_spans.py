@@ -168,13 +168,10 @@ FAILURE = ProviderFailure(kind=ProviderErrorKind.TIMEOUT, message="secret words"
 
 
 class Mine(Model):
-    """A model that gives back what it was made with, and can count where `tokens` are given."""
+    """A model that gives back what it was made with."""
 
-    def __init__(self, result: Any, tokens: int | None = None) -> None:
-        self.result, self.tokens = result, tokens
-
-    async def acount_tokens(self, _prompt: Prompt) -> int | None:
-        return self.tokens
+    def __init__(self, result: Any) -> None:
+        self.result = result
 
     async def acomplete(self, call: Call, on_text: Any) -> Any:
         on_text(str(call.max_output_tokens))
@@ -223,9 +220,3 @@ def test_a_model_that_names_itself_nowhere_stays_without_a_name(told: Told) -> N
 def test_what_is_no_reply_is_an_error(told: Told) -> None:
     assert answered(Mine("nonsense"), Connect("m", None), own=True) == "nonsense"
     assert (told.named("chat m").attributes or {})["error.type"] == "invalid_reply"
-
-
-def test_tokens_are_counted_by_the_model(told: Told) -> None:
-    connected = [begun().model(model, Connect("m", None), own=True) for model in (Mine(None, 5), Mine(None))]
-    assert [asyncio.run(each.acount_tokens(PROMPT)) for each in connected] == [5, None]
-    assert told.spans == []

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from nodes.call_model.guarded_model import GuardedModel
+from nodes.call_model.model import GuardedModel
 from nodes.records import ModelReply, ProviderFailure
 from tests.doubles.scripted_model import ScriptedModel
 

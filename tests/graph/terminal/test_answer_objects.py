@@ -15,7 +15,7 @@ from graph.cassettes.from_run import WrittenCassette
 from graph.terminal.answer_objects import LintFindingObject, PulledObject, WrittenCassetteObject
 from graph.terminal.output_schema import object_schema
 from graph.terminal.turns import run_once
-from nodes.call_model.pull_outcome import Pulled
+from nodes.call_model.pull import Pulled
 from nodes.records import JsonMap
 from tests.graph.terminal.played_terminal import FIX, Terminal
 

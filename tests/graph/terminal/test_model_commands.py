@@ -9,7 +9,7 @@ import pytest
 from graph import cli
 from graph.terminal import model_commands
 from nodes.call_model import local_model, pull, weights
-from nodes.call_model.pull_outcome import Pulled, PullFailure, PullFailureKind
+from nodes.call_model.pull import Pulled, PullFailure, PullFailureKind
 from nodes.call_model.weights import WeightsState, WeightsStatus
 from nodes.records import ProviderErrorKind, ProviderFailure
 

@@ -17,7 +17,7 @@ from graph.terminal import options as opt
 from graph.terminal.ending import Line
 from graph.terminal.usage_command import account_lines, account_objects, day_lines, day_objects
 from nodes.call_model.ledger import RunLimits
-from nodes.call_model.spending_book import Entry, Used
+from nodes.call_model.limits import Entry, Used
 
 TODAY = date(2026, 2, 28)
 

@@ -14,7 +14,7 @@ from nodes.begin_turn.named_files import (
     preload,
     read_ahead,
 )
-from nodes.language.native_calls import read_native_calls
+from nodes.language.json_arguments import read_native_calls
 from nodes.language.text_protocol import extract_in_order
 from nodes.records import EditForm, ModelReply, Profile, Protocol, RawCall, ToolInvocation
 

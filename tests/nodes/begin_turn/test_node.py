@@ -7,8 +7,8 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMes
 from nodes.begin_turn.named_files import Ahead, read_ahead
 from nodes.begin_turn.node import BeginTurnState, begin_turn
 from nodes.begin_turn.turn_start import FRESH_TURN, TurnResources
+from nodes.language.content_blocks import media_of, media_problem
 from nodes.language.history import RESULT_MESSAGE_NAME, close_dangling_calls
-from nodes.language.media import media_of, media_problem
 from nodes.records import EditForm, LoopRecord, Plan, PlanStep, Profile, Protocol, StopCause, StopReason
 
 BLOCKS = Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS, embedded=True)

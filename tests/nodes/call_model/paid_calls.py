@@ -7,8 +7,6 @@ from nodes.call_model.effects import (
     Answer,
     Booked,
     Connect,
-    Count,
-    Counted,
     Effect,
     Lost,
     Reserve,
@@ -19,14 +17,14 @@ from nodes.call_model.effects import (
     Tell,
     Wait,
 )
+from nodes.call_model.endpoint import ModelChoice
 from nodes.call_model.estimates import Gauge, estimate_tokens
-from nodes.call_model.fallbacks import ModelChoice
 from nodes.call_model.ledger import Spending
+from nodes.call_model.limits import Entry, Used
 from nodes.call_model.model import Call
-from nodes.call_model.paid_call import Paid, Purse, Request, paid_call
+from nodes.call_model.paid_call import CallBudget, Paid, Request, paid_call
 from nodes.call_model.prices import Price
 from nodes.call_model.prompt import Prompt
-from nodes.call_model.spending_book import Entry, Used
 from nodes.records import (
     ModelReply,
     ProviderErrorKind as Kind,
@@ -71,18 +69,17 @@ class Endpoint:
         unreachable: Mapping[str | None, ProviderFailure] | None = None,
         refusals: Mapping[int, StopCause] | None = None,
         lost: Lost | None = None,
-        counted: int | None = None,
         stop_at: int = -1,
         stop: Stopped | None = None,
     ) -> None:
         self.effects: list[Effect] = []
         self.unreachable, self.refusals = unreachable or {}, refusals or {}
-        self.results, self.counted, self.lost = iter(results), counted, lost
+        self.results, self.lost = iter(results), lost
         self.stop_at, self.stop = stop_at, stop
         self.entries = 10
 
-    def play(self, request: Request, spending: Spending, purse: Purse) -> Paid:
-        script, answer = paid_call(request, spending, purse), None
+    def play(self, request: Request, spending: Spending, budget: CallBudget) -> Paid:
+        script, answer = paid_call(request, spending, budget), None
         while True:
             try:
                 effect = script.send(answer)
@@ -99,8 +96,6 @@ class Endpoint:
         answer: Answer = None
         if isinstance(effect, Connect):
             answer = self.unreachable.get(effect.model)
-        elif isinstance(effect, Count):
-            answer = Counted(tokens=self.counted)
         elif isinstance(effect, Reserve) and self.lost is not None and effect.after < self.lost.number:
             answer = self.lost
         elif isinstance(effect, Reserve):
@@ -112,20 +107,20 @@ class Endpoint:
 
     @property
     def course(self) -> str:
-        """The kinds of the effects, one letter each: Connect, Number of tokens, Reserve, Send, E(nter), Tell, Wait."""
-        letters = {Connect: "c", Count: "n", Reserve: "r", Send: "s", Settle: "e", Tell: "t", Wait: "w"}
+        """The kinds of the effects, one letter each: Connect, Reserve, Send, E(nter), Tell, Wait."""
+        letters = {Connect: "c", Reserve: "r", Send: "s", Settle: "e", Tell: "t", Wait: "w"}
         return "".join(letters[type(effect)] for effect in self.effects)
 
     def of(self, kind: type[Any]) -> list[Any]:
         return [effect for effect in self.effects if isinstance(effect, kind)]
 
 
-def purse(*models: ModelChoice, **more: Any) -> Purse:
-    return Purse(models=models or (OURS,), thread="t", **more)
+def budget(*models: ModelChoice, **more: Any) -> CallBudget:
+    return CallBudget(models=models or (OURS,), thread="t", **more)
 
 
-def paid(endpoint: Endpoint, purse: Purse, spending: Spending | None = None, **more: Any) -> Paid:
-    return endpoint.play(Request(PROMPT, **more), spending or Spending(), purse)
+def paid(endpoint: Endpoint, budget: CallBudget, spending: Spending | None = None, **more: Any) -> Paid:
+    return endpoint.play(Request(PROMPT, **more), spending or Spending(), budget)
 
 
 def entry(model: str = "ours", tokens: int = ESTIMATE, most: int = 2_048, cost: float | None = None) -> Entry:

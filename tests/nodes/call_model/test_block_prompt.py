@@ -1,14 +1,25 @@
 import doctest
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from hypothesis import given, strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
 from nodes.call_model import block_prompt as texts
-from nodes.call_model.bounded_blocks import estimated_tokens
+from nodes.call_model.block_prompt import (
+    Focus,
+    bounded_request,
+    estimated_tokens,
+    find_focus,
+    latest_turns,
+    what_must_be,
+    without_body,
+)
 from nodes.call_model.profiles import SMALL_STOP
 from nodes.call_model.prompt import Prompt, build_prompt
 from nodes.call_model.shown_messages import describe_tool, native_tool
+from nodes.call_model.turn_view import TurnView
 from nodes.language.blocks import EXAMPLE_EDITS, read_blocks, render_file
 from nodes.language.history import settle_exchange
 from nodes.records import (
@@ -388,3 +399,200 @@ def test_a_request_in_block_form_is_bounded() -> None:
     shown = [render_file("b.py", text), render_file("calc.py", text), "Not shown, for want of room: a.py."]
     assert bounded(size - 200)[-1]["content"] == "\n\n".join(["Fix calc.py", *shown])
     assert bounded(0)[-1]["content"] == "Fix calc.py\n\nNot shown, for want of room: a.py, b.py, calc.py."
+
+
+SHORT_TASK = "Fix b.py"
+FILES = {"a.py": "a" * 300, "b.py": "b" * 300, "c.py": "c" * 300, "d.py": "d" * 300}
+FOUND_TEXT = ("f" * 300,)
+
+
+def told(view: TurnView, left_out: Sequence[str]) -> str:
+    """What is shown, in the sizes that it has, and what is not."""
+    return "".join([SHORT_TASK, *view.files.values(), *view.found, *(f"-{path}" for path in left_out)])
+
+
+@pytest.mark.parametrize(
+    ("tokens", "shown"),
+    [
+        (503, "a b c d f"),
+        (502, "b c d f -a.py"),
+        (405, "b c d f -a.py"),
+        (404, "b d f -a.py -c.py"),
+        (304, "b d -a.py -c.py"),
+        (204, "b -a.py -c.py -d.py"),
+        (104, "-a.py -c.py -d.py -b.py"),
+        (0, "-a.py -c.py -d.py -b.py"),
+    ],
+)
+def test_what_the_task_needs_least_goes_first(tokens: int, shown: str) -> None:
+    text = bounded_request(SHORT_TASK, TurnView(files=FILES, found=FOUND_TEXT), told, tokens)
+    files = "".join(name * 300 for name in shown.split() if len(name) == 1)
+    assert text == SHORT_TASK + files + "".join(name for name in shown.split() if len(name) > 1)
+
+
+@given(
+    st.dictionaries(st.sampled_from(["a.py", "b.py", "c.py", "d.py"]), st.text(max_size=400)),
+    st.lists(st.text(max_size=200), max_size=2),
+    st.integers(0, 500),
+)
+def test_a_bounded_request_fits_unless_nothing_is_left(files: dict[str, str], found: list[str], tokens: int) -> None:
+    text = bounded_request(SHORT_TASK, TurnView(files=files, found=tuple(found)), told, tokens)
+    everything = told(TurnView(files=files, found=tuple(found)), ())
+    if len(everything.encode("utf-8", "replace")) <= 3 * tokens:
+        assert text == everything
+    least = [path for path in files if path != "b.py"] + [path for path in files if path == "b.py"]
+    assert len(text.encode("utf-8", "replace")) <= 3 * tokens or text == told(TurnView(), least)
+
+
+def test_the_oldest_turns_are_dropped_as_wholes() -> None:
+    turns = [message for at in range(4) for message in (user(f"ask {at}" * 10), assistant(f"say {at}" * 10))]
+    each = estimated_tokens(turns[:2])
+    assert latest_turns(turns, 4 * each) == turns
+    assert latest_turns(turns, 4 * each - 1) == turns[2:]
+    assert latest_turns(turns, each) == turns[6:]
+    assert latest_turns(turns, each - 1) == []
+    assert latest_turns(turns[1:], 4 * each) == turns[1:]
+
+
+CALC_TEXT = "def add(a, b):\n    return a - b\n\n\ndef mean(values):\n    return add(*values) / 2\n"
+SHAPES = "class Square:\n    def area(self):\n        return self.side\n\n\nasync def draw(shape):\n    pass\n"
+VIEWED = {"calc.py": CALC_TEXT, "shapes.py": SHAPES, "notes.md": "def total(): add mean\n"}
+ADD, MEAN, AREA = Focus("calc.py", "add"), Focus("calc.py", "mean"), Focus("shapes.py", "area")
+
+
+@pytest.mark.parametrize(
+    ("words", "focus"),
+    [
+        (["Fix add."], ADD),
+        (["Fix `add` in calc.py"], ADD),
+        (["area is wrong"], AREA),
+        (["Mend draw"], Focus("shapes.py", "draw")),
+        (["add(1, 2) gives -1, but must give 3."], ADD),
+        (["mean([1, 2]) gives -1, but must give add."], MEAN),
+        (["add and add again"], ADD),
+        (["Fix it.", "add is wrong"], ADD),
+        (["mean is wrong", "Fix add."], MEAN),
+        (["Fix add and mean.", "add is wrong"], None),
+        (["Fix the adding of Square."], None),
+        (["Fix address"], None),
+        (["Write total"], None),
+        ([""], None),
+        ([], None),
+    ],
+)
+def test_the_work_is_about_the_one_function_that_the_first_telling_text_names(
+    words: list[str], focus: Focus | None
+) -> None:
+    assert find_focus(words, VIEWED) == focus
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {},
+        {"calc.txt": CALC_TEXT},
+        {"calc.py": CALC_TEXT, "old.py": CALC_TEXT},
+        {"calc.py": f"{CALC_TEXT}\n\ndef add(a):\n    pass\n"},
+        {"calc.py": "class A:\n    def add(self): ...\n\n\nclass B:\n    def add(self): ...\n"},
+        {"calc.py": f"{CALC_TEXT}def broken(:\n"},
+        {"calc.py": "(" * 10_000},
+        {"calc.py": "add = 1\n"},
+        {"calc.py": "class add:\n    pass\n"},
+    ],
+)
+def test_where_there_is_no_such_function_or_more_than_one_there_is_no_focus(files: dict[str, str]) -> None:
+    assert find_focus(["Fix add."], files) is None
+
+
+def test_a_stub_is_code_too() -> None:
+    assert find_focus(["Fix add."], {"calc.pyi": "def add(a: int) -> int: ...\n"}) == Focus("calc.pyi", "add")
+
+
+DOCUMENTED = '''\
+"""Numbers."""
+
+import math
+
+
+@cached
+def area(
+    radius: float,
+) -> float:  # in square metres
+    """Say how large it is.
+
+    >>> area(0)
+    0.0
+    """
+    if radius < 0:
+        return 0.0
+
+    # the whole circle
+    return math.pi * radius
+
+
+PI = 3
+'''
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "hidden"),
+    [
+        (CALC_TEXT, "add", CALC_TEXT.replace("return a - b", "...")),
+        (CALC_TEXT, "mean", CALC_TEXT.replace("return add(*values) / 2", "...")),
+        (SHAPES, "area", SHAPES.replace("return self.side", "...")),
+        (SHAPES, "draw", SHAPES.replace("pass", "...")),
+        (CALC_TEXT.removesuffix("\n"), "mean", CALC_TEXT.replace("return add(*values) / 2", "...").removesuffix("\n")),
+        (
+            DOCUMENTED,
+            "area",
+            DOCUMENTED[: DOCUMENTED.index("    if ")] + "    ...\n" + DOCUMENTED[DOCUMENTED.index("\n\nPI") :],
+        ),
+        ('def f():\n    return """\nx\n"""\nz = 1\n', "f", "def f():\n    ...\nz = 1\n"),
+        ("def f():\n\t'said'\n\tif a:\n\t\treturn 1\n", "f", "def f():\n\t'said'\n\t...\n"),
+        ("class A:\n\tdef f(self):\n\t\treturn 1\n", "f", "class A:\n\tdef f(self):\n\t\t...\n"),
+        ("def f(g):\n    @wraps(g)\n    def h():\n        pass\n    return h\n", "f", "def f(g):\n    ...\n"),
+        ("x = 'é'\ndef f():\n    'é'\n    return 'é'\n", "f", "x = 'é'\ndef f():\n    'é'\n    ...\n"),
+    ],
+)
+def test_the_body_is_left_out_and_the_documentation_kept(text: str, name: str, hidden: str) -> None:
+    assert without_body(text, name) == hidden
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        (CALC_TEXT, "total"),
+        (SHAPES, "Square"),
+        ("def f(): return 1\n", "f"),
+        ('def f():\n    """Only said."""\n', "f"),
+        ("def f(\n    a,\n): return a\n", "f"),
+        ("def f():\n    'said'; x = 1\n    return x\n", "f"),
+        (f"{CALC_TEXT}\n\ndef add(a):\n    pass\n", "add"),
+        ("def f(:\n    pass\n", "f"),
+        ("def f():\n    x = '\0'\n", "f"),
+        ("(" * 10_000, "f"),
+        ("x = 1\rdef f():\r    return 1\r", "f"),
+        ("", "f"),
+    ],
+)
+def test_a_file_in_which_no_one_body_can_be_left_out_is_not_shown_in_part(text: str, name: str) -> None:
+    assert without_body(text, name) is None
+
+
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        ("add(1, 2) gives -1, but must give 3.", "add(1, 2) must give 3."),
+        ("total([]) raises ZeroDivisionError: division by zero, but must give 0.", "total([]) must give 0."),
+        (
+            "a(1) gives 2, but must give 3.\nb('gives') gives 'x', but must give 'y, but must give z'.",
+            "a(1) must give 3.\nb('gives') must give z'.",
+        ),
+        ("f() gives 2, but must raise ValueError.", "f() must raise ValueError."),
+        ("f() does not end within 5 s.", "f() does not end within 5 s."),
+        ("old is still in app.py, line 3.", "old is still in app.py, line 3."),
+        ("", ""),
+    ],
+)
+def test_only_what_must_be_is_said_of_code_that_is_not_shown(found: str, told: str) -> None:
+    assert what_must_be(found) == told

@@ -3,29 +3,51 @@ from typing import Any, cast
 
 import pytest
 from hypothesis import given, strategies as st
-from langchain_core.messages import HumanMessage
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
 from nodes.call_model.budget import APILimits, APIUsageStats
 from nodes.call_model.effects import Answer, Booked, Connect, Effect, Reserve, Send, Sent, Stopped, Wait
-from nodes.call_model.estimates import Gauge, estimate_tokens
-from nodes.call_model.exchange import CallModelState, CallSettings, exchange
-from nodes.call_model.fallbacks import ModelChoice
-from nodes.call_model.ledger import Mending, RunLimits, Spending, exhausted_limit
+from nodes.call_model.endpoint import ModelChoice
+from nodes.call_model.estimates import Gauge, estimate_input, estimate_tokens
+from nodes.call_model.exchange import (
+    LONGEST_ACCOUNT,
+    MOST_BYTES,
+    WRAPPED_UP,
+    CallModelState,
+    CallSettings,
+    account_of,
+    exchange,
+    may_wrap_up,
+    wrap_up_messages,
+)
+from nodes.call_model.ledger import WRAP_UP_INPUT_TOKENS, Mending, RunLimits, Spending, exhausted_limit
 from nodes.call_model.model import Call
-from nodes.call_model.paid_call import Purse
-from nodes.call_model.prompt import build_prompt
+from nodes.call_model.paid_call import CallBudget
+from nodes.call_model.prompt import Prompt, build_prompt
 from nodes.call_model.retry import TRANSIENT
+from nodes.language.history import settle_exchange
 from nodes.records import (
+    CallResult,
+    ChangeKind,
     Correction,
     EditForm,
+    FileChange,
+    JsonMap,
     ModelReply,
+    Plan,
+    PlanStatus,
+    PlanStep,
     Profile,
+    Protocol,
     ProviderErrorKind,
     ProviderFailure,
     RawCall,
     StopCause,
     StopReason,
+    ToolCall,
+    ToolResult,
 )
+from tests.nodes.call_model.spendings import LIMITS, SPENDINGS, spent
 
 TASK = HumanMessage("Fix calc.py")
 PROMPT = build_prompt(Profile(), [], [TASK], (), 0.0)
@@ -49,10 +71,10 @@ def state(**fields: Any) -> CallModelState:
     return cast("CallModelState", {**base, **fields})
 
 
-def settings_of(seed: int | None = None, temperature: float = 0.0, **purse: Any) -> CallSettings:
-    """Settings with these fields of the purse; `model` and `base_url` are its one model's."""
-    chosen = ModelChoice(model=purse.pop("model", None), base_url=purse.pop("base_url", None))
-    return CallSettings(Purse(models=(chosen,), jitter=lambda: 1.0, **purse), temperature, seed)
+def settings_of(seed: int | None = None, temperature: float = 0.0, **budget: Any) -> CallSettings:
+    """Settings with these fields of the budget; `model` and `base_url` are its one model's."""
+    chosen = ModelChoice(model=budget.pop("model", None), base_url=budget.pop("base_url", None))
+    return CallSettings(CallBudget(models=(chosen,), jitter=lambda: 1.0, **budget), temperature, seed)
 
 
 def play(
@@ -84,7 +106,7 @@ def sending(max_output_tokens: int = 2_048, timeout_s: float = 300.0, seed: int 
     return Send(call=Call(prompt=PROMPT, max_output_tokens=max_output_tokens, timeout_s=timeout_s, seed=seed))
 
 
-def spent(
+def used_up(
     calls: int, tokens_in: int, tokens_out: int, seconds: float, gauge: Gauge | None = None, free: int = 0
 ) -> Spending:
     """What so many calls come to: `free` ones without tokens, the others without a price.
@@ -108,7 +130,7 @@ def test_a_reply_is_paid_and_counts_a_step() -> None:
     settings = settings_of(seed=7, timeout_s=60.0, model="m", base_url="http://h")
     effects, update = play([REPLY], settings, state(step=4))
     assert effects == [Connect(model="m", base_url="http://h"), sending(timeout_s=60.0, seed=7)]
-    assert update == {"reply": REPLY, "spending": spent(1, 70, 3, 2.0, GAUGE), "step": 5}
+    assert update == {"reply": REPLY, "spending": used_up(1, 70, 3, 2.0, GAUGE), "step": 5}
 
 
 @pytest.mark.parametrize(("seed", "sent"), [(None, None), (0, 2), (7, 9), (2**31 - 1, 1)])
@@ -135,7 +157,9 @@ def test_corrections_that_are_settled_count_as_tries_of_the_turn(opened: int, as
     assert call.call.prompt == build_prompt(given["profile"], [], [TASK], given["corrections"], 0.0, asked)
     assert (call.call.prompt.failed_tries, call.call.seed) == (tries, 10 + tries)
     gauge = Gauge(size=call.call.prompt.size, messages=len(call.call.prompt.messages), tokens=70)
-    assert update["spending"] == spent(1, 70, 3, 2.0, gauge).model_copy(update={"mending": Mending(asked_again=asked)})
+    assert update["spending"] == used_up(1, 70, 3, 2.0, gauge).model_copy(
+        update={"mending": Mending(asked_again=asked)}
+    )
 
 
 def test_a_preloaded_reply_costs_nothing() -> None:
@@ -163,7 +187,7 @@ def test_corrections_and_temperature_reach_the_prompt() -> None:
 def test_a_reply_without_usage_is_charged_the_estimate(reply: ModelReply, tokens_in: int, tokens_out: int) -> None:
     _, update = play([reply], settings_of(), state())
     gauge = GAUGE.model_copy(update={"tokens": 1}) if reply.input_tokens > 0 else None
-    assert update["spending"] == spent(1, tokens_in, tokens_out, 2.0, gauge)
+    assert update["spending"] == used_up(1, tokens_in, tokens_out, 2.0, gauge)
 
 
 @pytest.mark.parametrize(
@@ -228,9 +252,9 @@ DROPPED = Stopped(reason="by Ctrl-C", sent=True, seconds=1.5, received_character
     [
         (0, UNSENT, Spending()),
         (1, UNSENT, Spending()),
-        (1, DROPPED, spent(1, ESTIMATE, 10, 1.5)),
-        (2, UNSENT, spent(1, 0, 0, 2.0, free=1)),
-        (3, DROPPED, spent(2, ESTIMATE, 10, 4.0, free=1)),
+        (1, DROPPED, used_up(1, ESTIMATE, 10, 1.5)),
+        (2, UNSENT, used_up(1, 0, 0, 2.0, free=1)),
+        (3, DROPPED, used_up(2, ESTIMATE, 10, 4.0, free=1)),
     ],
     ids=["connecting", "before sending", "in flight", "waiting", "the second try"],
 )
@@ -249,7 +273,7 @@ def test_each_try_is_paid_and_waited_for() -> None:
     results: list[Result] = [BUSY, failed(ProviderErrorKind.TIMEOUT, retry_after_s=4.0), REPLY]
     effects, update = play(results, settings_of(), state())
     assert effects == [CONNECT, sending(), waiting(0.5), sending(), waiting(4.0, "timeout!"), sending()]
-    assert update == {"reply": REPLY, "spending": spent(3, ESTIMATE + 70, 3, 10.5, GAUGE, free=1), "step": 1}
+    assert update == {"reply": REPLY, "spending": used_up(3, ESTIMATE + 70, 3, 10.5, GAUGE, free=1), "step": 1}
 
 
 @pytest.mark.parametrize("kind", sorted({*ProviderErrorKind} - {ProviderErrorKind.CONTEXT_OVERFLOW}))
@@ -261,7 +285,7 @@ def test_only_transient_failures_are_tried_again(kind: ProviderErrorKind) -> Non
     assert sum(isinstance(effect, Send) for effect in effects) == tries
     assert update == {
         "reply": None,
-        "spending": spent(tries, tries * ESTIMATE if paid else 0, 0, 2.0 * tries + waited, free=0 if paid else tries),
+        "spending": used_up(tries, tries * ESTIMATE if paid else 0, 0, 2.0 * tries + waited, free=0 if paid else tries),
         "stop": gave_up(kind, f" ({tries} tries)" if tries > 1 else ""),
     }
 
@@ -285,7 +309,7 @@ def test_no_try_is_made_or_waited_for_beyond_the_calls_of_a_turn() -> None:
     assert effects == [CONNECT, sending(), waiting(0.5), sending()]
     message = "Limit 'max_calls_per_turn' exceeded: 2/2"
     stop = StopCause(reason=StopReason.MAX_CALLS_PER_TURN, message=message)
-    assert update == {"reply": None, "spending": spent(2, 0, 0, 4.5, free=2), "stop": stop}
+    assert update == {"reply": None, "spending": used_up(2, 0, 0, 4.5, free=2), "stop": stop}
 
 
 def test_the_clock_bounds_each_try_and_each_wait() -> None:
@@ -341,8 +365,8 @@ def test_no_course_of_events_passes_the_budget(results: list[Result], settings: 
     asked = [next(source) for _ in range(8)]
     effects, update = play(asked, settings, state())
     sends = [effect for effect in effects if isinstance(effect, Send)]
-    purse, limits, usage = settings.purse, settings.purse.limits, update.get("spending", Spending()).usage
-    assert len(sends) == usage.total_calls <= min(purse.retries + 1, *limits.api[:2])
+    budget, limits, usage = settings.budget, settings.budget.limits, update.get("spending", Spending()).usage
+    assert len(sends) == usage.total_calls <= min(budget.retries + 1, *limits.api[:2])
     assert (effects[:1] == [CONNECT]) is bool(sends)
     assert effects.count(CONNECT) <= 1
     assert not isinstance(effects[-1] if effects else None, Wait)
@@ -353,7 +377,7 @@ def test_no_course_of_events_passes_the_budget(results: list[Result], settings: 
         assert isinstance(failure, ProviderFailure)
         assert failure.kind in TRANSIENT
     for send in sends:
-        assert 0 < send.call.timeout_s <= purse.timeout_s
+        assert 0 < send.call.timeout_s <= budget.timeout_s
         assert send.call.max_output_tokens <= limits.api.max_output_tokens_per_session
     charged = 2.0 * len(sends) + sum(effect.seconds for effect in effects if isinstance(effect, Wait))
     assert update.get("spending", Spending()).seconds == pytest.approx(charged)
@@ -375,3 +399,166 @@ def test_who_stops_the_account_stops_the_run() -> None:
     cause = StopCause(reason=StopReason.CANCELLED, message="The run was stopped by Ctrl-C.")
     assert update == {"reply": None, "stop": cause}
     assert (spending.usage.total_calls, spending.usage.calls_in_current_turn, spending.seconds) == (3, 3, 1.5)
+
+
+CAUSE = StopCause(reason=StopReason.MAX_CALLS_PER_TURN, message="Limit 'max_calls_per_turn' exceeded: 9/9")
+
+
+def step(protocol: Protocol, tool: str, arguments: JsonMap, said: str = "") -> list[AnyMessage]:
+    """One reply with a call, and its result."""
+    call = ToolCall(call_id="c", tool=tool, arguments=arguments, raw_arguments=as_json(arguments))
+    text = said if protocol is Protocol.NATIVE else f"{said}\ntool: {tool}({as_json(arguments)})".strip()
+    result = CallResult(call_id="c", tool=tool, result=ToolResult.success())
+    return settle_exchange(ModelReply(text=text), [call], [result], protocol)
+
+
+def as_json(arguments: JsonMap) -> str:
+    return "{" + ",".join(f'"{name}":"{value}"' for name, value in arguments.items()) + "}"
+
+
+def change(path: str) -> FileChange:
+    return FileChange(path=path, kind=ChangeKind.EDITED, sha256_before="0", sha256_after="1", diff="")
+
+
+def asked(history: list[AnyMessage], plan: Plan | None = None, changes: tuple[FileChange, ...] = ()) -> str:
+    """What the model is told."""
+    system, user = wrap_up_messages(history, CAUSE, plan or Plan(), changes)
+    assert (system["role"], user["role"]) == ("system", "user")
+    return str(user["content"])
+
+
+# --- What is asked
+
+
+@pytest.mark.parametrize(
+    ("protocol", "shown"),
+    [(Protocol.NATIVE, "- read_file a.py\n- edit_file a.py"), (Protocol.TEXT, '- edit_file({"path":"a.py"})')],
+)
+def test_the_model_is_shown_the_facts_of_the_turn(protocol: Protocol, shown: str) -> None:
+    history: list[AnyMessage] = [
+        HumanMessage("An older task."),
+        *step(protocol, "delete_file", {"path": "old.py"}),
+        AIMessage("Deleted."),
+        HumanMessage("Mend calc.py."),
+        *step(protocol, "read_file", {"path": "a.py"}, "I look."),
+        *step(protocol, "read_file", {"path": "a.py"}),
+        *step(protocol, "edit_file", {"path": "a.py"}, "Now I mend it."),
+    ]
+    plan = Plan(steps=(PlanStep(title="look", status=PlanStatus.DONE), PlanStep(title="mend")))
+    text = asked(history, plan, (change("b.py"), change("a.py"), change("b.py")))
+    assert text.startswith(f"Task:\nMend calc.py.\n\nLimit: {CAUSE.message}\n\n")
+    assert "Plan:\n- look (done)\n- mend (pending)\n\nChanged files: b.py, a.py\n\n" in text
+    assert shown in text
+    assert text.count("read_file") == 1
+    assert "Now I mend it." in text.rpartition("What you said last:\n")[2]
+    assert "old" not in text
+
+
+def test_a_turn_in_which_nothing_was_done_has_little_to_tell() -> None:
+    assert asked([HumanMessage("Mend calc.py.")]) == (
+        f"Task:\nMend calc.py.\n\nLimit: {CAUSE.message}\n\nChanged files: none"
+    )
+
+
+def test_long_arguments_are_not_told() -> None:
+    arguments = {"path": "a.py", "content": "x" * 81, "mode": "w" * 80}
+    assert f"- write_file a.py {'w' * 80}" in asked(
+        [HumanMessage("Do."), *step(Protocol.NATIVE, "write_file", arguments)]
+    )
+
+
+def test_of_many_calls_the_last_are_told() -> None:
+    history: list[AnyMessage] = [HumanMessage("Do.")]
+    for number in range(300):
+        history += step(Protocol.NATIVE, "read_file", {"path": f"file_{number}.py"})
+    text = asked(history)
+    assert text.endswith("- read_file file_299.py")
+    assert "file_0.py" not in text
+
+
+TEXTS = st.text(max_size=40).map(lambda text: text * 200) | st.sampled_from(["é" * 9_000, "🙂" * 9_000, "\ud800" * 9])
+
+
+@given(
+    task=TEXTS,
+    said=TEXTS,
+    path=st.text(min_size=1, max_size=300),
+    title=st.text(min_size=1, max_size=200),
+    many=st.integers(0, 30),
+)
+def test_what_is_asked_fits_what_is_held_back(task: str, said: str, path: str, title: str, many: int) -> None:
+    history: list[AnyMessage] = [HumanMessage(task)]
+    for _ in range(many):
+        history += step(Protocol.NATIVE, "read_file", {"path": path}, said)
+    plan = Plan(steps=(PlanStep(title=title),) * many)
+    messages = wrap_up_messages(history, CAUSE, plan, [change(f"{path}{number}") for number in range(many)])
+    assert sum(len(message["content"].encode()) for message in messages) <= MOST_BYTES
+    told = messages[1]["content"]
+    assert all(part in told for part in ("Task:\n", "\n\nLimit: ", "\n\nChanged files: "))
+    assert all((part in told) is bool(many) for part in ("\n\nPlan:\n", "\n\nCalls, "))
+    prompt = Prompt(messages=messages)
+    assert estimate_input(prompt.size, 2, Gauge()) <= WRAP_UP_INPUT_TOKENS
+    dense = Gauge(size=MOST_BYTES, messages=2, tokens=int(MOST_BYTES / 2.65))
+    assert estimate_input(prompt.size, 2, dense) <= WRAP_UP_INPUT_TOKENS
+
+
+# --- What is answered
+
+
+@pytest.mark.parametrize(
+    ("reply", "account"),
+    [
+        (ModelReply(text="  I mended add.\nThe tests are left.\n"), "I mended add.\nThe tests are left."),
+        (ModelReply(text=""), ""),
+        (ModelReply(text=" \n "), ""),
+        (ModelReply(text="Done.", calls=(RawCall(call_id="c", tool="f", arguments="{}"),)), ""),
+        (ModelReply(text='Not yet.\ntool: read_file({"path":"a"})'), ""),
+        (ModelReply(text="x" * LONGEST_ACCOUNT), "x" * LONGEST_ACCOUNT),
+        (ModelReply(text="x" * 9_000), f"{'x' * (LONGEST_ACCOUNT - 4)} ..."),
+        (ModelReply(text="é" * 9_000), f"{'é' * ((LONGEST_ACCOUNT - 4) // 2)} ..."),
+    ],
+)
+def test_an_account_is_plain_text_of_bounded_length(reply: ModelReply, account: str) -> None:
+    assert account_of(reply) == account
+    assert len(account) <= LONGEST_ACCOUNT
+
+
+# --- When it may be made
+
+
+def cause(reason: StopReason) -> StopCause:
+    return StopCause(reason=reason, message="because")
+
+
+@pytest.mark.parametrize(
+    ("limits", "spending", "allowed"),
+    [
+        ({"max_steps": 3}, spent(3, steps=3), True),
+        ({"max_steps": 3, "wrap_up": False}, spent(3, steps=3), False),
+        ({"max_steps": 3, "api": APILimits(max_calls_per_turn=3)}, spent(3, steps=3), False),
+        ({"max_steps": 3, "max_seconds": 5.0}, spent(3, steps=3, seconds=5.0), False),
+    ],
+)
+def test_a_limit_on_steps_leaves_one_call_where_no_other_limit_is_reached(
+    limits: dict[str, Any], spending: Any, allowed: bool
+) -> None:
+    chosen = RunLimits(**{"wrap_up": True, **limits})
+    assert may_wrap_up(spending, chosen, cause(StopReason.MAX_STEPS)) is allowed
+
+
+@pytest.mark.parametrize("reason", [reason for reason in StopReason if reason is not StopReason.MAX_STEPS])
+def test_no_other_limit_that_a_router_sees_leaves_any(reason: StopReason) -> None:
+    assert not may_wrap_up(spent(3, steps=3), RunLimits(max_steps=3, wrap_up=True), cause(reason))
+
+
+@given(SPENDINGS, LIMITS)
+def test_the_call_that_may_wrap_up_passes_no_limit_but_that_on_steps(spending: Any, limits: RunLimits) -> None:
+    found = exhausted_limit(spending, limits)
+    if found is not None and may_wrap_up(spending, limits, found):
+        assert found.reason is StopReason.MAX_STEPS
+        assert exhausted_limit(spending, limits.model_copy(update={"max_steps": None})) is None
+
+
+def test_only_limits_of_which_something_is_held_back_are_wrapped_up() -> None:
+    assert {StopReason.WALL_CLOCK, StopReason.DAY_LIMIT, StopReason.CANCELLED}.isdisjoint(WRAPPED_UP)
+    assert {reason for reason in StopReason if reason.value.startswith("max_")} == WRAPPED_UP

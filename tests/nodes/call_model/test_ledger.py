@@ -20,8 +20,8 @@ from nodes.call_model.ledger import (
     unknown_price,
     usage_report,
 )
+from nodes.call_model.limits import Used
 from nodes.call_model.prices import FREE, Price
-from nodes.call_model.spending_book import Used
 from nodes.records import StopCause, StopReason
 from tests.nodes.call_model.spendings import LIMITS, PRICES, SECONDS, SPENDINGS, TOKENS, spent
 

@@ -1,10 +1,30 @@
+from math import ceil
 from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
+from pydantic import ValidationError
 
+from graph.spending_store import SpendingStore
 from nodes.call_model.budget import APILimits
-from nodes.call_model.limits import RunLimits, account_problem, kept_for_account, less_wrap_up, unknown_price
+from nodes.call_model.estimates import (
+    MOST_TOKENS,
+    PREAMBLE_TOKENS,
+    Gauge,
+    countable,
+    estimate_input,
+    estimate_tokens,
+)
+from nodes.call_model.limits import (
+    Entry,
+    RunLimits,
+    SpendingBook,
+    Used,
+    account_problem,
+    kept_for_account,
+    less_wrap_up,
+    unknown_price,
+)
 from nodes.call_model.prices import FREE, Price
 from nodes.records import StopCause, StopReason
 
@@ -118,3 +138,95 @@ def test_what_nobody_limits_has_no_limit_but_that_of_a_reply() -> None:
         "max_cost_usd_per_account": None,
         "wrap_up": False,
     }
+
+
+def test_the_store_is_a_spending_book() -> None:
+    book: SpendingBook = SpendingStore()
+    book.settle(0, Used())  # opens nothing
+
+
+def test_nothing_used_costs_nothing() -> None:
+    assert set(Used().model_dump().values()) == {0}
+
+
+@pytest.mark.parametrize(
+    ("used", "passed"),
+    [
+        (Used(input_tokens=100, output_tokens=50, cost_usd=0.5), False),
+        (Used(input_tokens=150, output_tokens=0, cost_usd=0.5), False),
+        (Used(input_tokens=101, output_tokens=50), True),
+        (Used(cost_usd=0.51), True),
+        (Used(cost_usd=None), False),
+    ],
+)
+def test_an_entry_is_passed_by_what_costs_more_than_it_says(used: Used, passed: bool) -> None:
+    entry = Entry(thread="t", model="m", purpose="reply", input_tokens=100, output_tokens=50, cost_usd=0.5)
+    assert entry.is_passed_by(used) is passed
+    assert not entry.model_copy(update={"cost_usd": None}).is_passed_by(Used())
+
+
+def test_an_entry_has_no_place_for_what_was_said() -> None:
+    fields = {"thread", "model", "purpose", "input_tokens", "output_tokens", "cost_usd"}
+    assert set(Entry.model_fields) == fields
+    with pytest.raises(ValidationError, match="prompt"):
+        Entry.model_validate(dict.fromkeys(fields - {"cost_usd"}, 1) | {"cost_usd": None, "prompt": "secret"})
+
+
+SIZES = st.integers(0, 1_000_000)
+MESSAGES = st.integers(0, 500)
+ANY_COUNT = st.integers(-10, 10**15)
+GAUGES = st.builds(Gauge, size=SIZES, messages=MESSAGES, tokens=ANY_COUNT)
+
+
+@pytest.mark.parametrize(("size", "messages", "tokens"), [(0, 0, 0), (1, 1, 5), (300, 2, 108), (301, 0, 101)])
+def test_without_a_count_the_length_decides(size: int, messages: int, tokens: int) -> None:
+    assert estimate_tokens(size, messages) == tokens
+    assert estimate_input(size, messages, Gauge()) == tokens
+
+
+@pytest.mark.parametrize(
+    ("size", "messages", "gauge", "tokens"),
+    [
+        (9_000, 5, Gauge(size=9_000, messages=5, tokens=2_500), 2_500),  # the same request again
+        (9_300, 7, Gauge(size=9_000, messages=5, tokens=2_500), 2_608),  # 300 bytes at 3, two messages at 4
+        (9_300, 7, Gauge(size=9_000, messages=5, tokens=6_000), 6_208),  # dense text stays dense: 300 at 1.5
+        (4_500, 3, Gauge(size=9_000, messages=5, tokens=2_500), 1_375),  # half, and a tenth more
+        (9_000, 5, Gauge(size=9_000, messages=5, tokens=0), 3_020),  # no usage, as before the first one
+        (9_000, 5, Gauge(size=9_000, messages=5, tokens=-1), 3_020),
+        (9_000, 5, Gauge(size=0, messages=5, tokens=7), 3_020),
+        (9_000, 5, Gauge(size=9_000, messages=5, tokens=1), 1_125),  # a lie: 8 bytes a token at the most
+        (9_000, 5, Gauge(size=9_000, messages=5, tokens=10**12), 10_020),  # a lie: a byte a token at the least
+        (9_000, 5, Gauge(size=9_000, messages=5, tokens=9_900), 9_900),  # the endpoint's own instructions
+    ],
+)
+def test_the_last_count_is_carried_on(size: int, messages: int, gauge: Gauge, tokens: int) -> None:
+    assert estimate_input(size, messages, gauge) == tokens
+
+
+@given(SIZES, MESSAGES, GAUGES)
+def test_no_lie_makes_an_estimate_impossible(size: int, messages: int, gauge: Gauge) -> None:
+    estimate = estimate_input(size, messages, gauge)
+    assert ceil(size / 8) <= estimate <= size + 4 * max(messages, gauge.messages) + PREAMBLE_TOKENS
+
+
+@given(SIZES, SIZES, MESSAGES, st.integers(0, 40), st.floats(0.125, 1), st.floats(0, 1))
+def test_after_a_true_count_only_what_is_new_can_be_missed(
+    size: int, new: int, messages: int, more: int, rate: float, new_rate: float
+) -> None:
+    """A tokenizer that works on bytes makes at most one token of a byte: two thirds of the new ones are missed."""
+    before, after = ceil(size * rate), ceil(new * new_rate) + 4 * more
+    gauge = Gauge(size=size, messages=messages, tokens=before)
+    estimate = estimate_input(size + new, messages + more, gauge)
+    already = size if size and before else 0  # where nothing was counted yet all of it is new
+    assert before + after - estimate <= (size + new - already) * 2 / 3 + 1
+
+
+@given(SIZES, SIZES, MESSAGES, GAUGES)
+def test_what_is_longer_is_not_estimated_as_less(size: int, more: int, messages: int, gauge: Gauge) -> None:
+    longer = max(size, gauge.size) + more
+    assert estimate_input(longer, messages, gauge) >= estimate_input(max(size, gauge.size), messages, gauge)
+
+
+@pytest.mark.parametrize(("told", "counted"), [(-1, 0), (0, 0), (7, 7), (10**40, MOST_TOKENS)])
+def test_every_number_can_be_charged(told: int, counted: int) -> None:
+    assert countable(told) == counted

@@ -1,12 +1,13 @@
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from nodes.call_model.model import Call, Model
+from nodes.call_model.model import Call, GuardedModel, Model, Scrubber
 from nodes.call_model.prompt import Prompt
-from nodes.records import ModelReply, ProviderFailure
+from nodes.records import ModelReply, ProviderErrorKind, ProviderFailure, RawCall
 
 CALL = Call(prompt=Prompt(messages=({"role": "user", "content": "hi"},)), max_output_tokens=50, timeout_s=1.0)
 
@@ -33,3 +34,141 @@ def test_a_call_is_complete_and_cannot_be_changed() -> None:
         Call.model_validate({"prompt": CALL.prompt, "timeout_s": 1.0})
     with pytest.raises(ValidationError, match="frozen"):
         CALL.__setattr__("timeout_s", 2.0)
+
+
+RAW_CALL = Call(prompt=Prompt(messages=()), max_output_tokens=10, timeout_s=5.0)
+
+
+class Breaker:
+    """Notes what it is told; `wait` is what it answers."""
+
+    def __init__(self, wait: float = 0.0) -> None:
+        self.wait, self.told = wait, list[str]()
+
+    def admit(self) -> float:
+        self.told.append("admit")
+        return self.wait
+
+    def succeeded(self) -> None:
+        self.told.append("succeeded")
+
+    def failed(self) -> None:
+        self.told.append("failed")
+
+    def abandoned(self) -> None:
+        self.told.append("abandoned")
+
+
+class Stream:
+    """Holds back the last character."""
+
+    def __init__(self) -> None:
+        self.held = ""
+
+    def feed(self, piece: str) -> str:
+        text = self.held + piece
+        self.held = text[-1:]
+        return text[:-1]
+
+    def close(self) -> str:
+        return f"{self.held}."
+
+
+class Told(Model):
+    def __init__(self, result: Any) -> None:
+        self.result = result
+
+    async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> Any:
+        assert call.model_copy(update={"scrub": None}) == RAW_CALL
+        assert call.scrub is Stream
+        for piece in ("ab", "cd"):
+            on_text(piece)
+        if isinstance(self.result, BaseException):
+            raise self.result
+        return self.result
+
+
+def ask(model: GuardedModel, on_text: Callable[[str], None]) -> Any:
+    return asyncio.run(model.acomplete(RAW_CALL, on_text))
+
+
+def guarded(result: Any, breaker: Breaker) -> GuardedModel:
+    return GuardedModel(Told(result), breaker, Scrubber(lambda text: text.replace("swordfish", "***"), Stream))
+
+
+def test_a_reply_closes_the_circuit_and_is_freed_of_secrets() -> None:
+    breaker, seen = Breaker(), list[str]()
+    reply = ModelReply(
+        text="it is swordfish",
+        refusal="swordfish",
+        reasoning="hm, swordfish",
+        calls=(
+            RawCall(call_id="1", tool="t", arguments='{"a": "swordfish"}'),
+            RawCall(call_id="a swordfish", tool="swordfish", arguments="{}"),
+        ),
+        model="m swordfish",
+        provider={"content": [{"type": "thinking", "thinking": "swordfish", "signature": "s"}, {"text": "swordfish"}]},
+    )
+    clean = ModelReply(
+        text="it is ***",
+        refusal="***",
+        reasoning="hm, ***",
+        calls=(
+            RawCall(call_id="1", tool="t", arguments='{"a": "***"}'),
+            RawCall(call_id="redacted_2", tool="redacted", arguments="{}"),  # endpoints take no stars in them
+        ),
+        model="m ***",
+        provider={"content": [{"text": "***"}]},  # a block that was sealed would be refused
+    )
+    assert ask(guarded(reply, breaker), seen.append) == clean
+    assert breaker.told == ["admit", "succeeded"]
+    assert seen == ["a", "bc", "d."]
+
+
+def test_half_characters_of_a_users_own_model_are_replaced_but_in_arguments() -> None:
+    """Those would be written to a file: `parse` says that the call is malformed."""
+    call = RawCall(call_id="1\ud800", tool="t\ud800", arguments='{"a": "\ud800"}')
+    reply = ModelReply(text="a\ud800", refusal="\udfff", model="m\ud800", calls=(call,))
+    clean = RawCall(call_id="1\ufffd", tool="t\ufffd", arguments='{"a": "\ud800"}')
+    expected = ModelReply(text="a\ufffd", refusal="\ufffd", model="m\ufffd", calls=(clean,))
+    assert ask(guarded(reply, Breaker()), lambda _: None) == expected
+
+
+def test_an_open_circuit_asks_nobody() -> None:
+    breaker = Breaker(wait=12.3)
+    assert ask(guarded(AssertionError("asked"), breaker), pytest.fail) == ProviderFailure(
+        kind=ProviderErrorKind.CONNECTION,
+        message="The endpoint failed too often in a row, so it is left alone for 13 s.",
+        retry_after_s=12.3,
+        sent=False,
+    )
+    assert breaker.told == ["admit"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        (ProviderErrorKind.RATE_LIMITED, "abandoned"),
+        (ProviderErrorKind.TIMEOUT, "failed"),
+        (ProviderErrorKind.CONNECTION, "failed"),
+        (ProviderErrorKind.SERVER_ERROR, "failed"),
+        (ProviderErrorKind.INCOMPLETE_STREAM, "failed"),
+        (ProviderErrorKind.AUTHENTICATION, "abandoned"),
+        (ProviderErrorKind.BAD_REQUEST, "abandoned"),
+        (ProviderErrorKind.CONTEXT_OVERFLOW, "abandoned"),
+        (ProviderErrorKind.MODEL_UNAVAILABLE, "abandoned"),
+    ],
+)
+def test_only_an_outage_counts_against_the_provider(kind: ProviderErrorKind, told: str) -> None:
+    breaker = Breaker()
+    failure = ProviderFailure(kind=kind, message="no swordfish", retry_after_s=1.0)
+    assert ask(guarded(failure, breaker), lambda _: None) == failure.model_copy(update={"message": "no ***"})
+    assert breaker.told == ["admit", told]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("broken"), KeyboardInterrupt()])
+def test_a_call_that_is_cut_off_says_nothing_of_the_provider(error: BaseException) -> None:
+    breaker = Breaker()
+    with pytest.raises(type(error)):
+        ask(guarded(error, breaker), lambda _: None)
+    assert breaker.told == ["admit", "abandoned"]

@@ -11,7 +11,7 @@ from nodes.call_model.exchange import CallModelState, CallSettings
 from nodes.call_model.ledger import RunLimits, Spending
 from nodes.call_model.model import Call, Model
 from nodes.call_model.node import acall_model, call_model
-from nodes.call_model.paid_call import Purse
+from nodes.call_model.paid_call import CallBudget
 from nodes.records import (
     EditForm,
     Effect,
@@ -86,7 +86,7 @@ def test_an_exhausted_budget_makes_no_call(asynchronous: bool) -> None:
     state = CallModelState(
         messages=[HumanMessage("hi")], profile=Profile(), spending=Spending(steps=3), corrections=[], preload=None
     )
-    update, said = run(asynchronous, model, state, CallSettings(Purse(limits=RunLimits(max_steps=3))))
+    update, said = run(asynchronous, model, state, CallSettings(CallBudget(limits=RunLimits(max_steps=3))))
     assert (update["stop"].reason, model.calls, said) == (StopReason.MAX_STEPS, [], [])
 
 

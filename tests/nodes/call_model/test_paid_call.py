@@ -2,14 +2,14 @@ import pytest
 
 from nodes.call_model.budget import APILimits
 from nodes.call_model.effects import Connect, Lost, Reserve, Send, Settle, Stopped, Tell, Wait
-from nodes.call_model.estimates import MOST_TOKENS, TOKENS_PER_MESSAGE, Gauge
-from nodes.call_model.fallbacks import ModelChoice
+from nodes.call_model.endpoint import ModelChoice
+from nodes.call_model.estimates import MOST_TOKENS, Gauge
 from nodes.call_model.ledger import RunLimits, Spending
+from nodes.call_model.limits import Used
 from nodes.call_model.model import Call
 from nodes.call_model.paid_call import Paid, Request, stopped
 from nodes.call_model.prices import FREE, Price, cost_of, most_cost
 from nodes.call_model.retry import MOST_WAITED_S
-from nodes.call_model.spending_book import Used
 from nodes.records import ModelReply, ProviderErrorKind as Kind, RawCall, StopCause, StopReason
 from tests.nodes.call_model.paid_calls import (
     BUSY,
@@ -29,12 +29,12 @@ from tests.nodes.call_model.paid_calls import (
     THIRD,
     Endpoint,
     Result,
+    budget,
     entry,
     failed,
     fallen_back,
     gave_up,
     paid,
-    purse,
     sending,
     told,
     used,
@@ -47,7 +47,7 @@ from tests.nodes.call_model.spendings import spent
 def test_a_reply_is_reserved_sent_and_settled() -> None:
     endpoint = Endpoint([REPLY])
     what = used(70, 3)
-    assert paid(endpoint, purse()) == Paid(
+    assert paid(endpoint, budget()) == Paid(
         spent(1, 70, 3, seconds=2.0, unpriced_calls=1, gauge=GAUGE, booked=11), reply=REPLY, room=2_048
     )
     assert endpoint.effects == [
@@ -62,7 +62,7 @@ def test_a_reply_is_reserved_sent_and_settled() -> None:
 def test_a_retry_is_reserved_and_settled_for_itself() -> None:
     endpoint = Endpoint([BUSY, REPLY])
     what = used(70, 3)
-    assert paid(endpoint, purse()).spending == spent(2, 70, 3, seconds=4.375, unpriced_calls=1, gauge=GAUGE, booked=12)
+    assert paid(endpoint, budget()).spending == spent(2, 70, 3, seconds=4.375, unpriced_calls=1, gauge=GAUGE, booked=12)
     assert endpoint.effects == [
         Connect(model="ours", base_url=None),
         Reserve(entry=entry()),
@@ -81,7 +81,7 @@ def test_a_request_says_what_it_is_for_and_how_it_is_sent() -> None:
     endpoint = Endpoint([REPLY])
     chosen = ModelChoice(model="m", base_url="http://h/v1", key_variable="KEY")
     given = Request(PROMPT, seed=7, purpose="summary", most_output=90)
-    endpoint.play(given, Spending(), purse(chosen, timeout_s=40.0, idle_timeout_s=9.0))
+    endpoint.play(given, Spending(), budget(chosen, timeout_s=40.0, idle_timeout_s=9.0))
     assert endpoint.of(Connect) == [Connect(model="m", base_url="http://h/v1", key_variable="KEY")]
     assert endpoint.of(Reserve)[0].entry == entry("m", most=90).model_copy(update={"purpose": "summary"})
     call = Call(prompt=PROMPT, max_output_tokens=90, timeout_s=40.0, idle_timeout_s=9.0, seed=7, quiet=True)
@@ -89,26 +89,9 @@ def test_a_request_says_what_it_is_for_and_how_it_is_sent() -> None:
     assert endpoint.of(Tell) == [told(used(70, 3), "m at h", "summary")]
 
 
-@pytest.mark.parametrize("counted", [None, 0, 200])
-def test_where_there_is_a_tokenizer_its_count_is_reserved(counted: int | None) -> None:
-    endpoint = Endpoint([BUSY, REPLY], counted=counted)
-    paid(endpoint, purse(counts=True))
-    assert endpoint.course == "cnrsetwrset"
-    tokens = counted + TOKENS_PER_MESSAGE if counted else ESTIMATE
-    assert [each.entry.input_tokens for each in endpoint.of(Reserve)] == [tokens, tokens]
-
-
-def test_a_count_that_does_not_fit_sends_nothing() -> None:
-    endpoint = Endpoint(counted=200)
-    result = paid(endpoint, purse(counts=True, limits=RunLimits(api=APILimits(max_input_tokens_per_session=100))))
-    assert (endpoint.course, result.spending) == ("cn", Spending())
-    assert result.stop is not None
-    assert result.stop.reason is StopReason.MAX_INPUT_TOKENS
-
-
 def test_what_does_not_fit_is_not_even_connected() -> None:
     endpoint = Endpoint()
-    result = paid(endpoint, purse(limits=RunLimits(api=APILimits(max_calls_per_turn=1))), spent(calls=1))
+    result = paid(endpoint, budget(limits=RunLimits(api=APILimits(max_calls_per_turn=1))), spent(calls=1))
     assert (endpoint.effects, result.spending, result.reply) == ([], spent(calls=1), None)
     assert result.stop is not None
     assert result.stop.reason is StopReason.MAX_CALLS_PER_TURN
@@ -119,7 +102,7 @@ def test_what_does_not_fit_is_not_even_connected() -> None:
 
 def test_fallbacks_are_asked_in_order_once_the_tries_are_used_up() -> None:
     endpoint = Endpoint([DOWN, DOWN, BUSY, BUSY, REPLY])
-    result = paid(endpoint, purse(OURS, OTHER, THIRD, retries=1))
+    result = paid(endpoint, budget(OURS, OTHER, THIRD, retries=1))
     assert endpoint.course == "crsetwrset" + "t" + "crsetwrset" + "t" + "crset"
     assert endpoint.of(Tell)[2::3] == [fallen_back(DOWN, "ours", "other"), fallen_back(BUSY, "other", "third")]
     assert [each.model for each in endpoint.of(Connect)] == ["ours", "other", "third"]
@@ -130,14 +113,14 @@ def test_fallbacks_are_asked_in_order_once_the_tries_are_used_up() -> None:
 @pytest.mark.parametrize("kind", [Kind.AUTHENTICATION, Kind.MODEL_UNAVAILABLE])
 def test_a_model_that_cannot_be_used_is_not_tried_again_but_another_is(kind: Kind) -> None:
     endpoint = Endpoint([failed(kind), REPLY])
-    assert paid(endpoint, purse(OURS, OTHER)).reply == REPLY
+    assert paid(endpoint, budget(OURS, OTHER)).reply == REPLY
     assert endpoint.course == "crset" + "t" + "crset"
 
 
 @pytest.mark.parametrize("kind", [Kind.BAD_REQUEST, Kind.CONTEXT_OVERFLOW])
 def test_what_the_endpoint_calls_wrong_goes_to_nobody_else(kind: Kind) -> None:
     endpoint = Endpoint([failed(kind)])
-    result = paid(endpoint, purse(OURS, OTHER))
+    result = paid(endpoint, budget(OURS, OTHER))
     overflow = kind is Kind.CONTEXT_OVERFLOW
     assert endpoint.course == "crset"
     assert result == Paid(
@@ -153,7 +136,7 @@ def test_what_the_endpoint_calls_wrong_goes_to_nobody_else(kind: Kind) -> None:
 
 def test_when_all_have_failed_each_is_named() -> None:
     endpoint = Endpoint([DOWN, DOWN, NO_KEY])
-    result = paid(endpoint, purse(OURS, OTHER, retries=1))
+    result = paid(endpoint, budget(OURS, OTHER, retries=1))
     assert result.stop == gave_up(NO_KEY, "ours: server error (2 tries); other: authentication")
 
 
@@ -161,12 +144,12 @@ def test_when_all_have_failed_each_is_named() -> None:
     ("retries", "tries"), [(0, "provider error: server_error"), (2, "provider error: server_error (3 tries)")]
 )
 def test_a_model_alone_is_not_named(retries: int, tries: str) -> None:
-    assert paid(Endpoint([DOWN] * 3), purse(retries=retries)).stop == gave_up(DOWN, tries)
+    assert paid(Endpoint([DOWN] * 3), budget(retries=retries)).stop == gave_up(DOWN, tries)
 
 
 def test_an_open_circuit_is_waited_for_only_where_nobody_else_is_left() -> None:
     endpoint = Endpoint([OPEN, OPEN, REPLY])
-    result = paid(endpoint, purse(OURS, OTHER))
+    result = paid(endpoint, budget(OURS, OTHER))
     assert (result.reply, result.spending.usage.total_calls) == (REPLY, 1)
     assert endpoint.course == "crset" + "t" + "crsetwrset"
     assert endpoint.of(Wait) == [Wait(seconds=20.0, reason="connection!")]
@@ -175,14 +158,14 @@ def test_an_open_circuit_is_waited_for_only_where_nobody_else_is_left() -> None:
 @pytest.mark.parametrize("kind", [Kind.AUTHENTICATION, Kind.MODEL_UNAVAILABLE, Kind.CONNECTION])
 def test_a_model_that_cannot_be_connected_costs_nothing_and_the_next_is_asked(kind: Kind) -> None:
     endpoint = Endpoint([REPLY], unreachable={"ours": failed(kind)})
-    result = paid(endpoint, purse(OURS, OTHER))
+    result = paid(endpoint, budget(OURS, OTHER))
     assert (endpoint.course, result.reply, result.spending.usage.total_calls) == ("c" + "t" + "crset", REPLY, 1)
     assert endpoint.of(Tell)[0] == fallen_back(failed(kind), "ours", "other")
 
 
 def test_where_none_can_be_connected_the_last_failure_is_told() -> None:
     endpoint = Endpoint(unreachable={"ours": NO_KEY, "other": failed(Kind.MODEL_UNAVAILABLE)})
-    result = paid(endpoint, purse(OURS, OTHER))
+    result = paid(endpoint, budget(OURS, OTHER))
     told = gave_up(failed(Kind.MODEL_UNAVAILABLE), "ours: authentication; other: model unavailable")
     assert (endpoint.course, result) == ("ctc", Paid(Spending(), stop=told))
 
@@ -193,7 +176,7 @@ def test_where_none_can_be_connected_the_last_failure_is_told() -> None:
 def test_all_waits_of_a_request_together_are_bounded() -> None:
     slow = failed(Kind.RATE_LIMITED, retry_after_s=25.0)
     endpoint = Endpoint([slow] * 9)
-    result = paid(endpoint, purse(OURS, OTHER, THIRD, retries=5))
+    result = paid(endpoint, budget(OURS, OTHER, THIRD, retries=5))
     assert [each.seconds for each in endpoint.of(Wait)] == [25.0, 25.0]
     assert MOST_WAITED_S < 50.0 + 25.0
     assert [each.entry.model for each in endpoint.of(Reserve)] == ["ours", "ours", "ours", "other", "third"]
@@ -203,13 +186,13 @@ def test_all_waits_of_a_request_together_are_bounded() -> None:
 @pytest.mark.parametrize("drawn", [0.0, 1.0])
 def test_the_jitter_is_drawn_for_each_wait(drawn: float) -> None:
     endpoint = Endpoint([BUSY, BUSY, REPLY])
-    paid(endpoint, purse(jitter=lambda: drawn))
+    paid(endpoint, budget(jitter=lambda: drawn))
     assert [each.seconds for each in endpoint.of(Wait)] == [0.25 + 0.25 * drawn, 0.5 + 0.5 * drawn]
 
 
 def test_nothing_is_waited_for_that_would_not_fit_the_budget() -> None:
     endpoint = Endpoint([BUSY])
-    result = paid(endpoint, purse(limits=RunLimits(api=APILimits(max_calls_per_session=1))))
+    result = paid(endpoint, budget(limits=RunLimits(api=APILimits(max_calls_per_session=1))))
     assert endpoint.course == "crset"
     assert result.stop is not None
     assert result.stop.reason is StopReason.MAX_CALLS_PER_SESSION
@@ -227,22 +210,21 @@ FULL = StopCause(reason=StopReason.DAY_LIMIT, message="The day is full.")
 )
 def test_a_limit_of_the_day_sends_nothing_and_is_told(refused: int, course: str, spending: Spending) -> None:
     endpoint = Endpoint([BUSY], refusals={refused: FULL})
-    assert paid(endpoint, purse(OURS, OTHER)) == Paid(spending, stop=FULL)
+    assert paid(endpoint, budget(OURS, OTHER)) == Paid(spending, stop=FULL)
     assert endpoint.course == course
 
 
 @pytest.mark.parametrize(("number", "booked"), [(11, 11), (30, 30)])
 def test_the_counters_know_the_last_entry_that_they_hold(number: int, booked: int) -> None:
-    assert paid(Endpoint([REPLY]), purse(), Spending(booked=30 if number == 30 else 5)).spending.booked == booked
+    assert paid(Endpoint([REPLY]), budget(), Spending(booked=30 if number == 30 else 5)).spending.booked == booked
 
 
-@pytest.mark.parametrize("counted", [None, 200])
-def test_what_was_lost_is_charged_once_before_anything_is_sent(counted: int | None) -> None:
+def test_what_was_lost_is_charged_once_before_anything_is_sent() -> None:
     """With a process that was killed: the book holds two calls that the counters do not."""
     gone = Used(calls=2, input_tokens=40, output_tokens=5, cached_tokens=4, cost_usd=0.25, seconds=3.0)
-    endpoint = Endpoint([BUSY, REPLY], lost=Lost(gone, 10), counted=counted)
-    spending = paid(endpoint, purse(counts=True, price_of=lambda _: FREE), spent(1, 60, 5, booked=8)).spending
-    assert endpoint.course == "cn" + "r" + "rsetw" + "rset"
+    endpoint = Endpoint([BUSY, REPLY], lost=Lost(gone, 10))
+    spending = paid(endpoint, budget(price_of=lambda _: FREE), spent(1, 60, 5, booked=8)).spending
+    assert endpoint.course == "c" + "r" + "rsetw" + "rset"
     assert [each.after for each in endpoint.of(Reserve)] == [8, 10, 11]
     assert spending == spent(
         5, 170, 13, seconds=3.0 + 2 * SECONDS + 0.375, cached_tokens=4, cost_usd=0.25, gauge=GAUGE, booked=12
@@ -251,7 +233,7 @@ def test_what_was_lost_is_charged_once_before_anything_is_sent(counted: int | No
 
 def test_what_was_lost_counts_against_the_limits() -> None:
     endpoint = Endpoint(lost=Lost(Used(calls=2, input_tokens=40, output_tokens=5), 10))
-    result = paid(endpoint, purse(limits=RunLimits(api=APILimits(max_calls_per_session=3))), spent(1, booked=8))
+    result = paid(endpoint, budget(limits=RunLimits(api=APILimits(max_calls_per_session=3))), spent(1, booked=8))
     assert (endpoint.course, result.spending.usage.total_calls, result.spending.booked) == ("cr", 3, 10)
     assert result.stop is not None
     assert result.stop.reason is StopReason.MAX_CALLS_PER_SESSION
@@ -260,7 +242,7 @@ def test_what_was_lost_counts_against_the_limits() -> None:
 def test_without_a_book_nothing_is_numbered() -> None:
     endpoint = Endpoint([REPLY])
     endpoint.entries = -1
-    result = paid(endpoint, purse(), Spending(booked=5))
+    result = paid(endpoint, budget(), Spending(booked=5))
     assert (result.spending.booked, endpoint.of(Settle)) == (5, [Settle(number=0, used=used(70, 3))])
 
 
@@ -286,7 +268,7 @@ def test_without_a_book_nothing_is_numbered() -> None:
 )
 def test_no_number_never_means_no_cost(result: Result, tokens_in: int, tokens_out: int) -> None:
     endpoint = Endpoint([result])
-    spending = paid(endpoint, purse(retries=0, price_of=lambda _: CHEAP)).spending
+    spending = paid(endpoint, budget(retries=0, price_of=lambda _: CHEAP)).spending
     assert spending.usage[:3] == (1, tokens_in, tokens_out)
     assert endpoint.of(Settle) == [Settle(number=11, used=used(tokens_in, tokens_out, spending.cost_usd))]
     assert spending.cost_usd == pytest.approx((tokens_in * 1.0 + tokens_out * 2.0) / 1_000_000)
@@ -301,7 +283,7 @@ def test_the_parts_of_input_and_output_are_charged_booked_and_told(
     names = ("cached_tokens", "reasoning_tokens", "cache_write_tokens")
     endpoint = Endpoint([REPLY.model_copy(update=dict(zip(names, told_by_it, strict=True)))])
     price = DEAR.model_copy(update={"cache_write": 12.5})
-    spending = paid(endpoint, purse(price_of=lambda _: price)).spending
+    spending = paid(endpoint, budget(price_of=lambda _: price)).spending
     assert spending.cost_usd == pytest.approx(cost_of(price, 70, 3, believed[0], believed[2]))
     for holds in (dict(spending), dict(endpoint.of(Settle)[0].used), endpoint.of(Tell)[0].payload):
         assert tuple(holds[name] for name in names) == believed
@@ -311,14 +293,14 @@ def test_the_parts_of_input_and_output_are_charged_booked_and_told(
 def test_only_a_count_of_the_endpoint_moves_the_gauge(told_input: int, gauge: Gauge) -> None:
     given = Spending(gauge=Gauge(size=9, messages=1, tokens=4))
     reply = REPLY.model_copy(update={"input_tokens": told_input})
-    assert paid(Endpoint([reply]), purse(), given).spending.gauge == gauge
+    assert paid(Endpoint([reply]), budget(), given).spending.gauge == gauge
 
 
 def test_a_dropped_call_is_charged_like_one_that_broke_off() -> None:
     stop = Stopped(reason="by Ctrl-C", sent=True, seconds=1.5, received_characters=31)
     endpoint = Endpoint(stop_at=2, stop=stop)
     what = used(ESTIMATE, 11, seconds=1.5)
-    assert paid(endpoint, purse(OURS, OTHER)) == Paid(
+    assert paid(endpoint, budget(OURS, OTHER)) == Paid(
         spent(1, ESTIMATE, 11, seconds=1.5, unpriced_calls=1, booked=11),
         stop=StopCause(reason=StopReason.CANCELLED, message="The run was stopped by Ctrl-C."),
     )
@@ -328,7 +310,7 @@ def test_a_dropped_call_is_charged_like_one_that_broke_off() -> None:
 def test_what_is_never_sent_gives_its_reservation_back() -> None:
     endpoint = Endpoint(stop_at=2, stop=Stopped(reason="by Ctrl-C"))
     nothing = Used(cost_usd=0.0)
-    assert paid(endpoint, purse()).spending == Spending(booked=11)
+    assert paid(endpoint, budget()).spending == Spending(booked=11)
     assert endpoint.effects[3:] == [Settle(number=11, used=nothing), told(nothing)]
 
 
@@ -338,7 +320,7 @@ def test_what_is_never_sent_gives_its_reservation_back() -> None:
 def test_a_stop_at_any_effect_ends_the_request(stop_at: int, course: str, calls: int) -> None:
     stop = Stopped(reason="by the program")
     endpoint = Endpoint([BUSY, REPLY], stop_at=stop_at, stop=stop)
-    result = paid(endpoint, purse(OURS, OTHER))
+    result = paid(endpoint, budget(OURS, OTHER))
     assert (endpoint.course, result.stop, result.reply) == (course, stopped(stop), None)
     assert (result.spending.usage.total_calls, result.spending.booked) == (calls, 11 if calls else 0)
 
@@ -352,7 +334,7 @@ def price_of(name: str) -> Price | None:
 
 def test_each_model_is_paid_at_its_own_price() -> None:
     endpoint = Endpoint([failed(Kind.TIMEOUT), REPLY])
-    spending = paid(endpoint, purse(OURS, OTHER, retries=0, price_of=price_of)).spending
+    spending = paid(endpoint, budget(OURS, OTHER, retries=0, price_of=price_of)).spending
     assert [each.entry.cost_usd for each in endpoint.of(Reserve)] == [
         most_cost(DEAR, ESTIMATE, 2_048),
         most_cost(CHEAP, ESTIMATE, 2_048),
@@ -367,7 +349,7 @@ def test_a_limit_on_cost_lets_a_dear_fallback_say_less() -> None:
     cap = most_cost(CHEAP, ESTIMATE, 2_048)
     endpoint = Endpoint([DOWN, REPLY])
     limits = RunLimits(max_cost_usd=cap)
-    paid(endpoint, purse(OTHER, OURS, retries=0, limits=limits, price_of=price_of))
+    paid(endpoint, budget(OTHER, OURS, retries=0, limits=limits, price_of=price_of))
     first, second = (each.entry for each in endpoint.of(Reserve))
     assert (first.output_tokens, second.output_tokens) == (2_048, int((cap - most_cost(DEAR, ESTIMATE, 0)) / 30e-6))
     assert max(first.cost_usd, second.cost_usd) <= cap
@@ -375,7 +357,7 @@ def test_a_limit_on_cost_lets_a_dear_fallback_say_less() -> None:
 
 def test_a_limit_on_cost_sends_nothing_to_a_fallback_without_a_price() -> None:
     endpoint = Endpoint([DOWN])
-    result = paid(endpoint, purse(OURS, THIRD, retries=0, limits=RunLimits(max_cost_usd=1.0), price_of=price_of))
+    result = paid(endpoint, budget(OURS, THIRD, retries=0, limits=RunLimits(max_cost_usd=1.0), price_of=price_of))
     assert endpoint.course == "crset" + "t"
     assert result.stop is not None
     assert result.stop.reason is StopReason.MAX_COST
@@ -383,7 +365,7 @@ def test_a_limit_on_cost_sends_nothing_to_a_fallback_without_a_price() -> None:
 
 def test_a_model_that_nobody_named_is_paid_as_the_one_that_answered() -> None:
     endpoint = Endpoint([REPLY.model_copy(update={"model": "named"})])
-    spending = paid(endpoint, purse(ModelChoice(), price_of=price_of)).spending
+    spending = paid(endpoint, budget(ModelChoice(), price_of=price_of)).spending
     what = used(70, 3, cost_of(DEAR, 70, 3))
     assert (spending.cost_usd, endpoint.of(Tell)) == (what.cost_usd, [told(what, "named")])
     assert [each.entry.cost_usd for each in endpoint.of(Reserve)] == [None]

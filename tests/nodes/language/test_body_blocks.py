@@ -3,18 +3,16 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.language.body_blocks import (
+from nodes.language.json_arguments import ArgumentProblem
+from nodes.language.text_protocol import (
     BODY_ARGUMENTS,
     BODY_BLOCK_RULE,
     Body,
+    TextCall,
+    extract_in_order,
     missing_argument,
     read_body,
     with_body,
-)
-from nodes.language.json_arguments import ArgumentProblem
-from nodes.language.text_protocol import (
-    TextCall,
-    extract_in_order,
     without_bodies,
 )
 from nodes.records import ExtractionError, ExtractionErrorType, JsonMap, ToolInvocation

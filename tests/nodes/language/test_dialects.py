@@ -5,13 +5,20 @@ from hypothesis import given, strategies as st
 
 from nodes.language.dialects import (
     DIALECTS,
+    LONGEST_LEAD,
+    Passage,
     Rescue,
+    announces,
+    before_fence,
     describe_dialect,
     fenced_calls,
     holds_call,
+    is_file_name,
     looks_like_call,
+    passages,
     read_dialect,
     recognised,
+    whole,
 )
 from nodes.records import JsonMap, ToolInvocation
 
@@ -51,7 +58,6 @@ READABLE = [
     ("python_tag", f"<|python_tag|>{JSON_CALL}", [READ]),
     ("function_tags", '<function=read_file>{"path": "a.py"}</function>', [READ]),
     ("react", 'Action: read_file\nAction Input: {"path": "a.py"}', [READ]),
-    ("tool_tag", '<tool: read_file({"path": "a.py"})>', [READ]),
     ("tool_line", '```\ntool: read_file({"path": "a.py"})\n```', [READ]),
     ("tool_line", '```python\ntool: read_file({"path": "a.py"})\n```', [READ]),
     ("tool_line", 'tool: read_file({"path": "a.py"})', [READ]),
@@ -174,8 +180,8 @@ def test_an_answer_stays_an_answer(text: str) -> None:
 
 
 def test_every_dialect_has_cases() -> None:
-    names = {dialect.name for dialect in DIALECTS}
-    assert names == {case[0] for case in READABLE} == {case[0] for case in ONLY_LOOKS}
+    assert {dialect.name for dialect in DIALECTS} == {case[0] for case in ONLY_LOOKS}
+    assert {each.name for each in DIALECTS if each.read or each.read_as_python} == {case[0] for case in READABLE}
 
 
 def knows_the_path(tool: str, arguments: JsonMap) -> bool:
@@ -300,3 +306,154 @@ def test_all_calls_in_fences_are_found() -> None:
 )
 def test_a_fence_holds_a_call_from_its_beginning_on(opening: str, body: str, expected: bool) -> None:
     assert holds_call(opening, body, KNOWN) is expected
+
+
+ARGUMENTS = {"path": "a.py", "limit": 3}
+
+
+@pytest.mark.parametrize(
+    "lead",
+    [
+        "I will read the file first:",
+        "I'll read the file.",
+        "I\N{RIGHT SINGLE QUOTATION MARK}ll read the file.",
+        "To fix the bug in the add function, we need to change it so that it returns the sum.",
+        "The function does not handle None. I am going to fix it before anything else:",
+        "Sure, I can help you with that. Let me look at the file.\n",
+        "Let's first read it:",
+        "First, read the file:",
+        "Sure! Reading the file now.\nNow read it:",
+        "Reading the file:",
+        "Using the read_file tool:",
+        "Thought: the file must be read",
+        "Here's the corrected code:",
+        "Here is the tool call to read the file:",
+        "I will read `a.py`:",
+        "I will read a.py.",
+    ],
+)
+def test_an_announcement_says_what_is_done_now(lead: str) -> None:
+    assert announces(lead, ARGUMENTS)
+
+
+@pytest.mark.parametrize(
+    "lead",
+    [
+        "",
+        "The file:",
+        "For example:",
+        "Let me give an example:",
+        "The first line of the log is:",
+        "We need to look at what the server says:",
+        "You could send:",
+        "I would send:",
+        "I will show how it is done:",
+        "Let me know whether this is right:",
+        "We can see the call in the log:",
+        "If the file exists, I will send:",
+        "I will either read it or list the files:",
+        "Should I send it?",
+        "I will not send this:",
+        "I won't send this:",
+        "Here is the call that the client makes:",
+        "Here is the JSON:",
+        "Now the log has this line:",
+        "First I sent this:",
+        "I will use this format:",
+        "I will write the file.\n```\nx\n```",
+        "a.py",
+        "I will write it.\na.py",
+        "I will write it.\n### File: `a.py`",
+        "I will write `b.py`:",
+        "I will write b.py.",
+        "I will write .env:",
+        "I will write the Makefile: Makefile",
+        "Ich lese die Datei:",
+    ],
+)
+def test_anything_else_may_be_an_example(lead: str) -> None:
+    assert not announces(lead, ARGUMENTS)
+
+
+def test_a_long_text_explains() -> None:
+    lead = "I will read the file. " + "x" * (LONGEST_LEAD - 22)
+    assert announces(lead, {})
+    assert not announces(f"{lead}x", {})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", Passage(None, "")),
+        (" {}\n", Passage(None, "{}")),
+        ("Action: {}", Passage(None, "{}")),
+        ("Function call:\n```json\n{}\n```\n", Passage("```json", "{}")),
+        ("~~~ text\nx\n```\n~~~", Passage("~~~ text", "x\n```")),
+        ("```\nnot closed", Passage("```", "not closed")),
+        ("```\na\n```\nafter", Passage("```", "a\n```\nafter")),
+        ("before\n```\na\n```", Passage(None, "before\n```\na\n```")),
+    ],
+)
+def test_a_reply_without_what_stands_around_it(text: str, expected: Passage) -> None:
+    assert whole(text) == expected
+
+
+def test_a_reply_falls_into_prose_and_fences() -> None:
+    text = "Action:\n\n```json\n{}\n```\nand\n\n~~~\n```\n~~~\n```x"
+    assert passages(text) == [
+        Passage("```json\n", "{}", 3),
+        Passage(None, "and", 5),
+        Passage("~~~\n", "```", 8),
+        Passage("```x", "", 11),
+    ]
+    assert passages(" \n") == []
+
+
+@given(st.lists(st.sampled_from(["```", "```json", "~~~", "text", "", "Action:", "    ```"]), max_size=8))
+def test_no_line_of_prose_is_lost(lines: list[str]) -> None:
+    text = "\n".join(["start", *lines])
+    found = [line for passage in passages(text) for line in passage.body.split("\n")]
+    assert sum("text" in line for line in found) == lines.count("text")
+
+
+@pytest.mark.parametrize(
+    ("passage", "info", "is_file"),
+    [
+        (Passage(None, "# a.py"), None, False),
+        (Passage("```", ""), "", False),
+        (Passage("``` JSON title", "{}"), "json", False),
+        (Passage("```json a.json", "{}"), "json", True),
+        (Passage("```a.json", "{}"), "a.json", True),
+        (Passage("```json title=`x`", "{}"), "json", False),
+        (Passage("```python", "# a.py\nf()"), "python", True),
+        (Passage("```js", "// src/a.js:\nf()"), "js", True),
+        (Passage("```python", "# read a.py\nf()"), "python", False),
+        (Passage("```python", "f()\n# a.py"), "python", False),
+    ],
+)
+def test_a_fence_says_what_is_in_it(passage: Passage, info: str | None, is_file: bool) -> None:
+    assert (passage.info, passage.is_file) == (info, is_file)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("I look.\n\n```json\n{}\n```", ("I look.\n\n", "```json\n{}\n```")),
+        ("a\n~~~\nx", ("a\n", "~~~\nx")),
+        ("\n```\nx\n```", None),
+        ("no fence", None),
+        ("`` ` ``", None),
+    ],
+)
+def test_the_prose_before_the_first_fence(text: str, expected: tuple[str, str] | None) -> None:
+    assert before_fence(text) == expected
+
+
+@pytest.mark.parametrize("name", ["a.py", "src/a.py", "/src/a", "`a.py`:", "**a.tar.gz**", ".env", "a.py.", "Makefile"])
+def test_names_of_files(name: str) -> None:
+    assert is_file_name(name)
+
+
+@pytest.mark.parametrize("word", ["", "file", "json", "3.11", "etc.", "read_file", "a b.py", "...", "src/"])
+def test_other_words(word: str) -> None:
+    assert not is_file_name(word)

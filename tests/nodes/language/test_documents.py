@@ -1,10 +1,19 @@
+import ast
 from typing import Any
 
 import pytest
 import yaml
 from hypothesis import example, given, strategies as st
 
-from nodes.language.documents import DEEPEST, MOST_VALUES, DocumentProblem, read_toml, read_yaml
+from nodes.language.documents import (
+    DEEPEST,
+    MOST_VALUES,
+    DocumentProblem,
+    parse_quietly,
+    read_toml,
+    read_yaml,
+    storable,
+)
 
 NINE = ",".join
 VALUES: st.SearchStrategy[Any] = st.recursive(
@@ -77,3 +86,32 @@ def test_dots_in_strings_and_comments_are_no_parts_of_a_key() -> None:
         "b": dots,
         "c": [1.5] * 90,
     }
+
+
+def test_a_text_that_the_parser_warns_of_is_parsed_in_silence() -> None:
+    assert ast.dump(parse_quietly(r"x = '\d'")) == ast.dump(ast.parse(r"x = '\\d'"))
+
+
+@pytest.mark.parametrize("text", ["def f(:", "x = \0"])
+def test_what_is_no_python_is_said_by_the_parser(text: str) -> None:
+    with pytest.raises((SyntaxError, ValueError)):
+        parse_quietly(text)
+
+
+HALVES = st.text(st.characters(codec="utf-8") | st.characters(min_codepoint=0xD800, max_codepoint=0xDFFF))
+
+
+@pytest.mark.parametrize(
+    ("text", "stored"),
+    [("plain 😀", "plain 😀"), ("\ud83d\ude00", "😀"), ("a\ud83d", "a\ufffd"), ("\ude00\ud83d", "\ufffd\ufffd")],
+)
+def test_what_is_stored_has_no_half_characters(text: str, stored: str) -> None:
+    assert storable(text) == stored
+
+
+@given(HALVES)
+def test_it_can_be_encoded_and_nothing_else_changes(text: str) -> None:
+    assert storable(storable(text)) == storable(text)
+    assert storable(text).encode().decode() == storable(text)
+    if text.isascii():
+        assert storable(text) == text

@@ -5,8 +5,21 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from nodes.language.json_arguments import ArgumentProblem, Pairs, decode_arguments, decode_strictly, excerpt
-from nodes.records import ExtractionErrorType
+from nodes.language.json_arguments import (
+    ArgumentProblem,
+    DecodedCall,
+    NativeCall,
+    Pairs,
+    RepeatedEdits,
+    decode_arguments,
+    decode_call,
+    decode_strictly,
+    excerpt,
+    join_edits,
+    read_native_calls,
+    split_call,
+)
+from nodes.records import ExtractionError, ExtractionErrorType, JsonMap, RawCall, ToolInvocation
 
 INVALID = ExtractionErrorType.INVALID_JSON_SYNTAX
 
@@ -198,3 +211,195 @@ def test_an_excerpt_keeps_its_limit_and_its_place(text: str, at: int, limit: int
     assert quoted == text or quoted.strip(".") in text
     if len(text) > limit and at < len(text):
         assert text[at] in quoted
+
+
+KNOWN = frozenset({"edit_file", "multi_edit", "other"})
+TWICE = '{"path": "a.py", "old_str": "1", "new_str": "2", "old_str": "3", "new_str": "4"}'
+EDITS = [{"old_str": "1", "new_str": "2"}, {"old_str": "3", "new_str": "4"}]
+
+
+def duplicate(keys: str) -> ArgumentProblem:
+    details = f"Duplicate key {keys}: write each key once, and one call for each change."
+    return ArgumentProblem(ExtractionErrorType.INVALID_JSON_SYNTAX, details)
+
+
+@pytest.mark.parametrize(
+    ("tool", "text", "expected"),
+    [
+        ("edit_file", '{"path": "a", "old_str": "1", "new_str": "2"}', {"path": "a", "old_str": "1", "new_str": "2"}),
+        ("other", "{}", {}),
+    ],
+)
+def test_a_plain_call_is_decoded_as_it_is(tool: str, text: str, expected: JsonMap) -> None:
+    assert decode_call(tool, text, KNOWN) == DecodedCall(tool, expected)
+
+
+@pytest.mark.parametrize("tool", ["edit_file", "multi_edit"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        TWICE,
+        '{"old_str": "1", "new_str": "2", "path": "a.py", "old_str": "3", "new_str": "4"}',
+        '{"new_str": "2", "old_str": "1", "new_str": "4", "old_str": "3", "path": "a.py",}',
+    ],
+)
+def test_two_pairs_are_two_edits_in_order(tool: str, text: str) -> None:
+    assert decode_call(tool, text, KNOWN) == DecodedCall("multi_edit", {"path": "a.py", "edits": EDITS})
+
+
+def test_other_arguments_are_left_to_the_schema() -> None:
+    text = TWICE.replace("}", ', "replace_all": true}')
+    assert decode_call("edit_file", text, KNOWN) == DecodedCall(
+        "multi_edit", {"path": "a.py", "replace_all": True, "edits": EDITS}
+    )
+
+
+@pytest.mark.parametrize(
+    ("tool", "text", "problem"),
+    [
+        ("other", TWICE, duplicate("'old_str', 'new_str'")),
+        ("edit_file", '{"old_str": "1", "new_str": "2", "old_str": "3"}', duplicate("'old_str'")),
+        ("edit_file", TWICE.replace("}", ', "path": "b"}'), duplicate("'path', 'old_str', 'new_str'")),
+        ("edit_file", '{"path": "a", "path": "b"}', duplicate("'path'")),
+        ("edit_file", TWICE.replace('"4"', "4"), duplicate("'old_str', 'new_str'")),
+        ("edit_file", TWICE.replace("}", ', "edits": []}'), duplicate("'old_str', 'new_str'")),
+        ("edit_file", TWICE.replace('"a.py"', "{}"), duplicate("'old_str', 'new_str'")),
+        ("multi_edit", f'{{"path": "a", "edits": [{TWICE}]}}', duplicate("'old_str', 'new_str'")),
+        ("edit_file", f"[{TWICE}]", duplicate("'old_str', 'new_str'")),
+    ],
+)
+def test_any_other_equal_keys_stay_a_problem(tool: str, text: str, problem: ArgumentProblem) -> None:
+    assert decode_call(tool, text, KNOWN) == problem
+
+
+def test_without_the_tool_for_several_edits_they_stay_a_problem() -> None:
+    assert decode_call("edit_file", TWICE, frozenset({"edit_file"})) == duplicate("'old_str', 'new_str'")
+
+
+def test_edits_out_of_place_split_nothing() -> None:
+    repeated = RepeatedEdits(path="a.py", edits=EDITS)
+    assert split_call("edit_file", repeated, KNOWN) == DecodedCall("multi_edit", {"path": "a.py", "edits": EDITS})
+    assert split_call("other", {"x": [{"y": repeated}]}, KNOWN) is None
+    assert split_call("other", {"x": [{"y": {}}]}, KNOWN) == DecodedCall("other", {"x": [{"y": {}}]})
+
+
+@given(st.lists(st.tuples(st.text(), st.text()), min_size=2, max_size=5), st.text())
+def test_no_edit_is_lost(edits: list[tuple[str, str]], path: str) -> None:
+    pairs: Pairs = [("path", path)]
+    for old, new in edits:
+        pairs += [("old_str", old), ("new_str", new)]
+    text = "{" + ", ".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in pairs) + "}"
+    expected = {"path": path, "edits": [{"old_str": old, "new_str": new} for old, new in edits]}
+    assert join_edits(pairs) == expected
+    assert decode_call("edit_file", text, KNOWN) == DecodedCall("multi_edit", expected)
+
+
+NATIVE_TOOLS = frozenset({"read_file", "list_files"})
+
+
+def raw(call_id: str, tool: str = "list_files", arguments: str = "{}") -> RawCall:
+    return RawCall(call_id=call_id, tool=tool, arguments=arguments)
+
+
+@pytest.mark.parametrize(
+    ("call", "tool", "outcome"),
+    [
+        (
+            raw("a", "read_file", ' {"path": "a(b).py"} '),
+            "read_file",
+            ToolInvocation("read_file", {"path": "a(b).py"}, 0),
+        ),
+        (raw("a", " list_files ", ""), "list_files", ToolInvocation("list_files", {}, 0)),
+        (
+            raw("a", " "),
+            "",
+            ExtractionError(ExtractionErrorType.EMPTY_TOOL_NAME, 0, " ({})", "Tool name is empty"),
+        ),
+        (
+            raw("a", "reed_file"),
+            "reed_file",
+            ExtractionError(
+                ExtractionErrorType.UNKNOWN_TOOL_NAME,
+                0,
+                "reed_file({})",
+                "Unknown tool 'reed_file'. Available: ['list_files', 'read_file']",
+            ),
+        ),
+        (
+            raw("a", "read_file", '{"path": "a'),
+            "read_file",
+            ExtractionError(
+                ExtractionErrorType.INVALID_JSON_SYNTAX,
+                0,
+                'read_file({"path": "a)',
+                'JSON parse error: Unterminated string starting at at position 9. JSON: \'{"path": "a\'',
+            ),
+        ),
+        (
+            raw("a", "read_file", "null"),
+            "read_file",
+            ExtractionError(
+                ExtractionErrorType.INVALID_JSON_SYNTAX,
+                0,
+                "read_file(null)",
+                'The arguments must be one JSON object such as {"param": "value"}, not null.',
+            ),
+        ),
+    ],
+)
+def test_one_call_is_an_invocation_or_a_typed_error(
+    call: RawCall, tool: str, outcome: ToolInvocation | ExtractionError
+) -> None:
+    assert read_native_calls([call], NATIVE_TOOLS) == [NativeCall("a", tool, call.arguments, outcome)]
+
+
+def test_several_edits_in_one_call_are_a_call_of_the_tool_for_them() -> None:
+    arguments = '{"path": "a", "old_str": "1", "new_str": "2", "old_str": "3", "new_str": "4"}'
+    edits = [{"old_str": "1", "new_str": "2"}, {"old_str": "3", "new_str": "4"}]
+    outcome = ToolInvocation("multi_edit", {"path": "a", "edits": edits}, 0)
+    calls = read_native_calls([raw("a", "edit_file", arguments)], frozenset({"edit_file", "multi_edit"}))
+    assert calls == [NativeCall("a", "multi_edit", arguments, outcome)]
+
+
+def test_a_trailing_comma_is_no_error() -> None:
+    [call] = read_native_calls([raw("a", "read_file", '{"path": "a",}')], NATIVE_TOOLS)
+    assert call == NativeCall("a", "read_file", '{"path": "a",}', ToolInvocation("read_file", {"path": "a"}, 0))
+
+
+def test_oversized_arguments_are_quoted_in_part() -> None:
+    [call] = read_native_calls([raw("a", "read_file", "x" * 1_000_001)], NATIVE_TOOLS)
+    assert isinstance(call.outcome, ExtractionError)
+    assert call.outcome.error_type is ExtractionErrorType.OVERSIZED_ARGUMENTS
+    assert len(call.outcome.line_content) <= 200
+
+
+@pytest.mark.parametrize(
+    ("given_ids", "expected"),
+    [
+        (["a", "b"], ["a", "b"]),
+        (["a", "", "a"], ["a", "call_4_1", "call_4_2"]),
+        (["", "call_4_0"], ["call_4_0_", "call_4_0"]),
+        (["\ud83d", " ", "x\ny"], ["call_4_0", "call_4_1", "call_4_2"]),
+    ],
+)
+def test_ids_become_unique(given_ids: list[str], expected: list[str]) -> None:
+    calls = read_native_calls([raw(call_id) for call_id in given_ids], NATIVE_TOOLS, "call_4")
+    assert [call.call_id for call in calls] == expected
+
+
+@given(
+    st.lists(
+        st.builds(
+            raw,
+            st.sampled_from(["", "a", "b", "call_0", "call_1", "call_1_"]),
+            st.sampled_from(["read_file", "list_files", "", "nope"]),
+            st.text(max_size=20) | st.dictionaries(st.text(), st.integers(0, 9), max_size=2).map(json.dumps),
+        ),
+        max_size=8,
+    )
+)
+def test_no_call_is_dropped_moved_or_confused(calls: list[RawCall]) -> None:
+    outcomes = read_native_calls(calls, NATIVE_TOOLS)
+    assert [(call.tool, call.raw_arguments) for call in outcomes] == [(call.tool, call.arguments) for call in calls]
+    assert len({call.call_id for call in outcomes}) == len(calls)
+    assert outcomes == read_native_calls(calls, NATIVE_TOOLS)

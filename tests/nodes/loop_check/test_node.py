@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage
 
-from nodes.language.misses import MISSED, miss_advice
+from nodes.language.tool_results import MISSED, miss_advice
 from nodes.loop_check.node import LoopState, check
 from nodes.loop_check.repetition import LoopConfig
 from nodes.loop_check.signature import signature_of

@@ -3,9 +3,18 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.language.misses import MISSED as OLD_TEXT_MISSED
-from nodes.loop_check.tries import MISSES_BEFORE_STEPPING_DOWN, count_tries, stepped_down, tries_stop
+from nodes.language.tool_results import MISSED, MISSED as OLD_TEXT_MISSED, miss_advice
+from nodes.loop_check.repetition import (
+    MISSES_BEFORE_STEPPING_DOWN,
+    accepted_answer,
+    count_tries,
+    fatal_failure,
+    stepped_down,
+    tries_stop,
+    with_notices,
+)
 from nodes.records import (
+    Answer,
     CallError,
     CallResult,
     ChangeKind,
@@ -16,11 +25,13 @@ from nodes.records import (
     FileChange,
     LoopRecord,
     LoopVerdict,
+    OverrideConstraint,
     Profile,
     Protocol,
     StopCause,
     StopReason,
     ToolCall,
+    ToolError,
     ToolErrorCode,
     ToolResult,
     ToolSpec,
@@ -73,7 +84,7 @@ def after(record: LoopRecord, *step: Done, profile: Profile = BLOCKS, max_failed
 
 
 READ, READ_NOT = done("read_file"), done("read_file", ToolErrorCode.NOT_FOUND)
-EDITED, MISSED = done("edit_file", None, CHANGE), missed("a.py")
+EDITED, MISSED_EDIT = done("edit_file", None, CHANGE), missed("a.py")
 SAME = done("edit_file", ToolErrorCode.UNCHANGED, path="a.py")
 DENIED = done("edit_file", ToolErrorCode.PERMISSION_DENIED, path="a.py")
 PASSED, FAILED = done("run_checks"), done("run_checks", ToolErrorCode.CHECK_FAILED)
@@ -91,11 +102,11 @@ CUT, UNTAKEN = malformed("edit_file"), done("final_answer", ToolErrorCode.CANCEL
         ([FAILED], 3, 3),
         ([REFUSED], 3, 3),
         ([EDITED, FAILED, UNTAKEN], 3, 3),
-        ([MISSED], 3, 2),
+        ([MISSED_EDIT], 3, 2),
         ([SAME, UNTAKEN], 3, 2),
         ([DENIED], 3, 2),
         ([CUT], 3, 2),
-        ([MISSED, CUT, READ], 3, 2),
+        ([MISSED_EDIT, CUT, READ], 3, 2),
         ([malformed("nope"), malformed("read_file")], 2, 2),
     ],
 )
@@ -107,7 +118,7 @@ def test_a_check_that_fails_is_a_failed_try_and_in_blocks_an_edit_that_misses(
     assert after(before, *step, profile=REPLACE).failed_tries == otherwise
 
 
-@pytest.mark.parametrize("step", [[EDITED], [EDITED, MISSED], [READ_NOT, EDITED, PASSED]])
+@pytest.mark.parametrize("step", [[EDITED], [EDITED, MISSED_EDIT], [READ_NOT, EDITED, PASSED]])
 def test_an_edit_that_worked_ends_the_row(step: list[Done]) -> None:
     assert after(LoopRecord(failed_tries=4), *step).failed_tries == 0
 
@@ -138,7 +149,7 @@ def test_edits_that_miss_are_remembered_by_file() -> None:
     invalid = done("edit_file", ToolErrorCode.INVALID_ARGUMENT, path="d.py")
     quoted = done("read_file", ToolErrorCode.INVALID_ARGUMENT, message=f"{OLD_TEXT_MISSED} 'e.py'.", path="e.py")
     others = [READ_NOT, DENIED, CUT, REFUSED, EDITED, SAME, invalid, quoted]
-    step = [MISSED, missed("b.py"), *others, MISSED]
+    step = [MISSED_EDIT, missed("b.py"), *others, MISSED_EDIT]
     assert after(LoopRecord(missed=("c.py",)), *step, profile=REPLACE).missed == ("c.py", "a.py", "b.py", "a.py")
 
 
@@ -152,7 +163,7 @@ def test_the_run_says_what_failed_in_its_last_try() -> None:
         message="The work did not pass its checks after 5 tries.",
         diagnostics=("edit_file: check_failed", "run_checks: check_failed"),
     )
-    assert tries_stop(GAVE_UP, [MISSED[1], UNTAKEN[1]]) == StopCause(
+    assert tries_stop(GAVE_UP, [MISSED_EDIT[1], UNTAKEN[1]]) == StopCause(
         reason=StopReason.EDITS_FAILED,
         message="No edit could be used after 5 tries.",
         diagnostics=(f"{OLD_TEXT_MISSED} 'a.py'.",),
@@ -188,7 +199,9 @@ def test_who_keeps_missing_one_file_is_asked_for_whole_blocks(
 
 
 STEPS = st.lists(
-    st.lists(st.sampled_from([READ, READ_NOT, EDITED, MISSED, SAME, DENIED, CUT, PASSED, FAILED, REFUSED]), max_size=3),
+    st.lists(
+        st.sampled_from([READ, READ_NOT, EDITED, MISSED_EDIT, SAME, DENIED, CUT, PASSED, FAILED, REFUSED]), max_size=3
+    ),
     max_size=20,
 )
 
@@ -209,7 +222,7 @@ def test_the_count_is_bounded_and_says_when_it_is_full(
             break
 
 
-@given(st.lists(st.sampled_from([MISSED, FAILED, READ]), min_size=1, max_size=3), st.integers(1, 6))
+@given(st.lists(st.sampled_from([MISSED_EDIT, FAILED, READ]), min_size=1, max_size=3), st.integers(1, 6))
 def test_nothing_but_failures_comes_to_an_end(step: list[Done], max_failed_tries: int) -> None:
     record, tries = LoopRecord(), 0
     while record.verdict is LoopVerdict.FRESH and tries < 10:
@@ -221,3 +234,148 @@ def test_outside_the_block_form_only_checks_that_pass_end_the_row() -> None:
     """There an edit and its checks are steps apart: edits that work in between would make the row endless."""
     before = LoopRecord(failed_tries=3)
     assert [after(before, step, profile=REPLACE).failed_tries for step in (EDITED, READ, PASSED)] == [3, 3, 0]
+
+
+OVERRIDE = OverrideConstraint(signature="s1", tool="read_file", target="a.py", repeats=3)
+OVERRIDDEN = LoopRecord(recent=(("s1",),) * 3, overrides=(OVERRIDE,), verdict=LoopVerdict.OVERRIDE)
+NOTICE = (
+    "read_file on 'a.py' was called 3 times with the same arguments. It is refused until a file changes, and more "
+    "repeats end the run. Do something else, or give your final answer."
+)
+ALL_SPECS = {
+    "read_file": ToolSpec(name="read_file", description="", parameters={}, effect=Effect.READ),
+    "final_answer": ToolSpec(name="final_answer", description="", parameters={}, effect=Effect.NONE, terminal=True),
+}
+
+
+def read(path: str = "a.py") -> ToolCall:
+    return ToolCall(call_id="c1", tool="read_file", arguments={"path": path}, raw_arguments="{}")
+
+
+LISTED = ToolCall(call_id="c1", tool="list_files", arguments={}, raw_arguments="{}")
+
+
+def answer(**arguments: object) -> ToolCall:
+    return ToolCall(call_id="c2", tool="final_answer", arguments=arguments, raw_arguments="{}")
+
+
+def ok(tool: str) -> CallResult:
+    return CallResult(call_id="c", tool=tool, result=ToolResult.success(content="x"))
+
+
+def failed(tool: str) -> CallResult:
+    return CallResult(call_id="c", tool=tool, result=ToolResult.failure(ToolErrorCode.NOT_FOUND, "No such file."))
+
+
+def test_the_repeated_call_is_told_beside_its_result() -> None:
+    other = ok("list_files")
+    told = with_notices([read(), LISTED], [ok("read_file"), other], {0: "s1", 1: "s2"}, OVERRIDDEN)
+    notice = {"kind": "loop_override", **OVERRIDE.model_dump(), "message": NOTICE}
+    assert told[0].result == ToolResult(ok=True, data={"content": "x", "override": notice})
+    assert told[1] == other
+
+
+def test_a_repeated_failure_says_it_in_its_message() -> None:
+    [told] = with_notices([read()], [failed("read_file")], {0: "s1"}, OVERRIDDEN)
+    assert told.result == ToolResult.failure(ToolErrorCode.NOT_FOUND, f"No such file. {NOTICE}")
+
+
+@pytest.mark.parametrize("verdict", [LoopVerdict.FRESH, LoopVerdict.PERSISTED, LoopVerdict.ANSWERED])
+def test_nothing_is_told_when_nothing_is_newly_refused(verdict: LoopVerdict) -> None:
+    results = [ok("read_file"), failed("read_file")]
+    record = OVERRIDDEN.model_copy(update={"verdict": verdict})
+    assert with_notices([read(), read()], results, {0: "s1", 1: "s1"}, record) == results
+
+
+def test_a_call_without_a_signature_is_told_nothing() -> None:
+    assert with_notices([read()], [ok("read_file")], {}, OVERRIDDEN) == [ok("read_file")]
+
+
+# --- Edits that keep missing
+
+EDIT = ToolCall(call_id="c3", tool="edit_file", arguments={"path": "a.py"}, raw_arguments="{}")
+MALFORMED_EDIT = CallError(
+    call_id="c3", tool="edit_file", raw_arguments="", error=ExtractionError(ExtractionErrorType.EMPTY_REPLY, 0, "", "")
+)
+MISS = ToolResult.failure(ToolErrorCode.INVALID_ARGUMENT, f"{MISSED} 'a.py'.", ("b.py",))
+
+
+def edited(result: ToolResult) -> CallResult:
+    return CallResult(call_id="c3", tool="edit_file", result=result)
+
+
+def test_an_edit_that_misses_again_is_told_of_the_form_that_needs_no_old_text() -> None:
+    items = [read(), EDIT, EDIT.model_copy(update={"arguments": {"path": "b.py"}})]
+    results = [ok("read_file"), edited(MISS), edited(MISS)]
+    twice = LoopRecord(missed=("a.py", "b.py", "a.py"))
+    message = f"{MISSED} 'a.py'. {miss_advice('a.py', 2)}"
+    advised = edited(ToolResult.failure(ToolErrorCode.INVALID_ARGUMENT, message, ("b.py",)))
+    assert "write_file" in message
+    assert with_notices(items, results, {}, twice) == [results[0], advised, results[2]]
+
+
+@pytest.mark.parametrize(
+    ("item", "result", "missed"),
+    [
+        (EDIT, MISS, ()),
+        (EDIT, MISS, ("a.py", "b.py")),
+        (EDIT, ToolResult.failure(ToolErrorCode.UNCHANGED, "Nothing changes."), ("a.py", "a.py")),
+        (EDIT, ToolResult.failure(ToolErrorCode.CONFLICT, f"{MISSED} 'a.py'."), ("a.py", "a.py")),
+        (EDIT, ToolResult.success(path="a.py", replacements=1), ("a.py", "a.py")),
+        (MALFORMED_EDIT, MISS, ("a.py", "a.py")),
+    ],
+)
+def test_a_first_miss_and_other_failures_are_told_as_they_are(
+    item: ToolCall | CallError, result: ToolResult, missed: tuple[str, ...]
+) -> None:
+    assert with_notices([item], [edited(result)], {}, LoopRecord(missed=missed)) == [edited(result)]
+
+
+def test_advice_and_notice_are_both_told() -> None:
+    record = OVERRIDDEN.model_copy(update={"missed": ("a.py",) * 3})
+    [told] = with_notices([EDIT], [edited(MISS)], {0: "s1"}, record)
+    message = f"{MISSED} 'a.py'. {miss_advice('a.py', 3)} {NOTICE}"
+    assert told == edited(ToolResult.failure(ToolErrorCode.INVALID_ARGUMENT, message, ("b.py",)))
+
+
+def test_the_answer_beside_other_calls_is_taken_where_it_was_accepted() -> None:
+    items = [read(), answer(answer="Done.", value=[1])]
+    results = [ok("read_file"), ok("final_answer")]
+    answered = LoopRecord(verdict=LoopVerdict.ANSWERED)
+    assert accepted_answer(items, results, answered, ALL_SPECS) == Answer(text="Done.", value=[1])
+    assert accepted_answer(items, results, LoopRecord(), ALL_SPECS) is None
+
+
+def test_an_accepted_value_needs_no_text() -> None:
+    answered = LoopRecord(verdict=LoopVerdict.ANSWERED)
+    assert accepted_answer([answer(value=[1])], [ok("final_answer")], answered, ALL_SPECS) == Answer(text="", value=[1])
+
+
+def test_a_refused_or_malformed_answer_is_none() -> None:
+    answered = LoopRecord(verdict=LoopVerdict.ANSWERED)
+    malformed = CallError(
+        call_id="c2",
+        tool="final_answer",
+        raw_arguments="",
+        error=ExtractionError(ExtractionErrorType.INVALID_ANSWER, 0, "", "no"),
+    )
+    results = [ok("read_file"), failed("final_answer")]
+    assert accepted_answer([read(), answer(answer="Done.")], results, answered, ALL_SPECS) is None
+    assert accepted_answer([read(), malformed], results, answered, ALL_SPECS) is None
+
+
+def test_somebody_elses_changes_are_another_reason_than_a_broken_disk() -> None:
+    foreign = ToolError(code=ToolErrorCode.CONFLICT, message="Somebody else has changed 'a.py'.", fatal=True)
+    result = CallResult(call_id="c", tool="edit_file", result=ToolResult(ok=False, error=foreign))
+    cause = StopCause(
+        reason=StopReason.WORKSPACE_CHANGED, message=foreign.message, diagnostics=("edit_file: conflict",)
+    )
+    assert fatal_failure([result]) == cause
+
+
+def test_a_failure_that_nothing_can_mend_ends_the_run() -> None:
+    full = ToolError(code=ToolErrorCode.IO_ERROR, message="Cannot write 'a.py': the disk is full.", fatal=True)
+    broken = CallResult(call_id="c", tool="edit_file", result=ToolResult(ok=False, error=full))
+    cause = StopCause(reason=StopReason.WORKSPACE_FAILED, message=full.message, diagnostics=("edit_file: io_error",))
+    assert fatal_failure([ok("read_file"), failed("read_file"), broken]) == cause
+    assert fatal_failure([ok("read_file"), failed("read_file")]) is None

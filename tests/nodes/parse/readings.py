@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from nodes.execute_tools.registry import ActionRegistry
 from nodes.execute_tools.tools import default_tools
-from nodes.parse.answer_schema import answer_problems
-from nodes.parse.claims import TurnFacts
+from nodes.parse.answers import TurnFacts, answer_problems
 from nodes.parse.reading import Reader, ReplyReading, read_reply
 from nodes.records import (
     EditForm,

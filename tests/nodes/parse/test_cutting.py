@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from nodes.language.thoughts import without_thoughts
-from nodes.parse.cutting import kept_part, was_cut
+from nodes.parse.cutting import Cut, cut_invented, kept_part, was_cut
 from nodes.records import FinishReason, ModelReply, RawCall
 
 TOOLS = frozenset({"read_file"})
@@ -58,3 +58,86 @@ def test_thoughts_are_not_what_was_cut(text: str, cut: bool) -> None:
 def test_a_filtered_reply_stays_filtered() -> None:
     reply = ModelReply(text=f"{CALL}\n\nuser: thank you", finish_reason=FinishReason.CONTENT_FILTER)
     assert kept_part(reply, TOOLS) == ModelReply(text=CALL, finish_reason=FinishReason.CONTENT_FILTER)
+
+
+KNOWN = frozenset({"read_file", "write_file"})
+CALL_LINE = 'tool: read_file({"path": "a.py"})\n'
+RESULT = 'tool_result({"tool":"read_file","ok":true,"data":{"content":"x"}})\n'
+
+
+@pytest.mark.parametrize(
+    ("kept", "cut"),
+    [
+        ("", RESULT),
+        ("I read it.\n", f"{RESULT}tool: write_file({{}})"),
+        (CALL_LINE, f"{RESULT}{CALL_LINE}"),
+        (f"{CALL_LINE}{CALL_LINE}\n", RESULT),
+        (f"{CALL_LINE}\n", "user: thanks"),
+        (CALL_LINE, f"user: {RESULT}"),
+        (CALL_LINE, "User:\nNow edit it."),
+        (CALL_LINE, "  assistant: I see."),
+        (CALL_LINE, "### User\nNow edit it."),
+        (CALL_LINE, "## tool result:\nx"),
+        (CALL_LINE, "tool_result: x"),
+        (CALL_LINE, "<|im_start|>user\nx"),
+        (CALL_LINE, "<|im_end|>\n"),
+        (CALL_LINE, "<tool_response>\nx"),
+        (CALL_LINE, "[INST] x"),
+        ("Look:\n```json\n{}\n```\n" + CALL_LINE, "Human: x"),
+        ('{"name": "read_file", "arguments": {}}\n', "user: x"),
+        ('```json\n{"name": "read_file", "arguments": {}}\n```\n', "user: x"),
+        ("<tool_call>\n{}\n</tool_call>\n", "<tool_response>\nx"),
+        ("Action: read_file\nAction Input: {}\n", "Observation: x"),
+        ('tool: write_file({"path": "a"})\n```\nuser: x\n```\n', "user: x"),
+        ('tool: write_file({"content": "\nuser: x\n"})\n', "user: x"),
+    ],
+)
+def test_what_was_invented_is_cut(kept: str, cut: str) -> None:
+    assert cut_invented(kept + cut, KNOWN) == Cut(kept, cut)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        CALL_LINE,
+        f"I read it first.\n{CALL_LINE}Then I edit it.",
+        "user: what one types is marked so.\nassistant: that is the model.",
+        "### User\n\nWho uses it.",
+        "Observation: the test fails.",
+        "A result is a line such as `tool_result({...})`.",
+        f"  {RESULT}",
+        f"The log:\n```\n{RESULT}```\n",
+        'tool: write_file({"path": "a", "content": "\ntool_result(x)\nuser: x\n"})',
+        f'tool: write_file({{"path": "a"}})\n```\n{RESULT}user: x\n```\n',
+        f"{CALL_LINE}```\nuser: x\n```\n",
+        f"{CALL_LINE}users: all of them\n",
+        f"{CALL_LINE}### User guide\n",
+        f"{CALL_LINE}A user: x\n",
+    ],
+)
+def test_what_was_not_invented_stays(text: str) -> None:
+    assert cut_invented(text, KNOWN) == Cut(text, "")
+
+
+def test_without_the_tools_a_block_is_a_fence_like_any_other() -> None:
+    text = f'tool: write_file({{"path": "a"}})\n```\n{RESULT}```\n'
+    assert cut_invented(text + RESULT) == Cut(text, RESULT)
+
+
+LINES = st.sampled_from(
+    [CALL_LINE, RESULT, "user: x\n", "```\n", "text\n", "\n", 'tool: write_file({"path": "a"})\n', "{\n"]
+)
+
+
+@given(st.lists(LINES, max_size=10).map("".join))
+def test_nothing_is_lost_and_what_is_kept_is_kept_again(text: str) -> None:
+    kept, cut = cut_invented(text, KNOWN)
+    assert kept + cut == text
+    assert cut_invented(kept, KNOWN) == Cut(kept, "")
+
+
+@given(st.text())
+def test_any_text_is_cut_at_a_line_or_not_at_all(text: str) -> None:
+    kept, cut = cut_invented(text, KNOWN)
+    assert kept.splitlines() + cut.splitlines() == text.splitlines()

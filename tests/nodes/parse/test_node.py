@@ -3,7 +3,7 @@ import json
 import pytest
 
 from nodes.language.blocks import EXAMPLE_EDITS
-from nodes.parse.claims import TurnFacts
+from nodes.parse.answers import TurnFacts
 from nodes.parse.node import ParseState, parse
 from nodes.parse.reading import Reader, ReplyReading, foreign_calls
 from nodes.records import (

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.parse.claims import NOTHING_DONE, TurnFacts
+from nodes.parse.answers import NOTHING_DONE, TurnFacts
 from nodes.parse.reading import Reader, ReplyReading, check_call, read_reply
 from nodes.records import (
     Answer,

@@ -8,7 +8,7 @@ from langchain_core.language_models import BaseChatModel
 
 from graph.langchain.chat_model import MOST_ADAPTATIONS, ChatModel
 from graph.langchain.chat_models import given_model
-from nodes.call_model.fallbacks import ModelOptions
+from nodes.call_model.endpoint import ModelOptions
 from nodes.call_model.model import Call
 from nodes.call_model.prompt import Prompt
 from nodes.records import JsonMap, ModelReply, ProviderErrorKind, ProviderFailure
@@ -16,8 +16,6 @@ from tests.doubles.scripted_server import Reply, Say, ScriptedServer, Status
 from tests.graph.langchain.asked_models import MESSAGES, TOOL, ask, at, replied
 from tests.providers.clients import client
 from tests.providers.servers import FAMILIES, say
-
-SCHEMA: JsonMap = {"type": "object", "anyOf": [{"type": "object"}]}
 
 
 def in_text() -> Prompt:
@@ -31,7 +29,6 @@ FULL = Call(
         tools=(TOOL,),
         stop=("\ntool_result(",),
         temperature=0.5,
-        response_schema=SCHEMA,
         without_tools=in_text,
     ),
     max_output_tokens=2_048,
@@ -54,8 +51,6 @@ REFUSALS = [
     (refused("Unsupported parameter: 'stop' is not supported.", param="stop"), "stop", {"stop": None}),
     (refused("property 'seed' is unsupported"), "seed", {"seed": None}),
     (Status(422, PYDANTIC), "stream_options", {"stream_options": None}),
-    (refused("This response_format type is unavailable now"), "response_format", {"response_format": None}),
-    (Status(400), "response_format", {"response_format": None}),
     (refused(NEW_LIMIT, param="max_tokens"), "max_tokens", {"max_tokens": None, "max_completion_tokens": 2048}),
     (refused(TOO_LARGE), "max_tokens", {"max_tokens": 1024}),
     (
@@ -92,7 +87,7 @@ def test_what_is_refused_is_left_out_at_once_and_from_then_on(refusal: Status, n
 
 
 def test_all_that_an_endpoint_refuses_is_left_out_one_after_the_other() -> None:
-    refusals = [REFUSALS[index][0] for index in (0, 1, 2, 6)]
+    refusals = [REFUSALS[index][0] for index in (0, 1, 2, 5)]
     with ScriptedServer([*refusals, Say("Hello")]) as server:
         reply = replied(at(server.base_url), FULL)
     assert reply.adapted == ("temperature", "stop", "seed", "max_tokens")
@@ -109,21 +104,10 @@ def test_all_that_an_endpoint_refuses_is_left_out_one_after_the_other() -> None:
     ],
 )
 def test_what_is_about_something_else_is_no_lesson(status: Status, kind: str) -> None:
-    call = FULL.model_copy(update={"prompt": replace(FULL.prompt, response_schema=None)})
     with ScriptedServer([status]) as server:
-        result, _ = ask(at(server.base_url), call)
+        result, _ = ask(at(server.base_url), FULL)
     assert isinstance(result, ProviderFailure)
     assert (result.kind.value, len(server.requests)) == (kind, 1)
-
-
-def test_a_second_try_without_the_schema_that_fails_teaches_nothing() -> None:
-    with ScriptedServer([Status(400), Status(400), Say("Hello")]) as server:
-        model = at(server.base_url)
-        result, _ = ask(model, FULL)
-        reply = replied(model, FULL)
-    assert isinstance(result, ProviderFailure)
-    assert ["response_format" in request for request in server.requests] == [True, False, True]
-    assert reply.text == "Hello"
 
 
 def test_an_endpoint_that_goes_on_refusing_is_given_up() -> None:
@@ -151,7 +135,7 @@ def test_what_the_user_set_of_a_models_own_options_is_left_out_too_where_it_is_r
     ]
 
 
-NATIVE = FULL.model_copy(update={"prompt": replace(FULL.prompt, response_schema=None, stop=()), "seed": None})
+NATIVE = FULL.model_copy(update={"prompt": replace(FULL.prompt, stop=()), "seed": None})
 
 
 @pytest.mark.parametrize(

@@ -10,24 +10,17 @@ from tests.graph.langchain.asked_models import ask, at
 
 
 @pytest.mark.parametrize(
-    ("variable", "value", "told"),
-    [
-        ("ALL_PROXY", "socks5://u:hunter2@127.0.0.1:9", "names a SOCKS proxy"),
-        ("HTTPS_PROXY", "http://u:hunter2@proxy:port", "holds no address of a proxy"),
-        ("OPENAI_ORG_ID", "hunter2ö", "cannot be sent as a header"),
-        ("OPENAI_CUSTOM_HEADERS", "X-A: hunter2ö", "cannot be sent as a header"),
-    ],
+    ("variable", "value"),
+    [("ALL_PROXY", "socks5://u:hunter2@127.0.0.1:9"), ("HTTPS_PROXY", "http://u:hunter2@proxy:port")],
 )
-def test_what_the_environment_says_may_be_of_no_use(
-    variable: str, value: str, told: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_environment_says_may_be_of_no_use(variable: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("all_proxy", "https_proxy", "http_proxy"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(variable, value)
     found = ChatModels(dict).connect(Connect("m", "https://llm.test/v1"))
     assert isinstance(found, ProviderFailure)
     assert found.kind is ProviderErrorKind.MODEL_UNAVAILABLE
-    assert found.message.startswith(f"{variable} {told}")
+    assert f"look at {variable}" in found.message
     assert "hunter2" not in found.message
 
 
@@ -50,3 +43,13 @@ def test_why_an_endpoint_is_not_reached() -> None:
         result.message.partition("(")[2].partition(")")[0] for result in results if isinstance(result, ProviderFailure)
     ]
     assert causes == ["the TLS handshake failed", "the connection is refused"]
+
+
+@pytest.mark.parametrize("variable", ["OPENAI_ORG_ID", "OPENAI_CUSTOM_HEADERS"])
+def test_a_header_that_cannot_be_sent_is_a_failure_that_quotes_nothing(
+    variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, "X-A: hunter2\N{BULLET}")
+    result, _ = ask(at("http://127.0.0.1:9/v1"))
+    assert isinstance(result, ProviderFailure)
+    assert "hunter2" not in result.message

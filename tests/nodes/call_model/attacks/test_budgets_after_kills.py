@@ -12,8 +12,8 @@ from graph.spending_store import SpendingStore
 from nodes.call_model.budget import APILimits
 from nodes.call_model.estimates import estimate_input
 from nodes.call_model.ledger import Reservation, RunLimits, Spending, charge_lost, measured, reserve, settle
+from nodes.call_model.limits import Entry, Used
 from nodes.call_model.prices import Price, cache_parts, cost_of
-from nodes.call_model.spending_book import Entry, Used
 from nodes.records import StopCause, StopReason
 
 PRICE = Price(input=4.0, output=16.0, cached_input=2.0)

@@ -18,7 +18,7 @@ from nodes.records import (
     ProviderErrorKind as Kind,
     ProviderFailure,
 )
-from tests.nodes.call_model.paid_calls import BUSY, DEAR, OTHER, OURS, THIRD, Endpoint, Result, failed, paid, purse
+from tests.nodes.call_model.paid_calls import BUSY, DEAR, OTHER, OURS, THIRD, Endpoint, Result, budget, failed, paid
 from tests.nodes.call_model.spendings import LIMITS
 
 RESULTS = st.builds(failed, st.sampled_from(Kind), st.none() | st.floats(-1, 40), st.integers(0, 300)) | st.builds(
@@ -38,18 +38,16 @@ RESULTS = st.builds(failed, st.sampled_from(Kind), st.none() | st.floats(-1, 40)
     retries=st.integers(0, 3),
     limits=LIMITS,
     stop_at=st.none() | st.integers(0, 20),
-    counted=st.none() | st.integers(-1, 300),
 )
 def test_the_book_and_the_counters_say_the_same(
-    results: list[Result], models: int, retries: int, limits: RunLimits, stop_at: int | None, counted: int | None
+    results: list[Result], models: int, retries: int, limits: RunLimits, stop_at: int | None
 ) -> None:
     endpoint = Endpoint(
         [*results, *[BUSY] * 20],
         stop_at=-1 if stop_at is None else stop_at,
         stop=Stopped(reason="by the test"),
-        counted=counted,
     )
-    asked = purse(*(OURS, OTHER, THIRD)[:models], retries=retries, limits=limits, price_of=lambda _: DEAR)
+    asked = budget(*(OURS, OTHER, THIRD)[:models], retries=retries, limits=limits, price_of=lambda _: DEAR)
     result = paid(endpoint, asked)
     entries = [each.used for each in endpoint.of(Settle)]
     usage = result.spending.usage
@@ -73,7 +71,7 @@ def test_the_book_and_the_counters_say_the_same(
 @given(st.lists(RESULTS, min_size=1, max_size=9))
 def test_only_what_may_pass_is_sent_again(results: list[Result]) -> None:
     endpoint = Endpoint([*results, *[BUSY] * 9])
-    paid(endpoint, purse(retries=8))
+    paid(endpoint, budget(retries=8))
     for before in results[: len(endpoint.of(Send)) - 1]:
         assert isinstance(before, ProviderFailure)
         assert before.kind in TRANSIENT

@@ -2,8 +2,7 @@ import errno
 
 import pytest
 
-from nodes.call_model.pull_outcome import os_failure
-from nodes.execute_tools.environment.failures import is_disk_full, quoted
+from nodes.execute_tools.environment.failures import is_disk_full, os_failure, quoted
 from nodes.records import ToolError, ToolErrorCode
 
 CASES = [

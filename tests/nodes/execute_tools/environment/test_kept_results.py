@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from nodes.execute_tools.environment.kept_results import KeptResults
-from nodes.language.kept_reference import LARGEST_NUMBER
+from nodes.language.names import LARGEST_NUMBER
 from nodes.records import ToolError, ToolErrorCode
 
 

@@ -12,7 +12,7 @@ from nodes.execute_tools.tools import default_tools
 from nodes.execute_tools.tools.arguments import ToolArguments
 from nodes.execute_tools.tools.final_answer import final_answer
 from nodes.execute_tools.tools.update_plan import update_plan
-from nodes.language.body_blocks import BODY_ARGUMENTS
+from nodes.language.text_protocol import BODY_ARGUMENTS
 from nodes.records import EditForm, Effect, Plan, PlanStatus, PlanStep, Profile, Protocol
 from tests.nodes.execute_tools.tools.conftest import Bench
 

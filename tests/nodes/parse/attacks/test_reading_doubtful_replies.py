@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from nodes.parse.claims import TurnFacts
+from nodes.parse.answers import TurnFacts
 from nodes.parse.reading import MOST_CALLS, Reader, ReplyReading, check_call, completed, foreign_calls, read_reply
 from nodes.records import (
     Answer,

@@ -1,9 +1,18 @@
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, ToolCall
+from langchain_core.messages import AIMessage, HumanMessage, ToolCall
 
-from nodes.language.provider_state import state_of, thoughts_of, with_state, without_secrets
+from nodes.language.content_blocks import (
+    in_openai_form,
+    media_of,
+    media_problem,
+    state_of,
+    thoughts_of,
+    with_state,
+    without_media,
+    without_secrets,
+)
 from nodes.records import JsonMap
 
 THOUGHT: JsonMap = {"type": "thinking", "thinking": "Hm, tool: read_file({})", "signature": "c2ln+/=="}
@@ -154,3 +163,35 @@ def clean(text: str) -> str:
 def test_words_are_freed_of_secrets_and_what_was_sealed_over_them_is_dropped(state: JsonMap, cleaned: Any) -> None:
     """Signatures stay as they are, though they may look like secrets: they are refused otherwise."""
     assert without_secrets(state, clean) == cleaned
+
+
+def test_each_kind_is_named_once_whatever_its_provider_calls_it() -> None:
+    types = ("text", "image", "input_image", "file", "audio", "video")
+    assert media_of(HumanMessage([{"type": kind} for kind in types])) == ("image", "file", "audio", "video")
+    assert media_of(HumanMessage("Hi.")) == media_of(AIMessage([{"type": "thinking"}])) == ()
+
+
+def test_what_is_refused_is_told_with_the_remedy() -> None:
+    assert media_problem((), "m") == ""
+    said = "The request holds content of the kind 'image', which m does not take: say it in words, or choose a model"
+    assert media_problem(("image",), "m").startswith(said)
+
+
+def test_a_block_without_a_form_of_openais_is_known() -> None:
+    assert in_openai_form(HumanMessage(["Hi.", {"type": "image_url", "image_url": {"url": "https://x/y.png"}}]))
+    file, video = (
+        {"type": "file", "url": "https://x/y.pdf"},
+        {"type": "video", "base64": "AA", "mime_type": "video/mp4"},
+    )
+    assert [in_openai_form(HumanMessage([block])) for block in (file, video, {"type": "image"})] == [None] * 3
+
+
+def test_what_is_not_shown_is_a_note_and_the_rest_stays() -> None:
+    image, video = {"type": "input_image"}, {"type": "video"}
+    message = HumanMessage(["Hi.", image, video], id="1")
+    noted = without_media(message, ["image"])
+    assert (noted.id, noted.content) == (
+        "1",
+        ["Hi.", {"type": "text", "text": "[image, not shown: the model does not take it]"}, video],
+    )
+    assert without_media(message, []) is message

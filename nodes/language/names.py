@@ -1,0 +1,129 @@
+"""The files and definitions that a request speaks of, as its words spell them, and what a path says by its form."""
+
+import re
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Final
+
+from rapidfuzz import fuzz
+
+from nodes.records import ToolError, ToolErrorCode
+
+TEXT_SUFFIXES = frozenset(
+    {
+        *("c", "cfg", "cpp", "css", "go", "h", "html", "ini", "java", "js", "json", "md", "py", "pyi"),
+        *("rb", "rs", "sh", "sql", "toml", "ts", "txt", "xml", "yaml", "yml"),
+    }
+)
+"""Ends of the names of text files that people work on."""
+
+_QUOTED = re.compile(r"([`'\"])(?P<path>[^`'\"\n]{1,200})\1")
+_PATH = re.compile(
+    r"(?<![\w@+/.\\-])(?:\./)?[\w@+-][\w@.+-]*(?:/[\w@.+-]+)*(?:\.[A-Za-z]\w*)|(?<![\w@+/.\\-])\.[\w.-]+"
+    r"|(?<![\w@+/.\\:~<>-])/(?:[\w@.+-]+/)*[\w@.+-]*\.[A-Za-z]\w*"
+)
+_IDENTIFIER = re.compile(
+    r"`(?P<quoted>[A-Za-z_]\w{2,60})(?:\(\))?`"
+    r"|(?<![\w./-])(?P<plain>[A-Za-z]\w*_\w+|[a-z]+[A-Z]\w*|[A-Z][a-z0-9]+[A-Z]\w*|[A-Za-z_]\w+(?=\())(?![\w/-]|\.\w)"
+)
+
+_ELSEWHERE = re.compile(r"~(?:[\w.-]*/|\Z)|[A-Za-z]:[\\/]|\\\\|[A-Za-z][\w+.-]+:/")
+"""The form of a path that names a place outside of every workspace."""
+
+
+def named_paths(request: str) -> list[str]:
+    """What may be paths in a request, absolute ones too, each once, in order; those in quotes may hold spaces."""
+    plain = (match.group() for match in _PATH.finditer(request))
+    quoted = (match["path"] for match in _QUOTED.finditer(request) if " " in match["path"])
+    found = dict.fromkeys(path.removeprefix("./").rstrip(".") for path in chain(quoted, plain))
+    return [path for path in found if path]
+
+
+def named_identifiers(request: str) -> list[str]:
+    """Words that are names in code, each once, in order: in backquotes, with `_` or inner capitals, or called."""
+    found = (match["quoted"] or match["plain"] for match in _IDENTIFIER.finditer(request))
+    return list(dict.fromkeys(found))
+
+
+def names_elsewhere(path: str) -> bool:
+    r"""Whether a path is no relative one, though POSIX would take it for one: `~/a`, `C:\a`, `\\host\a`, `file:///a`.
+
+    A file or folder that is there under such a name is the one that is named.
+    """
+    return _ELSEWHERE.match(path) is not None
+
+
+SUGGESTIONS = 3
+"""How many names are offered. Source: spec 2 section 5."""
+
+LEAST_LIKENESS = 50.0
+"""Below this (of 100) a name is another name and not a misspelling."""
+
+_LONGEST_NAME = 100
+_SHORTEST = 3
+"""A shorter name has too few letters to be half of another."""
+
+_SAME, _PREFIX, _SUBSTRING, _EDITS, _UNLIKE = range(5)
+
+
+def closest_names(wanted: str, names: Iterable[str], limit: int = SUGGESTIONS) -> tuple[str, ...]:
+    """Up to `limit` of `names`, best first, or none where nothing is close.
+
+    First come names that begin as the wanted one does, then those of which one is inside the other, then those that are
+    few edits away. Case, `_`, `-` and spaces never count. Source of the order: spec 2 section 5.
+    """
+    folded = _folded(wanted[:_LONGEST_NAME])
+    ranked = sorted((*_rank(folded, _folded(name)), name != wanted, name) for name in set(names) if wanted)
+    return tuple(name for tier, _, _, name in ranked if tier < _UNLIKE)[:limit]
+
+
+def _folded(name: str) -> str:
+    return re.sub(r"[\s_-]", "", name).casefold() or name
+
+
+def _rank(wanted: str, name: str) -> tuple[int, float]:
+    """Sorts the likest name first; the tier is `_UNLIKE` for a name that is not worth naming."""
+    likeness = fuzz.ratio(wanted, name)
+    if name == wanted:
+        return _SAME, -likeness
+    if name and (name.startswith(wanted) or wanted.startswith(name)):
+        return _PREFIX, -likeness
+    if wanted in name or (len(name) >= _SHORTEST and name in wanted):
+        return _SUBSTRING, -likeness
+    misspelt = len(name) >= _SHORTEST and likeness >= LEAST_LIKENESS
+    return (_EDITS if misspelt else _UNLIKE), -likeness
+
+
+LARGEST_NUMBER: Final = 999_999
+_REFERENCE = re.compile(r"@result/([1-9][0-9]{0,5})")
+_SHOWN = 3
+
+
+def reference_of(number: int) -> str:
+    """The reference of the kept result with this number, from 1 to 999,999."""
+    return f"@result/{number}"
+
+
+def number_of(reference: str) -> int | None:
+    """The number of the kept result that is meant, or None for what is no reference."""
+    found = _REFERENCE.fullmatch(reference)
+    return int(found[1]) if found else None
+
+
+def is_reference(path: str) -> bool:
+    """Whether this names a kept result and no file of the workspace. It holds no `..` and can lead nowhere else."""
+    return number_of(path) is not None
+
+
+def only_read(reference: str) -> str:
+    """What a tool says that looks at directories and was given a reference."""
+    return f'{reference} is a kept result, not a directory: read_file path="{reference}" reads it.'
+
+
+def unknown_reference(reference: str, numbers: Sequence[int]) -> ToolError:
+    """NOT_FOUND; `numbers` are those of the results that were kept, and the latest are named."""
+    names = tuple(reference_of(number) for number in sorted(numbers, reverse=True)[:_SHOWN])
+    there = f"The latest are {', '.join(names)}." if names else "None was kept in this run: make the call again."
+    return ToolError(
+        code=ToolErrorCode.NOT_FOUND, message=f"No kept result is called {reference}. {there}", suggestions=names
+    )

@@ -1,0 +1,166 @@
+"""Is an answer borne out by what happened in the turn? One that is not is met once with the facts.
+
+A model that says "done" on unchanged files is the failure that a user sees last and forgives least.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+import orjson
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError
+from referencing import Registry
+from referencing.exceptions import Unresolvable
+
+from nodes.language.requests import (
+    asks_for_a_change,
+    claims_a_change,
+    is_question,
+    orders_a_change,
+    reports_a_problem,
+)
+from nodes.records import Answer
+
+NOTHING_HAPPENED = "No file was changed, so what this answer says has not happened."
+NOTHING_DONE = "The request asks for a change, and no file was changed."
+_REMEDY = "Make the change now. If none can be made, say why in one sentence."
+
+
+def _never() -> bool:
+    return False
+
+
+class TurnFacts(NamedTuple):
+    """What is known of the turn when its answer comes.
+
+    `changed` are the files that it has changed, `hindered` says that a change was tried and may not be made, `met` how
+    often the model was met with the facts before. An `insistent` run takes no answer for a change that was asked for:
+    small models say that all is well. `configured` says that the run has checks that must pass, `faulty` that checks
+    failed before anything was done.
+    """
+
+    request: str = ""
+    changed: tuple[str, ...] = ()
+    hindered: Callable[[], bool] = _never
+    met: int = 0
+    insistent: bool = False
+    checked: bool = False
+    configured: bool = False
+    faulty: bool = False
+
+
+def unfounded(answer: str, facts: TurnFacts) -> str | None:
+    """What speaks against this answer, for the model; None where nothing does."""
+    if not facts.request or facts.changed or is_question(facts.request) or facts.hindered():
+        return None
+    meant = asks_for_a_change(facts.request) or reports_a_problem(facts.request)
+    remedy = "" if facts.insistent else f" {_REMEDY}"
+    if meant and claims_a_change(answer):
+        return f"{NOTHING_HAPPENED}{remedy}"
+    wanted = orders_a_change(facts.request) or (facts.insistent and (facts.faulty or reports_a_problem(facts.request)))
+    if wanted and (facts.insistent or not facts.met):
+        return f"{NOTHING_DONE}{remedy}"
+    return None
+
+
+def paths_to_check(facts: TurnFacts, changing: tuple[str, ...] = ()) -> tuple[str, ...] | None:
+    """The files whose checks come before the answer; `changing` are those that this reply changes.
+
+    None where nothing is to be checked: the run has no checks, or nothing was changed and nothing had to be.
+    """
+    paths = tuple(dict.fromkeys((*facts.changed, *changing)))
+    owed = facts.configured and (bool(paths) or orders_a_change(facts.request))
+    code = facts.checked and any(path.endswith((".py", ".pyi")) for path in paths)
+    return paths if owed or code else None
+
+
+MAX_PROBLEMS = 5
+
+_UNUSABLE = (Unresolvable, RecursionError)
+"""Raised while validating, where a reference leads nowhere or to itself."""
+
+
+def schema_problem(schema: dict[str, Any]) -> str | None:
+    """Say why this is not a JSON schema, or None when it is one."""
+    try:
+        Draft202012Validator.check_schema(schema)
+        _validator(schema).is_valid(None)
+    except SchemaError as error:
+        return f"answer_schema is not a JSON schema: {error.message}"
+    except _UNUSABLE as error:
+        return f"answer_schema cannot be followed: {error}"
+    try:
+        orjson.dumps(schema)
+    except TypeError as error:
+        return f"answer_schema cannot be kept with the run: {error}"
+    return None
+
+
+def answer_problems(answer: Answer, schema: dict[str, Any] | None) -> list[str]:
+    """List what is wrong with an answer, at most `MAX_PROBLEMS` entries; nothing where it fits or no schema is set."""
+    if schema is None:
+        return []
+    try:
+        errors = sorted(_validator(schema).iter_errors(answer.value), key=lambda error: error.json_path)
+    except _UNUSABLE as error:
+        return [f"answer_schema cannot be followed: {error}"]
+    if errors and answer.value is None:
+        return ["end with the tool final_answer, and put the value that was asked for into its argument `value`"]
+    return [f"value{error.json_path.removeprefix('$')}: {error.message}" for error in errors[:MAX_PROBLEMS]]
+
+
+def _validator(schema: dict[str, Any]) -> Draft202012Validator:
+    return Draft202012Validator(schema, registry=Registry())
+
+
+SHORTEST_ECHO: Final = 16
+"""Characters of a text that repeats a sentence of ours; a shorter one ("2") may stand in it by chance."""
+
+_LONGEST = 200
+"""Characters of a text that may be a placeholder."""
+
+_KIND = r"(?:a|actual|complete|entire|exact|file|full|modified|new|old|original|replacement|the|updated|whole|your)"
+_THING = r"(?:code|contents?|file|function|implementation|lines?|string|text|value)"
+_PHRASE = re.compile(
+    rf"(?:{_KIND} )*{_THING} (?:goes )?here"
+    rf"|(?:the )?(?:whole|full|entire|complete) (?:new |updated |modified )?(?:file )?{_THING}(?: of the file)?"
+)
+_TAG = re.compile(
+    rf"<(?:(?:{_KIND}[ _-])+{_THING}"
+    r"|actions?|answer|arguments?|args|contents?|file|filename|lines|pattern|query|tool|value)>"
+)
+"""Without the names that are elements of HTML or SVG as well, such as `<text>` and `<code>`."""
+_CAPITALS = frozenset({"CODE", "CONTENT", "NEW CODE", "NEW CONTENT", "NEW TEXT", "OLD TEXT", "TEXT"})
+_ELLIPSIS = re.compile(r"\.{3,}|…+")
+
+
+def is_placeholder_content(text: str) -> bool:
+    """Whether a text is, as a whole, a placeholder for one: `whole new file`, `<action>`, `...`, `TEXT`.
+
+    A text of which it is only a part, such as code with `...` in it, is none.
+    """
+    if len(text.strip()) > _LONGEST:
+        return False
+    said = _plain(text)
+    words = said.strip("#/*-!<>[](){}\"'`:. …").lower()
+    is_word = said.replace("_", " ") in _CAPITALS or _TAG.fullmatch(said.lower()) is not None
+    return is_word or _ELLIPSIS.fullmatch(said) is not None or _PHRASE.fullmatch(words) is not None
+
+
+def echoes(text: str, told: Sequence[str]) -> bool:
+    """Whether one of these sentences stands in the text, or the text in one of them, white space apart.
+
+    Only where the shorter of both has at least 16 characters.
+    """
+    said = _plain(text)
+    return any(_stands_in(said, _plain(sentence)) for sentence in told)
+
+
+def _stands_in(one: str, other: str) -> bool:
+    shorter, longer = sorted((one, other), key=len)
+    return len(shorter) >= SHORTEST_ECHO and shorter in longer
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,161 @@
+import pytest
+from hypothesis import given, strategies as st
+
+from nodes.language.names import (
+    LARGEST_NUMBER,
+    SUGGESTIONS,
+    closest_names,
+    is_reference,
+    named_identifiers,
+    named_paths,
+    names_elsewhere,
+    number_of,
+    only_read,
+    reference_of,
+    unknown_reference,
+)
+from nodes.records import ToolError, ToolErrorCode
+
+KNOWN = frozenset({"read_file", "list_files", "edit_file"})
+
+
+@pytest.mark.parametrize(
+    ("wanted", "names", "closest"),
+    [
+        ("read", ["read_file", "list_files", "unread"], ("read_file", "unread")),
+        ("FILE", ["read_file", "file_b", "FILE_A"], ("FILE_A", "file_b", "read_file")),
+        ("raed_file", ["read_file", "write_file"], ("read_file", "write_file")),
+        ("calc.txt", ["calc.py", "zebra.md"], ("calc.py",)),
+        ("zzz", ["read_file"], ()),
+        ("", ["a"], ()),
+        ("a", [], ()),
+        ("a", ["a1", "a2", "a3", "a4"], ("a1", "a2", "a3")),
+        ("ab", ["abcdef", "abc"], ("abc", "abcdef")),
+    ],
+)
+def test_the_closest_names_come_first(wanted: str, names: list[str], closest: tuple[str, ...]) -> None:
+    assert closest_names(wanted, names) == closest
+
+
+@given(wanted=st.text(max_size=8), names=st.lists(st.text(max_size=8), max_size=8))
+def test_suggestions_are_few_existing_and_do_not_depend_on_order(wanted: str, names: list[str]) -> None:
+    found = closest_names(wanted, names)
+    assert (set(found) <= set(names), len(found) <= SUGGESTIONS) == (True, True)
+    assert found == closest_names(wanted, reversed(names))
+
+
+@given(wanted=st.text(min_size=1, max_size=8))
+def test_a_name_that_exists_is_the_first_suggestion(wanted: str) -> None:
+    assert closest_names(wanted, [f"{wanted}x", wanted])[0] == wanted
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("read", ("read_file",)),
+        ("readFile", ("read_file", "edit_file")),
+        ("functions.list-files", ("list_files",)),
+        ("raed_file", ("read_file", "edit_file")),
+        ("files", ("list_files",)),
+        ("zzz", ()),
+        ("", ()),
+        ("_", ()),
+    ],
+)
+def test_the_closest_tools_come_first(name: str, expected: tuple[str, ...]) -> None:
+    assert closest_names(name, KNOWN)[: len(expected) or None] == expected
+
+
+def test_at_most_three_names_are_close() -> None:
+    assert closest_names("read", frozenset({"read_a", "read_b", "read_cc", "read_ddd"})) == (
+        "read_a",
+        "read_b",
+        "read_cc",
+    )
+
+
+@pytest.mark.parametrize(
+    ("request_text", "names"),
+    [
+        ("In which file is retry_delay defined?", ["retry_delay"]),
+        ("What does `parse` return, and HttpClient?", ["parse", "HttpClient"]),
+        ("median([1, 2]) gives 2, and median is wrong.", ["median"]),
+        ("camelCase and MAX_SIZE in src/my_file.py", ["camelCase", "MAX_SIZE"]),
+        ("The tests fail. JSON is fine.", []),
+        ("`len()` of it", ["len"]),
+        ("", []),
+    ],
+)
+def test_a_name_in_code_looks_like_one(request_text: str, names: list[str]) -> None:
+    assert named_identifiers(request_text) == names
+
+
+@pytest.mark.parametrize(
+    ("request_text", "paths"),
+    [
+        ("Write a module words.py.", ["words.py"]),
+        ("Fix ./src/a.py and 'my notes.md', then src/a.py", ["my notes.md", "src/a.py", "notes.md"]),
+        ("Nothing here", []),
+    ],
+)
+def test_paths_are_found_where_they_stand(request_text: str, paths: list[str]) -> None:
+    assert named_paths(request_text) == paths
+
+
+@given(st.text(max_size=300))
+def test_each_is_named_once_and_stands_in_the_request(text: str) -> None:
+    for found in (named_paths(text), named_identifiers(text)):
+        assert len(found) == len(set(found))
+        assert all(name in text for name in found)
+
+
+@pytest.mark.parametrize(
+    ("path", "elsewhere"),
+    [
+        *((path, True) for path in ("~", "~/a.py", "~bob/a.py", "C:\\a.py", "c:/a.py", "\\\\host\\a.py", "file:/a")),
+        *((path, True) for path in ("file:///a.py", "https://example.com/a.py", "vscode-vfs://github/a.py")),
+        *((path, False) for path in ("", ".", "a.py", "/a.py", "a~", "~a.py", "a/~/b", "./~/a.py", "./C:/a.py")),
+        *((path, False) for path in ("a:b", "src/a:/b", "a\\b", "\\a", "12:30/x", "@result/1")),
+    ],
+)
+def test_what_names_another_place_by_its_form(path: str, elsewhere: bool) -> None:
+    assert names_elsewhere(path) is elsewhere
+
+
+@given(st.integers(1, LARGEST_NUMBER))
+def test_a_reference_says_its_number(number: int) -> None:
+    assert number_of(reference_of(number)) == number
+    assert is_reference(reference_of(number))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("", "@result", "@result/", "@result/0", "@result/01", "@result/-1", "@result/1000000", "@result/x"),
+        *("./@result/1", "/@result/1", "@result/1/", "@result/1/../.env", "@result/../.env", "@RESULT/1", "a@result/1"),
+        *("@result/1\n", "@result/1 ", "@result/\u0661", "@result/1.txt", "result/1"),
+    ],
+)
+def test_every_other_spelling_is_a_path_of_the_workspace(path: str) -> None:
+    assert (is_reference(path), number_of(path)) == (False, None)
+
+
+def test_a_tool_that_looks_at_directories_says_who_reads_it() -> None:
+    assert only_read("@result/3") == '@result/3 is a kept result, not a directory: read_file path="@result/3" reads it.'
+
+
+@pytest.mark.parametrize(
+    ("numbers", "message", "suggestions"),
+    [
+        (
+            (2, 10, 1, 9),
+            "No kept result is called @result/7. The latest are @result/10, @result/9, @result/2.",
+            ("@result/10", "@result/9", "@result/2"),
+        ),
+        ((), "No kept result is called @result/7. None was kept in this run: make the call again.", ()),
+    ],
+)
+def test_an_unknown_reference(numbers: tuple[int, ...], message: str, suggestions: tuple[str, ...]) -> None:
+    assert unknown_reference("@result/7", numbers) == ToolError(
+        code=ToolErrorCode.NOT_FOUND, message=message, suggestions=suggestions
+    )

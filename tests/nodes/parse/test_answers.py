@@ -1,0 +1,358 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from nodes.parse.answers import (
+    MAX_PROBLEMS,
+    NOTHING_DONE,
+    NOTHING_HAPPENED,
+    SHORTEST_ECHO,
+    TurnFacts,
+    answer_problems,
+    echoes,
+    is_placeholder_content,
+    paths_to_check,
+    schema_problem,
+    unfounded,
+)
+from nodes.records import Answer
+
+REMEDY = "Make the change now. If none can be made, say why in one sentence."
+CLAIMED, IDLE = f"{NOTHING_HAPPENED} {REMEDY}", f"{NOTHING_DONE} {REMEDY}"
+SHORT_CLAIMED, SHORT_IDLE = NOTHING_HAPPENED, NOTHING_DONE
+"""What a small model is told: it would repeat each further sentence."""
+
+ORDER, REPORT, QUESTION, TALK = "Fix calc.py.", "The sum in calc.py is wrong.", "Is calc.py right?", "Hello."
+CLAIM, NO_CLAIM = "I have fixed calc.py.", "add returns the sum."
+
+
+def turn(request: str, *, met: int = 0, insistent: bool = False, faulty: bool = False) -> TurnFacts:
+    return TurnFacts(request=request, met=met, insistent=insistent, faulty=faulty)
+
+
+@pytest.mark.parametrize(
+    ("answer", "facts", "problem"),
+    [
+        (CLAIM, turn(ORDER), CLAIMED),
+        (CLAIM, turn(REPORT), CLAIMED),
+        (CLAIM, turn(ORDER, met=3), CLAIMED),
+        (CLAIM, turn(ORDER, met=3, insistent=True), SHORT_CLAIMED),
+        (CLAIM, turn(TALK), None),
+        (CLAIM, turn("Thank you."), None),
+        (CLAIM, turn(QUESTION), None),
+        (CLAIM, turn(QUESTION, insistent=True), None),
+        (CLAIM, turn(""), None),
+        (NO_CLAIM, turn(ORDER), IDLE),
+        (NO_CLAIM, turn(ORDER, met=1), None),
+        (NO_CLAIM, turn(ORDER, met=1, insistent=True), SHORT_IDLE),
+        (NO_CLAIM, turn(REPORT), None),
+        (NO_CLAIM, turn(REPORT, insistent=True), SHORT_IDLE),
+        (NO_CLAIM, turn(REPORT, met=2, insistent=True), SHORT_IDLE),
+        (NO_CLAIM, turn(QUESTION), None),
+        (NO_CLAIM, turn(QUESTION, insistent=True), None),
+        (NO_CLAIM, turn(TALK), None),
+        (NO_CLAIM, turn(TALK, insistent=True), None),
+        ("", turn(ORDER), IDLE),
+        (NO_CLAIM, turn(TALK, insistent=True, faulty=True), SHORT_IDLE),
+        (NO_CLAIM, turn(TALK, faulty=True), None),
+        (NO_CLAIM, turn(QUESTION, insistent=True, faulty=True), None),
+        (CLAIM, turn(TALK, insistent=True, faulty=True), SHORT_IDLE),
+    ],
+)
+def test_what_did_not_happen_speaks_against_an_answer(answer: str, facts: TurnFacts, problem: str | None) -> None:
+    assert unfounded(answer, facts) == problem
+
+
+@pytest.mark.parametrize("answer", [CLAIM, NO_CLAIM])
+@pytest.mark.parametrize("insistent", [True, False])
+def test_a_change_or_what_stood_in_its_way_bears_any_answer_out(answer: str, insistent: bool) -> None:
+    facts = turn(ORDER, insistent=insistent)
+    assert unfounded(answer, facts) is not None
+    assert unfounded(answer, facts._replace(changed=("a.py",))) is None
+    assert unfounded(answer, facts._replace(hindered=lambda: True)) is None
+
+
+def unasked() -> bool:
+    raise AssertionError("asked for what is known already")
+
+
+@pytest.mark.parametrize("facts", [turn(""), turn(QUESTION), TurnFacts(request=ORDER, changed=("a.py",))])
+def test_the_history_is_searched_only_where_nothing_else_decides(facts: TurnFacts) -> None:
+    assert unfounded(CLAIM, facts._replace(hindered=unasked)) is None
+
+
+@pytest.mark.parametrize(
+    ("facts", "changing", "paths"),
+    [
+        (TurnFacts(request=ORDER), (), None),
+        (TurnFacts(request=ORDER, changed=("a.py",)), ("b.py",), None),
+        (TurnFacts(request=ORDER, checked=True), (), None),
+        (TurnFacts(request=ORDER, checked=True, changed=("a.md", "b.json")), ("c.toml",), None),
+        (TurnFacts(request=ORDER, checked=True, changed=("a.py",)), (), ("a.py",)),
+        (TurnFacts(request=TALK, checked=True), ("a.pyi",), ("a.pyi",)),
+        (
+            TurnFacts(request=ORDER, checked=True, changed=("b.py", "a.md")),
+            ("c.py", "b.py"),
+            ("b.py", "a.md", "c.py"),
+        ),
+        (TurnFacts(request=ORDER, configured=True), (), ()),
+        (TurnFacts(request=QUESTION, configured=True), (), None),
+        (TurnFacts(request=REPORT, configured=True), (), None),
+        (TurnFacts(request=QUESTION, configured=True, changed=("a.md",)), (), ("a.md",)),
+        (TurnFacts(request=TALK, configured=True), ("a.md",), ("a.md",)),
+        (TurnFacts(request=ORDER, configured=True, checked=True), (), ()),
+    ],
+)
+def test_checks_come_before_an_answer_where_they_can_tell_something(
+    facts: TurnFacts, changing: tuple[str, ...], paths: tuple[str, ...] | None
+) -> None:
+    assert paths_to_check(facts, changing) == paths
+
+
+WORDS = st.sampled_from([ORDER, REPORT, QUESTION, TALK, CLAIM, NO_CLAIM, "Do not change any file.", "```", "`"])
+TEXTS = st.text(max_size=80) | st.lists(WORDS, max_size=4).map(" ".join)
+PATHS = st.lists(st.sampled_from(["a.py", "b.md", "c.pyi", ""]), max_size=3).map(tuple)
+FACTS = st.builds(
+    TurnFacts,
+    request=TEXTS,
+    changed=PATHS,
+    hindered=st.sampled_from([lambda: True, lambda: False]),
+    met=st.integers(0, 5),
+    insistent=st.booleans(),
+    checked=st.booleans(),
+    configured=st.booleans(),
+    faulty=st.booleans(),
+)
+
+
+@given(TEXTS, FACTS)
+def test_any_answer_can_be_judged(answer: str, facts: TurnFacts) -> None:
+    problem = unfounded(answer, facts)
+    assert problem in ({None, SHORT_CLAIMED, SHORT_IDLE} if facts.insistent else {None, CLAIMED, IDLE})
+    if facts.changed or facts.hindered():
+        assert problem is None
+    if not facts.insistent and facts.met:
+        assert problem in {None, CLAIMED}
+
+
+@given(TEXTS, FACTS)
+def test_who_takes_less_for_an_answer_takes_no_more(answer: str, facts: TurnFacts) -> None:
+    patient, insistent = facts._replace(insistent=False), facts._replace(insistent=True)
+    if unfounded(answer, insistent) is None:
+        assert unfounded(answer, patient) is None
+
+
+@given(FACTS, PATHS)
+def test_all_changed_files_are_checked_and_each_once(facts: TurnFacts, changing: tuple[str, ...]) -> None:
+    paths = paths_to_check(facts, changing)
+    assert paths is None or facts.checked or facts.configured
+    assert paths is None or (set(paths), len(set(paths))) == ({*facts.changed, *changing}, len(paths))
+
+
+@pytest.mark.parametrize("judge", [lambda text: unfounded(text, turn(ORDER)), lambda text: unfounded("", turn(text))])
+@pytest.mark.parametrize("piece", ["I have ", "has been now ", "`", "```", "please ", "do not change ", "fix. ", "\n"])
+def test_a_long_text_does_not_take_forever(judge: Callable[[str], str | None], piece: str) -> None:
+    assert judge(piece * 20_000) in {None, CLAIMED, IDLE}
+
+
+def test_without_facts_nothing_is_known() -> None:
+    facts = TurnFacts()
+    assert (facts.request, facts.changed, facts.hindered()) == ("", (), False)
+    assert (facts.met, facts.insistent, facts.checked, facts.configured, facts.faulty) == (
+        0,
+        False,
+        False,
+        False,
+        False,
+    )
+
+
+COUNT = {"type": "object", "properties": {"count": {"type": "integer", "minimum": 1}}, "required": ["count"]}
+ASK = "end with the tool final_answer, and put the value that was asked for into its argument `value`"
+ELSEWHERE = {"$ref": "file:///etc/hostname"}
+
+
+def problems(value: Any, schema: dict[str, Any] | None) -> list[str]:
+    return answer_problems(Answer(text="done", value=value), schema)
+
+
+@pytest.mark.parametrize("schema", [{}, COUNT, {"$defs": {"n": {"type": "integer"}}, "$ref": "#/$defs/n"}])
+def test_a_schema_is_a_schema(schema: dict[str, Any]) -> None:
+    assert schema_problem(schema) is None
+
+
+@pytest.mark.parametrize(
+    ("schema", "problem"),
+    [
+        ({"type": "numbr"}, "answer_schema is not a JSON schema: 'numbr' is not valid under any of the given schemas"),
+        ({"pattern": "("}, "answer_schema is not a JSON schema: '(' is not a 'regex'"),
+        (
+            {"$ref": "#/x"},
+            "answer_schema cannot be followed: PointerToNowhere: '/x' does not exist within {'$ref': '#/x'}",
+        ),
+        ({"$ref": "#"}, "answer_schema cannot be followed: maximum recursion depth exceeded"),
+        (ELSEWHERE, "answer_schema cannot be followed: Unresolvable: file:///etc/hostname"),
+        (
+            {"allOf": [{"$ref": "http://127.0.0.1:9/x"}]},
+            "answer_schema cannot be followed: Unresolvable: http://127.0.0.1:9/x",
+        ),
+    ],
+)
+def test_what_is_no_schema_is_refused_before_the_run(schema: dict[str, Any], problem: str) -> None:
+    assert str(schema_problem(schema)).startswith(problem)
+
+
+@pytest.mark.parametrize(
+    ("value", "schema", "expected"),
+    [
+        ("anything", None, []),
+        (None, None, []),
+        ({"count": 3}, COUNT, []),
+        (None, {"type": ["integer", "null"]}, []),
+        (None, {}, []),
+        (None, COUNT, [ASK]),
+        ({"count": 0}, COUNT, ["value.count: 0 is less than the minimum of 1"]),
+        ({}, COUNT, ["value: 'count' is a required property"]),
+        ([1, "b"], {"items": {"type": "integer"}}, ["value[1]: 'b' is not of type 'integer'"]),
+        (
+            {"x": 1},
+            {"properties": {"x": ELSEWHERE}},
+            ["answer_schema cannot be followed: Unresolvable: file:///etc/hostname"],
+        ),
+    ],
+)
+def test_what_is_wrong_with_an_answer(value: Any, schema: dict[str, Any] | None, expected: list[str]) -> None:
+    assert problems(value, schema) == expected
+
+
+def test_only_the_first_problems_are_told_in_order_of_place() -> None:
+    told = problems(["x"] * 9, {"items": {"type": "integer"}})
+    assert told == [f"value[{index}]: 'x' is not of type 'integer'" for index in range(MAX_PROBLEMS)]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+KEYWORDS = st.sampled_from(
+    ["type", "properties", "items", "$ref", "enum", "required", "anyOf", "pattern", "const", "not"]
+)
+VALUES = st.sampled_from(["object", "array", "#", "#/properties", "http://127.0.0.1:9/", "("]) | JSON
+SCHEMAS = st.dictionaries(KEYWORDS, VALUES | st.dictionaries(KEYWORDS, VALUES, max_size=2), max_size=3)
+
+
+@given(SCHEMAS, JSON)
+def test_any_schema_and_any_value_give_sentences(schema: dict[str, Any], value: Any) -> None:
+    if schema_problem(schema) is None:
+        assert all(isinstance(problem, str) for problem in problems(value, schema))
+
+
+def test_a_schema_that_no_checkpoint_can_hold_is_refused() -> None:
+    problem = schema_problem({"type": "integer", "maximum": 10**40})
+    assert problem is not None
+    assert problem.startswith("answer_schema cannot be kept with the run: ")
+
+
+def test_five_problems_are_told() -> None:
+    schema = {"items": {"type": "string"}}
+    assert MAX_PROBLEMS == 5
+    assert len(answer_problems(Answer(text="", value=[1] * 6), schema)) == 5
+
+
+def test_a_reference_to_a_file_of_this_machine_is_not_followed(tmp_path: Path) -> None:
+    file = tmp_path / "schema.json"
+    file.write_text('{"type": "integer"}')
+    schema = {"$ref": file.as_uri()}
+    [problem] = answer_problems(Answer(text="", value="x"), schema)
+    assert problem.startswith("answer_schema cannot be followed: ")
+    assert str(schema_problem(schema)).startswith("answer_schema cannot be followed: ")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "whole new file",
+        "The whole new file.\n",
+        "complete file content",
+        "# full code of the file",
+        "new content here",
+        "[new content here]",
+        "# your code here\n",
+        "// new code goes here",
+        "<!-- text here -->",
+        "<action>",
+        "<new text>",
+        "<file-content>",
+        "<content>",
+        "...",
+        " ...\n",
+        "…",
+        "TEXT",
+        "NEW_TEXT",
+        "NEW CONTENT",
+    ],
+)
+def test_placeholders_for_texts(text: str) -> None:
+    assert is_placeholder_content(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "\n",
+        "..",
+        "text",
+        "value",
+        "new content",
+        "new file",
+        "{name}",
+        "[value]",
+        "<br>",
+        "<code>",
+        "<text>",
+        "<path>",
+        "SELECT",
+        "return value",
+        "here",
+        "def f(): ...",
+        "class A(Protocol):\n    def f(self) -> int: ...\n",
+        "x = [1, ..., 3]",
+        "print('your code here')",
+        "# your code here\nx = 1",
+        "The whole new file is written by save().",
+        "..." + " " * 300 + "x",
+        "x" * 100_000,
+    ],
+)
+def test_real_texts(text: str) -> None:
+    assert not is_placeholder_content(text)
+
+
+TOLD = ("The block has no closing fence.  Send it\nagain.", "Yes.", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The block has no closing fence. Send it again.", True),
+        ("Well: the block? The block has no closing fence. Send it again. Done.", True),
+        ("has no closing  fence.", True),
+        ("no closing fence", True),
+        ("no closing fenc", False),
+        ("Yes.", False),
+        ("", False),
+        ("The block is closed. Send it again.", False),
+    ],
+)
+def test_a_sentence_that_was_told_is_known_again(text: str, expected: bool) -> None:
+    assert echoes(text, TOLD) is expected
+
+
+def test_nothing_told_is_no_echo() -> None:
+    assert not echoes("x" * SHORTEST_ECHO, ())
+    assert echoes("x" * SHORTEST_ECHO, ["x" * SHORTEST_ECHO])
