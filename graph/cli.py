@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from graph.configuration.program_names import program_problem
+from graph.configuration.settings_file import program_problem
+from graph.kept_run import KeptRun
 from graph.terminal import (
     batch_command,
     cassette_commands,
@@ -23,16 +24,15 @@ from graph.terminal import (
     model_commands,
     options as opt,
     process_end,
-    report_command,
     run_commands,
+    run_commands as report_command,
     schema_command,
     serve_command,
     usage_command,
 )
-from graph.terminal.exit_codes import ExitCode, exit_code_table
-from graph.terminal.plain_text import one_line
-from graph.terminal.run_words import KeptRun
-from graph.terminal.word_order import TaskGroup
+from graph.terminal.options import TaskGroup
+from graph.terminal.process_end import ExitCode, exit_code_table
+from nodes.language.display import one_line
 
 if TYPE_CHECKING:
     from graph.terminal.turns import Setup
@@ -259,8 +259,8 @@ def _setup(chosen: opt.Options, *, attended: bool) -> "Setup":
     from rich.console import Console
 
     from graph.context import AgentContext
-    from graph.terminal.live_line import is_live, live_line
     from graph.terminal.screen import Display, Screen
+    from graph.terminal.status_line import is_live, live_line
     from graph.terminal.turns import Setup
     from nodes.execute_tools.environment.deadline import monotonic_s
 

@@ -17,7 +17,7 @@ from langgraph.runtime import Runtime, get_runtime
 from langgraph.types import Overwrite
 
 from graph.calling import Calling, Prepared
-from graph.configuration.client_context import client_context
+from graph.configuration.narrowing import client_context
 from graph.context import AgentContext
 from graph.gateway import Gateway
 from graph.given_context import Admission, given_context

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Protocol
 import typer
 
 from graph.terminal import options as opt, process_end
-from graph.terminal.exit_codes import ExitCode
-from graph.terminal.plain_text import one_line
-from graph.terminal.problem_words import LONGEST_LINE, tell_problems
+from graph.terminal.process_end import LONGEST_LINE, ExitCode, tell_problems
 from graph.terminal.run_commands import options_without_events, refused
+from nodes.language.display import one_line
 from nodes.records import ToolError
 
 if TYPE_CHECKING:
@@ -159,7 +158,7 @@ def _worked(chosen: opt.Options, ready: "Ready") -> int:
     from rich.console import Console
 
     from graph.telemetry.exporting import exporting, note
-    from graph.terminal.batch_progress import BatchProgress
+    from graph.terminal.progress_bars import BatchProgress
     from nodes.execute_tools.environment.deadline import monotonic_s
 
     for sentence in ready.notes:
@@ -222,8 +221,7 @@ def batch_object(result: "BatchResult") -> dict[str, Any]:
 
 def _tell(chosen: opt.Options, result: "BatchResult") -> None:
     from graph.batch.batch_result import counted
-    from graph.terminal.call_words import count_of
-    from graph.terminal.usage_words import usd
+    from nodes.language.display import count_of, usd
 
     if chosen.as_json:
         _write_object(batch_object(result))
@@ -274,7 +272,7 @@ def _wrong(chosen: opt.Options, problems: "Iterable[Problem]") -> int:
 
 
 def _write_object(value: dict[str, Any]) -> None:
-    from graph.terminal.ending import as_json
+    from graph.terminal.output_lines import as_json
 
     sys.stdout.write(as_json(value) + "\n")
     sys.stdout.flush()

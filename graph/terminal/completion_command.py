@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
-from graph.terminal.exit_codes import ExitCode
+from graph.terminal.process_end import ExitCode
 
 if TYPE_CHECKING:
     from graph.terminal.shell_words import Offer

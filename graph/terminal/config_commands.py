@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from graph.terminal import options as opt
-from graph.terminal.exit_codes import ExitCode
-from graph.terminal.plain_text import one_line
-from graph.terminal.problem_words import LONGEST_LINE, tell_problems
+from graph.terminal.process_end import LONGEST_LINE, ExitCode, tell_problems
 from graph.terminal.run_commands import options_without_events, refused, tell, tell_object
+from nodes.language.display import one_line
 from nodes.records import ToolError, ToolErrorCode
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ def show(context: typer.Context) -> int:
     """Show all settings of a run here, and who set them."""
     from graph.configuration.loading import CALLER, DEFAULT, Origin, load_configuration
     from graph.context import AgentContext
-    from graph.terminal.ending import Line
+    from graph.terminal.output_lines import Line
 
     chosen = options_without_events(context)
     found = load_configuration(str(chosen.root), workspace_file=chosen.workspace_file)
@@ -85,7 +84,7 @@ def check(context: typer.Context, file: opt.SettingsFile = None) -> int:
     """
     from graph.configuration import loading
     from graph.configuration.settings_file import Settings, parse_settings
-    from graph.terminal.ending import Line
+    from graph.terminal.output_lines import Line
     from nodes.execute_tools.environment.settings_files import SETTINGS_FILE
     from nodes.execute_tools.environment.user_files import read_user_file
 
@@ -115,7 +114,7 @@ def trust(context: typer.Context, forget: opt.Forget = False) -> int:
     It may then allow more than you do, so read it first. A file that is changed later has to be trusted again.
     """
     from graph.configuration.loading import read_workspace_settings
-    from graph.terminal.ending import Line
+    from graph.terminal.output_lines import Line
     from nodes.execute_tools.environment import settings_files
 
     chosen = options_without_events(context)
@@ -146,7 +145,7 @@ def _of_environment(variable: str) -> str:
 
 def one_line_kept(text: str) -> str:
     """A row of the table on one line; its columns stay."""
-    from graph.terminal.plain_text import plain
+    from nodes.language.display import plain
 
     return plain(text.replace("\n", " ")).rstrip()
 
@@ -154,7 +153,7 @@ def one_line_kept(text: str) -> str:
 def _wrong(chosen: opt.Options, problems: "Iterable[Problem]") -> int:
     told = tell_problems(problems)
     if chosen.as_json:
-        from graph.terminal.ending import as_json
+        from graph.terminal.output_lines import as_json
 
         typer.echo(as_json({"event": "error", **told} if chosen.json_lines else told))
     return ExitCode.USAGE_ERROR

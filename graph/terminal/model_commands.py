@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from graph.terminal.exit_codes import ExitCode
 from graph.terminal.options import Options, Port
-from graph.terminal.plain_text import plain
-from graph.terminal.process_end import fail
+from graph.terminal.process_end import ExitCode, fail
 from graph.terminal.run_commands import options_without_events, tell_object
 from nodes.call_model.weights import WeightsState, WeightsStatus, weights_path, weights_status
+from nodes.language.display import plain
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,7 +27,7 @@ def pull(context: typer.Context) -> int:
 
     Once for all projects.
     """
-    from graph.terminal.pull_bar import PullBar
+    from graph.terminal.progress_bars import PullBar
     from nodes.call_model.pull import pull_weights
     from nodes.call_model.pull_outcome import Pulled, PullFailureKind
 
@@ -48,7 +47,7 @@ def pull(context: typer.Context) -> int:
 @app.command()
 def status(context: typer.Context) -> int:
     """Say whether the embedded model can be used; exit code 0 if it can."""
-    from graph.terminal.pull_bar import PullBar
+    from graph.terminal.progress_bars import PullBar
 
     chosen = options_without_events(context)
     with PullBar(_standard_error()) as progress:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from graph.terminal.exit_codes import ExitCode
+from graph.terminal.process_end import ExitCode
 
 
 class Form(StrEnum):
@@ -20,7 +20,7 @@ def schema(
     form: Annotated[Form, typer.Argument(metavar="[json|json-lines]", help="Of which option.")] = Form.JSON,
 ) -> int:
     """Print the JSON Schema of what --json or --json-lines write."""
-    from graph.terminal.output_schema import line_schema, object_schema
+    from graph.terminal.json_output import line_schema, object_schema
 
     found = object_schema() if form is Form.JSON else line_schema()
     typer.echo(json.dumps(found, indent=2, sort_keys=True))

@@ -10,9 +10,9 @@ from enum import Enum
 from itertools import takewhile
 from typing import Any, Final, Literal, NamedTuple, get_args, get_origin
 
-from graph.terminal.plain_text import one_line
-from graph.terminal.run_words import short_id
-from graph.terminal.word_order import NESTED, TASK_COMMAND
+from graph.kept_run import short_id
+from graph.terminal.options import NESTED, TASK_COMMAND
+from nodes.language.display import one_line
 
 TALK: Final = "chat"
 """The other command that may begin a run."""

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from graph.report.texts import LEVELS, Bounds, DiffLine, Field, Shown, Texts, visible
-from graph.terminal.plain_text import plain
 from nodes.execute_tools.redact import Redactor
+from nodes.language.display import plain
 
 CANARY = "kanarie-8471-vogel"
 TEXTS = Texts(Redactor((CANARY,)), Bounds(text=20))

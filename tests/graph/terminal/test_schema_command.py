@@ -5,7 +5,7 @@ import json
 import pytest
 
 from graph.cli import main
-from graph.terminal.output_schema import line_schema, object_schema
+from graph.terminal.json_output import line_schema, object_schema
 from nodes.records import JsonMap
 
 

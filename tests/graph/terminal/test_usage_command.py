@@ -14,7 +14,7 @@ from graph.spending_file import FILE_NAME
 from graph.spending_rows import KEPT_DAYS
 from graph.spending_store import SpendingStore
 from graph.terminal import options as opt
-from graph.terminal.ending import Line
+from graph.terminal.output_lines import Line
 from graph.terminal.usage_command import account_lines, account_objects, day_lines, day_objects
 from nodes.call_model.ledger import RunLimits
 from nodes.call_model.spending_book import Entry, Used

@@ -1,7 +1,4 @@
-"""How a batch goes, as people see it: a bar with what is done, the rate, the spend and the time left; or a line each.
-
-Pure but for the consoles that it is given.
-"""
+"""Progress bars of long commands: a batch, and a pull of the weights; without a terminal a line for each step."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -10,16 +7,16 @@ from typing import Final, Self
 
 from rich.console import Console, RenderableType
 from rich.live import Live
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from graph.batch.batch_result import Tally
 from graph.batch.orders import TaskResult
-from graph.terminal.call_words import count_of
-from graph.terminal.ending import OUTCOME_STYLES
-from graph.terminal.plain_text import one_line
-from graph.terminal.usage_words import usd
+from graph.terminal.output_lines import OUTCOME_STYLES
+from nodes.call_model.weights import PullPhase, PullProgress
+from nodes.language.display import count_of, one_line, usd
 from nodes.records import OutcomeKind
 
 _NARROWEST_BAR: Final = 8
@@ -179,3 +176,50 @@ class BatchProgress:
         grid = Table.grid(padding=(0, 1))
         grid.add_row(ProgressBar(self.state.total, self.state.tally.done, width=room), Text(text, no_wrap=True))
         return grid
+
+
+class PullBar:
+    """Takes the reports of a pull or of a check (`nodes.call_model.weights.Progress`). Use it as a context manager."""
+
+    def __init__(self, console: Console) -> None:
+        self._console, self._live = console, console.is_terminal and not console.is_dumb_terminal
+        self._phase: PullPhase | None = None
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not self._live,
+        )
+
+    def __enter__(self) -> Self:
+        """Return the bar, which shows nothing before the first report."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Take the bar away."""
+        self._bar.stop()
+
+    def __call__(self, report: PullProgress) -> None:
+        """Show how far it is."""
+        if report.phase is not self._phase:
+            self._begin(report)
+        for task in self._bar.task_ids[-1:]:
+            self._bar.update(task, completed=report.bytes_done, total=report.bytes_total or None)
+
+    def _begin(self, report: PullProgress) -> None:
+        self._phase = report.phase
+        if not self._live:
+            self._console.file.write(f"{report.phase.value}\n")
+            self._console.file.flush()
+            return
+        self._bar.start()
+        for task in self._bar.task_ids:
+            self._bar.remove_task(task)
+        # A resumed pull begins where the last one stopped; from zero, its rate would count what was there already.
+        self._bar.add_task(report.phase.value, total=report.bytes_total or None, completed=report.bytes_done)

@@ -1,5 +1,6 @@
 """How a batch goes, as people see it: in a bar of any width, or a line for each result."""
 
+import io
 from io import StringIO
 
 import pytest
@@ -8,7 +9,8 @@ from rich.console import Console
 
 from graph.batch.batch_result import Tally
 from graph.batch.orders import TaskResult, TaskUsage
-from graph.terminal.batch_progress import BatchProgress, State, clock, result_line, status
+from graph.terminal.progress_bars import BatchProgress, PullBar, State, clock, result_line, status
+from nodes.call_model.weights import PullPhase, PullProgress
 from nodes.records import OutcomeKind
 
 USAGE = TaskUsage(calls=2)
@@ -101,3 +103,41 @@ def test_a_file_gets_the_lines_while_the_terminal_has_the_bar() -> None:
 def test_a_result_has_one_line() -> None:
     long = GOOD.model_copy(update={"kind": OutcomeKind.BUDGET_STOP, "message": "x" * 500})
     assert len(result_line(long)) == 200
+
+
+REPORTS = [
+    PullProgress(PullPhase.WAITING, 0, 0),
+    PullProgress(PullPhase.FETCHING, 500_000_000, 1_000_000_000),
+    PullProgress(PullPhase.FETCHING, 750_000_000, 1_000_000_000),
+    PullProgress(PullPhase.VERIFYING, 1_000_000_000, 1_000_000_000),
+]
+
+
+def shown_of_pull_bar(*, terminal: bool, reports: list[PullProgress]) -> str:
+    file = io.StringIO()
+    with PullBar(Console(file=file, force_terminal=terminal, width=100, legacy_windows=False)) as bar:
+        for report in reports:
+            bar(report)
+    return file.getvalue()
+
+
+def test_without_a_terminal_each_phase_is_a_line() -> None:
+    assert shown_of_pull_bar(terminal=False, reports=REPORTS) == "waiting for another pull\nfetching\nverifying\n"
+
+
+def test_a_terminal_that_cannot_draw_gets_lines_too() -> None:
+    file = io.StringIO()
+    with PullBar(Console(file=file, force_terminal=True, _environ={"TERM": "dumb"})) as bar:
+        bar(REPORTS[1])
+    assert file.getvalue() == "fetching\n"
+
+
+def test_a_terminal_shows_one_bar_with_the_bytes_of_the_phase() -> None:
+    drawn = shown_of_pull_bar(terminal=True, reports=REPORTS)
+    last = drawn.rpartition("verifying")[2]
+    assert "1.0/1.0 GB" in last
+    assert "fetching" not in last
+
+
+def test_nothing_is_drawn_before_the_first_report() -> None:
+    assert shown_of_pull_bar(terminal=True, reports=[]) == ""
