@@ -8,14 +8,14 @@ from typing import Any, Final, NamedTuple
 from pydantic import ValidationError
 
 from graph.configuration.loading import CONFIG_VARIABLE, FILE_NAME, load_context
-from graph.configuration.trust import RULES, widening
-from graph.context import AgentContext
+from graph.configuration.trust import widening
+from graph.context import SETTINGS, AgentContext
 from nodes.call_model.endpoint import split_provider
 from nodes.execute_tools.environment.failures import quoted
 from nodes.execute_tools.environment.user_files import configuration_file
 from nodes.records import StopCause, StopReason, ToolError
 
-_SMALLER: Final = frozenset(name for name, rule in RULES.items() if rule is RULES["max_steps"])
+_SMALLER: Final = frozenset(name for name, setting in SETTINGS.items() if setting.trust == "less")
 """Limits: of what is asked and what is allowed, the smaller one holds, None being no limit."""
 
 _FREE: Final = frozenset({"answer_schema"})

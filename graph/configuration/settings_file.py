@@ -12,8 +12,6 @@ from pydantic import ValidationError
 
 from graph.context import AgentContext
 from nodes.execute_tools.environment.url_rules import NetworkRules, rule_problems
-from nodes.execute_tools.redact import Redactor
-from nodes.language.closest import closest_names
 from nodes.language.documents import DocumentProblem, read_toml
 
 _ONE_PROGRAM = re.compile(r"(?!-)[^\s*?\"'`$&;|<>()~]*[^\s*?\"'`$&;|<>()~/]")
@@ -188,7 +186,7 @@ def _problems(document: Document, file: str, *, of_user: bool) -> Iterator[Probl
             yield Problem(file, message, document.lines.get((name,), 0), field=name)
         elif name != TRUSTED:
             usable[name] = value
-    for path, message in _value_problems(usable):
+    for path, message in value_problems(usable):
         line = next((n for end in range(len(path), 0, -1) if (n := document.lines.get(path[:end], 0))), 0)
         yield Problem(file, message, line, field=path[0])
 
@@ -203,6 +201,8 @@ def _name_problem(name: str, value: Any, *, of_user: bool) -> str:
         return ""
     if _SECRET_NAME.search(name):
         return f"{_shown(name)} would be a secret in a file: {_KEY_REMEDY}"
+    from nodes.language.closest import closest_names
+
     known = [*AgentContext.model_fields.keys() - ELSEWHERE.keys(), *((TRUSTED,) if of_user else ())]
     meant = closest_names(name, known, 2) if len(name) >= _SHORTEST else ()
     what = f"there is no setting {_shown(name)}"
@@ -220,13 +220,15 @@ def _trusted_problem(value: Any) -> str:
 
 def _secret_problem(name: str, value: Any) -> str:
     """A file is copied and committed; what stands in one is no secret any more."""
+    from nodes.execute_tools.redact import Redactor
+
     said = json.dumps(value, default=str, ensure_ascii=False)
     if Redactor().text(said) == said:
         return ""
     return f"{name} holds what looks like a secret: {_KEY_REMEDY}"
 
 
-def _value_problems(values: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
+def value_problems(values: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
     """The path and the message of each value that does not fit its field."""
     texts: dict[str, str] = {}
     for name, value in values.items():

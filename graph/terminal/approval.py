@@ -1,7 +1,8 @@
-"""Asking a person at the terminal whether calls may run: what each would do, then one question for each. The editor is the only effect.
+"""Asking a person at the terminal whether calls may run: what each would do, then one question for each.
 
 Lines are read and arguments are edited by functions that are handed in; where there is nobody to ask, that is the
-answer. What a call says is shown behind a bar, in lines that fit: nothing of it can look like a question of ours.
+answer. What a call says is shown behind a bar, in lines that fit: nothing of it can look like a question of
+ours. The editor is the only effect.
 """
 
 import json

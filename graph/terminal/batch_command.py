@@ -45,7 +45,7 @@ WorkFolder = Annotated[
 RemoveCopies = Annotated[bool, typer.Option("--remove-copies", help="Remove each copy once its patch is written.")]
 MaxCost = Annotated[
     float | None,
-    typer.Option(min=opt.LEAST_COST_USD, metavar="USD", help="Cost of the whole batch, over all its starts."),
+    typer.Option(min=0.0001, metavar="USD", help="Cost of the whole batch, over all its starts."),
 ]
 MaxTokens = Annotated[
     int | None, typer.Option(min=1, max=2**53, metavar="N", help="Tokens of the whole batch, in and out.")
@@ -158,7 +158,7 @@ def _worked(chosen: opt.Options, ready: "Ready") -> int:
     from rich.console import Console
 
     from graph.telemetry.exporting import exporting, note
-    from graph.terminal.progress_bars import BatchProgress
+    from graph.terminal.batch_progress import BatchProgress
     from nodes.execute_tools.environment.deadline import monotonic_s
 
     for sentence in ready.notes:

@@ -217,7 +217,7 @@ def _problem(context: AgentContext, endpoint: Endpoint | ProviderFailure) -> str
         return endpoint.message
     if endpoint.embedded and weights_status().state is not WeightsState.READY:
         return "The embedded model is not on this machine: `mendgraph model pull` fetches it. The model stays as it is."
-    return fallback_problem(context.model, context.base_url, context.fallback_models) or ""
+    return fallback_problem(context.model_dump())
 
 
 def _named(endpoint: Endpoint) -> str:

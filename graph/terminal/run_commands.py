@@ -247,15 +247,9 @@ Output = Annotated[
         show_default=False,
     ),
 ]
-RunToReport = Annotated[
-    str,
-    typer.Argument(
-        metavar="RUN", help="The run, by its id or the beginning of it. Default: the newest one.", show_default=False
-    ),
-]
 
 
-def report(context: typer.Context, run: RunToReport = "", output: Output = "", force: opt.Force = False) -> int:
+def report(context: typer.Context, run: opt.NewestRun = "", output: Output = "", force: opt.Force = False) -> int:
     """Write what a run did as one page, for a browser.
 
     It needs no network and no script, and nothing of the run is changed by it.

@@ -37,7 +37,7 @@ from graph.terminal.output_lines import (
 )
 from graph.terminal.process_end import ExitCode, exit_code_of, leave_at_once
 from graph.terminal.screen import Display, RunView
-from graph.terminal.status_line import LiveStatus
+from graph.terminal.status_line import Status
 from graph.terminal.visible_text import VisibleText
 from nodes.call_model.endpoint import Endpoint, find_endpoint
 from nodes.call_model.local_model import local_server_is_starting
@@ -382,9 +382,9 @@ class Turns:
             self._display.tell_object("error", error_object(code.name.lower(), message))
 
 
-def _status(setup: Setup) -> LiveStatus:
+def _status(setup: Setup) -> Status:
     """The status line of the turns of this setup."""
-    return LiveStatus(setup.display.live, setup.context.limits(), local_server_is_starting)
+    return Status(setup.display.live, setup.context.limits(), local_server_is_starting)
 
 
 def _view(setup: Setup) -> RunView:

@@ -15,8 +15,8 @@ from graph import agent
 from graph.build import build_graph, build_machine
 from graph.configuration.loading import CONFIG_VARIABLE
 from graph.configuration.narrowing import ROOT_VARIABLE, client_context, narrowed, operator_allowance, refusal, too_wide
-from graph.configuration.trust import RULES, widening
-from graph.context import AgentContext
+from graph.configuration.trust import widening
+from graph.context import SETTINGS, AgentContext
 from graph.serving.tenants import Tenant
 from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from nodes.records import StopCause, StopReason
@@ -129,7 +129,7 @@ def test_nothing_that_is_asked_widens_what_is_allowed(asked: dict[str, Any]) -> 
     if isinstance(found, AgentContext):
         assert (found.account, found.base_url, found.workspace) == ("ann", BASE.base_url, "/w")
         assert too_wide(found, ANN) == ()
-        limits = {name: getattr(found, name) for name, rule in RULES.items() if rule is RULES["max_steps"]}
+        limits = {name: getattr(found, name) for name, each in SETTINGS.items() if each.trust == "less"}
         assert widening(limits, BASE) == ()
 
 
