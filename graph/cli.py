@@ -225,7 +225,7 @@ def schema(
     """Print the JSON Schema of what --json or --json-lines write."""
     import json
 
-    from graph.terminal.json_output import line_schema, object_schema
+    from graph.terminal.output_schema import line_schema, object_schema
 
     typer.echo(json.dumps(object_schema() if form == "json" else line_schema(), indent=2, sort_keys=True))
     return ExitCode.FINISHED

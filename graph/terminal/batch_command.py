@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 
 import typer
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from graph.batch.orders import TaskResult
     from graph.batch.preparing import Crew, Ready
     from graph.configuration.settings_file import Problem
+    from graph.terminal.batch_progress import BatchProgress
 
 _NAMES: Final = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 _CODES: Final = {signal.SIGINT: ExitCode.INTERRUPTED, signal.SIGTERM: ExitCode.TERMINATED}
@@ -56,23 +57,8 @@ Address = Annotated[
 ]
 
 
-class Shown(Protocol):
-    """Watches a batch and shows it."""
-
-    def began(self, tally: Any, total: int | None) -> None:
-        """The batch begins."""
-
-    def task_began(self, task_id: str) -> None:
-        """A task is handed out."""
-
-    def task_ended(self, result: "TaskResult") -> None:
-        """A task has ended, or was stopped."""
-
-    def stopping(self, by: str) -> bool:
-        """Somebody wants it to stop; whether that is shown."""
-
-    def close(self) -> None:
-        """Show nothing any more."""
+Shown: TypeAlias = "JsonShown | BatchProgress"
+"""Watches a batch and shows it."""
 
 
 def batch(  # noqa: PLR0913, PLR0917 - typer reads the options from the signature

@@ -1,17 +1,21 @@
-"""What a run says at its end and what it has used, as lines for a person. Pure."""
+"""What a run says at its end and what it has used: lines for a person, objects and events for a program. Pure."""
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from datetime import datetime, tzinfo
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from pydantic import BaseModel
 from rich.cells import cell_len, set_cell_size
 
 from graph.events import Compacted, Event, Paid
 from graph.kept_run import short_id, state_words, when_words
 from nodes.call_model.budget import APILimits, APIUsageStats, format_usage_stats
+from nodes.execute_tools.redact import redact
 from nodes.language.call_summary import target_of
 from nodes.language.display import count_of, one_line, output_words, usd
 from nodes.records import FileChange, JsonMap, Outcome, OutcomeKind, Plan, ToolCall, ToolError
@@ -95,19 +99,6 @@ def result_object(
     }
 
 
-def result_as_json(
-    outcome: Outcome,
-    changes: Sequence[FileChange],
-    plan: Plan,
-    thread_id: str,
-    account: JsonMap,
-    log: str | None,
-    resume: str | None = None,
-) -> str:
-    """The same in ASCII, on one line."""
-    return as_json(result_object(outcome, changes, plan, thread_id, account, log, resume))
-
-
 def refused_call(tool: str, target: str, error: ToolError) -> JsonMap:
     """A call that was not allowed, for programs: what it was about, and the code and words of the refusal."""
     return {"tool": tool, "target": target, "code": error.code.value, "message": error.message}
@@ -123,11 +114,6 @@ def interruption(by: str, changed: Iterable[str], resume: str | None) -> str:
 def error_object(code: str, message: str) -> JsonMap:
     """The object of `--json` where there is no result."""
     return {"error": {"code": code, "message": message}}
-
-
-def error_as_json(code: str, message: str) -> str:
-    """The same on one line."""
-    return as_json(error_object(code, message))
 
 
 def as_json(value: Any) -> str:
@@ -151,6 +137,51 @@ def _strict(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {_strict(str(key)): _strict(each) for key, each in value.items()}
     return [_strict(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+# --- Events as JSON lines
+
+
+_WORD: Final = re.compile(r"(?<!^)(?=[A-Z])")
+_RECORDS: Final = frozenset({"arguments", "payload"})
+"""Maps with names that others chose: what stands under a secret's name goes."""
+
+
+def event_name(kind: type) -> str:
+    """The name of a class of events: `tool_started` of `ToolStarted`."""
+    return _WORD.sub("_", kind.__name__).lower()
+
+
+def event_as_map(event: Event, scrub: Callable[[str], str]) -> JsonMap:
+    """One event as JSON values, without secrets: its name, then its fields."""
+    return {"event": event_name(type(event)), **_plain(event, scrub)}
+
+
+def _plain(value: Any, scrub: Callable[[str], str], name: str = "") -> Any:
+    """The value as JSON values; records of each kind are maps, and of what is none of these only the type is told."""
+    if isinstance(value, Enum):
+        value = value.value
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, str):
+        return scrub(value)
+    named = _fields_of(value)
+    if named is not None:
+        shown = redact(named) if name in _RECORDS else named
+        return {scrub(str(key)): _plain(each, scrub, str(key)) for key, each in shown.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(each, scrub) for each in value]
+    return f"<{type(value).__name__}>"
+
+
+def _fields_of(value: Any) -> Mapping[Any, Any] | None:
+    if isinstance(value, Mapping):
+        return value
+    if isinstance(value, BaseModel):
+        return {name: getattr(value, name) for name in type(value).model_fields}
+    if is_dataclass(value):
+        return {each.name: getattr(value, each.name) for each in fields(value)}
+    return value._asdict() if isinstance(value, tuple) and hasattr(value, "_asdict") else None
 
 
 def _changed(paths: Sequence[str]) -> str:

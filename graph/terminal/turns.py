@@ -22,12 +22,12 @@ from graph.judged_workspace import judged_workspace
 from graph.kept_run import KeptRun
 from graph.run import RunResult, Session
 from graph.terminal.approval import ReadLine, ask_person, columns, in_editor
-from graph.terminal.json_output import event_as_map
 from graph.terminal.output_lines import (
     Line,
     as_json,
     diff_lines,
     error_object,
+    event_as_map,
     interruption,
     outcome_lines,
     result_object,

@@ -137,9 +137,9 @@ def day_objects(spent: Sequence["ModelDay"]) -> list[dict[str, Any]]:
 
 
 def _object(spent: "ModelDay") -> dict[str, Any]:
-    """All but the day, without the digits that adding up has made."""
+    """Without the digits that adding up has made."""
     exact = {"cost_usd": round(spent.cost_usd, 9), "seconds": round(spent.seconds, 3)}
-    return {**spent.model_dump(mode="json", exclude={"day"}), **exact}
+    return {**spent.model_dump(mode="json"), **exact}
 
 
 def _of_account(account: str | None) -> str:

@@ -17,7 +17,7 @@ from graph import cli
 from graph.context import AgentContext
 from graph.serving.opening import open_desk
 from graph.serving.tenants import token_hash
-from graph.terminal.json_output import line_schema, object_schema
+from graph.terminal.output_schema import line_schema, object_schema
 from nodes.records import JsonMap
 from tests.architecture.house import ROOT
 from tests.doubles.replies import Say

@@ -24,12 +24,12 @@ from graph.terminal.output_lines import (
     compaction_words,
     cost_words,
     diff_lines,
-    error_as_json,
+    error_object,
     interruption,
     notes_lines,
     outcome_lines,
     refused_call,
-    result_as_json,
+    result_object,
     run_details,
     run_lines,
     run_object,
@@ -135,7 +135,7 @@ def test_a_run_that_a_limit_ended_gives_the_account_of_its_model() -> None:
         "  Left: its test.",
         "How to go on: Send another message.",
     ]
-    shown = json.loads(result_as_json(stopped, [], Plan(), "thread", {}, None))
+    shown = result_object(stopped, [], Plan(), "thread", {}, None)
     assert shown["outcome"]["account"] == "Done: the fix.\n\nLeft: its test."
 
 
@@ -144,7 +144,7 @@ def test_a_result_is_one_object_on_one_line_of_ascii() -> None:
         kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="é\u202e", usage={"total_calls": 1}
     )
     used = {"steps": [{"step": 1}], "compactions": []}
-    text = result_as_json(outcome, [CHANGE], Plan(steps=(PlanStep(title="x"),)), "thread", used, "/data/é")
+    text = as_json(result_object(outcome, [CHANGE], Plan(steps=(PlanStep(title="x"),)), "thread", used, "/data/é"))
     assert text.isascii()
     assert text.isprintable()
     assert json.loads(text) == {
@@ -162,12 +162,12 @@ def test_a_result_is_one_object_on_one_line_of_ascii() -> None:
 
 def test_a_result_without_a_log_says_so() -> None:
     done = Outcome(kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="Done.")
-    assert json.loads(result_as_json(done, [], Plan(), "thread", {}, None))["log"] is None
+    assert result_object(done, [], Plan(), "thread", {}, None)["log"] is None
 
 
 def test_a_result_names_the_command_that_goes_on_where_there_is_one() -> None:
     stopped = Outcome(kind=OutcomeKind.BUDGET_STOP, reason=StopReason.CANCELLED, message="x")
-    shown = [result_as_json(stopped, [], Plan(), "thread", {}, None, resume) for resume in ("resume it", None)]
+    shown = [as_json(result_object(stopped, [], Plan(), "thread", {}, None, resume)) for resume in ("resume it", None)]
     assert [json.loads(each).get("resume", "none") for each in shown] == ["resume it", "none"]
 
 
@@ -197,7 +197,7 @@ def test_a_refused_call_says_which_and_why() -> None:
 
 
 def test_an_error_is_an_object_too() -> None:
-    assert json.loads(error_as_json("usage_error", "no")) == {"error": {"code": "usage_error", "message": "no"}}
+    assert error_object("usage_error", "no") == {"error": {"code": "usage_error", "message": "no"}}
     assert as_json({"path": object}).isascii()
 
 

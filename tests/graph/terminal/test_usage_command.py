@@ -120,6 +120,7 @@ def test_programs_get_the_days_with_their_models() -> None:
         ("2026-02-27", ["a"]),
     ]
     assert shown[0]["models"][0] == {
+        "day": "2026-02-28",
         "model": "a",
         "calls": 12,
         "input_tokens": 120_000,

@@ -44,6 +44,7 @@ def test_what_is_certain_stays_true(arguments: str, more: str) -> None:
     assert end is Unended.OPEN or call_end(text + more) == end
 
 
+@settings(max_examples=25)
 @given(st.recursive(st.text() | st.integers(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
 def test_json_of_any_content_ends_where_it_ends(value: object) -> None:
     call = f"tool: read({json.dumps([value], ensure_ascii=False)})"
@@ -257,7 +258,7 @@ def test_well_formed_calls_are_hidden_as_the_parser_reads_them(lines: list[tuple
     assert seen(reply).split() == [word for line, is_prose in lines if is_prose for word in line.split()]
 
 
-@settings(max_examples=400)
+@settings(max_examples=150)
 @given(st.lists(FRAGMENTS | PROSE, max_size=25).map("".join), st.data(), st.booleans())
 def test_how_a_reply_is_cut_makes_no_difference(reply: str, data: st.DataObject, blocks: bool) -> None:
     cuts = data.draw(st.lists(st.integers(0, len(reply)), max_size=8).map(sorted))

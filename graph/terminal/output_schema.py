@@ -1,0 +1,404 @@
+"""The JSON Schema (2020-12) of what `--json` and `--json-lines` write, made from the records that are written. Pure.
+
+Within one version of the schema keys are added, and none is taken away or given another meaning: readers pass over
+keys that they do not know.
+"""
+
+from typing import Any, Final, Literal, NotRequired, cast, get_args, get_type_hints
+
+from pydantic import TypeAdapter, create_model
+from typing_extensions import TypedDict
+
+from graph.batch.batch_result import BatchResult, Tally
+from graph.batch.orders import TaskResult
+from graph.cassettes.cassette_lint import LintFinding
+from graph.cassettes.from_run import WrittenCassette
+from graph.configuration.settings_file import Problem
+from graph.doctor.bundle_file import Written
+from graph.doctor.finding import Finding
+from graph.events import Compacted, Ended, Event, Paid
+from graph.run_work import RunDiff
+from graph.spending_accounts import AccountSpent
+from graph.spending_days import ModelDay
+from graph.terminal.output_lines import SCHEMA, event_name
+from nodes.call_model.pull_outcome import Pulled
+from nodes.execute_tools.environment.restore_plan import LeftFile
+from nodes.execute_tools.environment.restoring import RestoredFile
+from nodes.records import ExtractionError, FileChange, JsonMap, Outcome, Plan
+
+DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+_DEFINITIONS: Final = "$defs"
+_MODE: Final = "serialization"
+
+
+class DiffObject(TypedDict):
+    """The answer to `/diff`: what the run has changed and nobody has taken back."""
+
+    diff: list[RunDiff]
+
+
+class RestoredObject(TypedDict):
+    """What was taken back; `cut_off` are tools of which nobody knows what they changed."""
+
+    restored: list[RestoredFile]
+    left: list[LeftFile]
+    removed_directories: list[str]
+    cut_off: list[str]
+    steps: list[int]
+
+
+class UndoObject(TypedDict):
+    """The answer to `/undo`."""
+
+    undo: RestoredObject
+
+
+class PlanObject(TypedDict):
+    """The answer to `/plan`."""
+
+    plan: Plan
+
+
+class ModelWords(TypedDict):
+    """A model: null where the endpoint is to name it; `base_url` is "" for the usual one."""
+
+    model: str | None
+    base_url: str
+    embedded: bool
+
+
+class ModelObject(TypedDict):
+    """The answer to `/model`: which one answers, from the next turn on where it was changed."""
+
+    model: ModelWords
+
+
+class CommandWords(TypedDict):
+    """A command of a chat, how it is written, and what it does."""
+
+    name: str
+    usage: str
+    help: str
+
+
+class HelpObject(TypedDict):
+    """The answer to `/help`."""
+
+    help: list[CommandWords]
+
+
+class ExitWords(TypedDict):
+    """The thread that can be talked on with."""
+
+    thread_id: str
+
+
+class ExitObject(TypedDict):
+    """The answer to `/exit`: the chat is over."""
+
+    exit: ExitWords
+
+
+class RunObject(TypedDict):
+    """A run of this folder: `state` is where it stands now, `kind` and `reason` how its last turn ended, if it has."""
+
+    run_id: str
+    state: str
+    can_go_on: bool
+    task: str
+    created: str
+    updated: str
+    turns: int
+    request: str
+    kind: str
+    reason: str
+    message: str
+    answer: str
+    files: list[str]
+    context: dict[str, Any]
+    durability: str
+    parent: str
+    forked_at: int | None
+
+
+class CallOfStep(TypedDict):
+    """A call, and what it was aimed at."""
+
+    tool: str
+    target: str
+
+
+class StepObject(TypedDict):
+    """A step of a run."""
+
+    step: int
+    turn: int
+    kind: str
+    calls: list[CallOfStep]
+    changed: list[str]
+    can_fork: bool
+
+
+class ShownRun(RunObject):
+    """The answer to `runs show`."""
+
+    steps: list[StepObject]
+
+
+class PrunedRuns(TypedDict):
+    """The answer to `runs prune`."""
+
+    removed: list[str]
+    freed_bytes: int
+
+
+class ForkedRun(RestoredObject):
+    """The answer to `fork`: the new run, and what was taken back of the other one."""
+
+    run_id: str
+    parent: str
+    at: int
+    resume: str
+
+
+class WrittenReport(TypedDict):
+    """The answer to `report`."""
+
+    run_id: str
+    path: str
+    bytes: int
+
+
+class DayObject(TypedDict):
+    """A day (UTC) and its models."""
+
+    day: str
+    models: list[ModelDay]
+
+
+class DoctorObject(TypedDict):
+    """The answer to `doctor`; `ok`: nothing is a problem."""
+
+    ok: bool
+    checks: list[Finding]
+
+
+class SettingObject(TypedDict):
+    """A setting and who set it; `line` is 0 where that is no file."""
+
+    value: Any
+    origin: str
+    line: int
+
+
+class SettingsObject(TypedDict):
+    """The answer to `config`."""
+
+    settings: dict[str, SettingObject]
+    files: list[str]
+
+
+class CheckedFile(TypedDict):
+    """A file without problems, and what it sets."""
+
+    file: str
+    settings: list[str]
+
+
+class CheckedFiles(TypedDict):
+    """The answer to `config check`."""
+
+    files: list[CheckedFile]
+
+
+class TrustObject(TypedDict):
+    """The answer to `config trust`; `sha256` is "" where the file is not trusted any more."""
+
+    trusted: bool
+    sha256: str
+
+
+class WeightsObject(TypedDict):
+    """The answer to `model status`; `usable`: the weights are whole, and the extra `local` is there to run them."""
+
+    state: Literal["ready", "absent", "partial", "damaged"]
+    path: str
+    bytes_present: int
+    bytes_expected: int
+    extra_installed: bool
+    usable: bool
+
+
+class AddressObject(TypedDict):
+    """What `model serve` says once it serves."""
+
+    base_url: str
+
+
+class ReplayObject(TypedDict):
+    """What `cassette serve` says at its end: requests that it refused, and how many exchanges nobody asked for."""
+
+    misses: list[str]
+    unplayed: int
+
+
+class RefusedCall(TypedDict):
+    """A call that was not allowed: its tool, what it was about ("" where it says nothing of the kind), and why.
+
+    `code` is `permission_denied` (by guard or by a person), `approval_required` (nobody could be asked) or
+    `loop_override` (the same action too often).
+    """
+
+    tool: str
+    target: str
+    code: str
+    message: str
+
+
+class ResultObject(TypedDict):
+    """How a turn ended. `steps` are its model calls, each try one; `changes` are its file effects, in order.
+
+    `usage` are counters of the turn and of its session. `log` is the path of the run's log; `resume` is the command
+    that goes on with it, and is there only where it can go on.
+    """
+
+    schema: Literal[1]
+    outcome: Outcome
+    changes: list[FileChange]
+    plan: Plan
+    usage: dict[str, float | None]
+    steps: list[Paid]
+    compactions: list[Compacted]
+    refused: list[RefusedCall]
+    thread_id: str
+    log: str | None
+    resume: NotRequired[str]
+
+
+class ErrorWords(TypedDict):
+    """What went wrong. `suggestions` are what may have been meant, `problems` those of files of settings."""
+
+    code: str
+    message: str
+    suggestions: NotRequired[list[str]]
+    problems: NotRequired[list[Problem]]
+
+
+class ErrorObject(TypedDict):
+    """There is no result: the command line is wrong, the run was ended at once, or there is a bug."""
+
+    error: ErrorWords
+
+
+class UsageObject(TypedDict):
+    """What a chat has used so far: the answer to `/usage`."""
+
+    usage: dict[str, float | None]
+
+
+class EndedLine(TypedDict):
+    """The turn is over; the last line of a task."""
+
+    event: Literal["ended"]
+    result: ResultObject
+
+
+BatchObject: Final[Any] = cast("Any", create_model)(
+    "BatchObject",
+    __doc__="The summary of a `batch`, after the results of its tasks (`TaskResult`), each on a line of its own.",
+    **{
+        name: (kind, ...)
+        for name, kind in {**get_type_hints(BatchResult), "left": int | None, **get_type_hints(Tally)}.items()
+        if name != "tally"
+    },
+)
+
+_CHAT: Final[tuple[Any, ...]] = (
+    ErrorObject,
+    UsageObject,
+    DiffObject,
+    UndoObject,
+    PlanObject,
+    ModelObject,
+    HelpObject,
+    ExitObject,
+)
+"""An object alone with `--json`, and a line with the name of its only key as its event with `--json-lines`."""
+
+_ANSWERS: Final[tuple[Any, ...]] = (
+    ShownRun,
+    RestoredObject,
+    ForkedRun,
+    PrunedRuns,
+    WrittenReport,
+    DoctorObject,
+    Written,
+    SettingsObject,
+    CheckedFiles,
+    TrustObject,
+    WeightsObject,
+    Pulled,
+    AddressObject,
+    WrittenCassette,
+    ReplayObject,
+    TaskResult,
+    BatchObject,
+)
+_LISTED: Final[tuple[Any, ...]] = (RunObject, DayObject, AccountSpent, LintFinding)
+"""Answers that are an array of these: `runs`, `usage`, `usage --accounts` and `cassette lint`."""
+
+EVENTS: Final[tuple[type, ...]] = tuple(kind for kind in get_args(Event) if kind is not Ended)
+
+
+def object_schema() -> JsonMap:
+    """The schema of what `--json` writes: that of a task first, then those of the other commands."""
+    title = "What `mendgraph --json` writes: one object on a line, or an array of runs, days, accounts or findings."
+    kinds = (ResultObject, *_CHAT, *_ANSWERS)
+    alone, listed = map(_reference, kinds), map(_reference, _LISTED)
+    return _schema(
+        title, [*alone, *({"type": "array", "items": each} for each in listed)], _definitions(*kinds, *_LISTED)
+    )
+
+
+def line_schema() -> JsonMap:
+    """The schema of each line of `--json-lines`."""
+    definitions = _definitions(EndedLine, *_CHAT, *EVENTS)
+    lines = {kind: event_name(kind) for kind in EVENTS} | {kind: next(iter(kind.__annotations__)) for kind in _CHAT}
+    for kind, event in lines.items():
+        definition = definitions[kind.__name__]
+        definitions[_line(kind)] = {
+            **definition,
+            "properties": {"event": {"const": event, "type": "string"}, **definition.get("properties", {})},
+            "required": ["event", *definition.get("required", [])],
+        }
+        if kind not in {Paid, Compacted}:  # which stand in results as well
+            del definitions[kind.__name__]
+    title = "What `mendgraph --json-lines` writes: each line is one of these objects."
+    return _schema(
+        title, [_reference(EndedLine), *({"$ref": f"#/{_DEFINITIONS}/{_line(each)}"} for each in lines)], definitions
+    )
+
+
+def _line(kind: type) -> str:
+    return f"{kind.__name__.removesuffix('Object')}Line"
+
+
+def _reference(kind: type) -> JsonMap:
+    return {"$ref": f"#/{_DEFINITIONS}/{kind.__name__}"}
+
+
+def _schema(title: str, kinds: list[JsonMap], definitions: JsonMap) -> JsonMap:
+    return {"$schema": DIALECT, "title": title, "version": SCHEMA, "anyOf": kinds, _DEFINITIONS: definitions}
+
+
+def _definitions(*kinds: Any) -> JsonMap:
+    adapters: list[tuple[Any, Literal["serialization"], TypeAdapter[Any]]] = [
+        (kind.__name__, _MODE, TypeAdapter(kind)) for kind in kinds
+    ]
+    made: JsonMap = TypeAdapter.json_schemas(adapters)[1][_DEFINITIONS]
+    for kind in (ExtractionError, LeftFile, RestoredFile):  # tuples, which are maps among our values
+        if (found := made.get(kind.__name__)) is not None:
+            properties = dict(zip(kind._fields, found["prefixItems"], strict=True))
+            about = {key: found[key] for key in ("title", "description") if key in found}
+            made[kind.__name__] = {**about, "type": "object", "properties": properties, "required": [*properties]}
+    return made
