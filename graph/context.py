@@ -89,7 +89,7 @@ def _setting(
     default: Any,
     description: str,
     *,
-    at: tuple[str, ...] = ("call_model",),
+    at: str | tuple[str, ...] = "call_model",
     trust: str | tuple[str | None, ...] = "",
     option: str = "",
     choices: tuple[str, ...] = (),
@@ -99,9 +99,20 @@ def _setting(
 
     Source: `langgraph_nodes`, an extension of JSON schema that Studio reads.
     """
-    made = Field(default, description=description, json_schema_extra={"langgraph_nodes": [*at]}, **bounds)
+    made = Field(
+        default,
+        description=description,
+        json_schema_extra={"langgraph_nodes": [at] if isinstance(at, str) else [*at]},
+        **bounds,
+    )
     made.metadata.append(Setting(trust, option, choices))
     return made
+
+
+def _limit(default: Any, description: str, **more: Any) -> Any:
+    """The same of a limit: a count from 1 on, unless `more` bounds it; a workspace's own file may lower it."""
+    bounds: dict[str, Any] = {} if "gt" in more else {"ge": 1, "le": MOST}
+    return _setting(default, description, trust="less", **bounds, **more)
 
 
 class AgentContext(BaseModel):
@@ -117,23 +128,23 @@ class AgentContext(BaseModel):
 
     workspace: str = _setting(
         ".",
-        "Folder that the agent works in; '.' is where the command or the server was started. "
-        "Nothing outside it is touched.",
-        at=("begin_turn",),
+        "Folder that the agent works in; '.' is where the command or the server was started. Nothing outside it "
+        "is touched.",
+        at="begin_turn",
         min_length=1,
     )
     mode: Literal["read-only", "ask", "auto"] = _setting(
         "auto",
         "read-only: no changes. ask: a person approves each change. auto: changes inside the rules.",
-        at=("guard",),
+        at="guard",
         trust=("read-only", "ask", "auto"),
         option="--mode",
     )
 
     model: str | None = _setting(
         None,
-        "Model: a name at the endpoint, 'provider:name' such as 'anthropic:claude-sonnet-4-6', or 'local' "
-        "for the embedded one. Default: found from the environment.",
+        "Model: a name at the endpoint, 'provider:name' such as 'anthropic:claude-sonnet-4-6', or 'local' for the "
+        "embedded one. Default: found from the environment.",
         option="--model NAME",
     )
     base_url: str | None = _setting(
@@ -195,18 +206,14 @@ class AgentContext(BaseModel):
         le=MOST,
     )
 
-    max_calls_per_session: int = _setting(100, "Model calls in one thread.", trust="less", ge=1, le=MOST)
+    max_calls_per_session: int = _limit(100, "Model calls in one thread.")
     max_calls_per_turn: int = _setting(
         10, "Model calls in one turn.", trust="less", option="--max-calls N", ge=1, le=MAX_CALLS_PER_TURN_LIMIT
     )
-    max_input_tokens_per_session: int = _setting(100_000, "Input tokens in one thread.", trust="less", ge=1, le=MOST)
-    max_output_tokens_per_session: int = _setting(50_000, "Output tokens in one thread.", trust="less", ge=1, le=MOST)
-    max_input_tokens_per_turn: int | None = _setting(
-        None, "Input tokens in one turn. Default: no limit.", trust="less", ge=1, le=MOST
-    )
-    max_output_tokens_per_turn: int | None = _setting(
-        None, "Output tokens in one turn. Default: no limit.", trust="less", ge=1, le=MOST
-    )
+    max_input_tokens_per_session: int = _limit(100_000, "Input tokens in one thread.")
+    max_output_tokens_per_session: int = _limit(50_000, "Output tokens in one thread.")
+    max_input_tokens_per_turn: int | None = _limit(None, "Input tokens in one turn. Default: no limit.")
+    max_output_tokens_per_turn: int | None = _limit(None, "Output tokens in one turn. Default: no limit.")
     max_output_tokens_per_call: int | None = _setting(
         None,
         "Output tokens in one reply. Default: 2,048, and for a reasoning model what the budget has left.",
@@ -214,38 +221,25 @@ class AgentContext(BaseModel):
         ge=16,
         le=MOST,
     )
-    max_steps: int | None = _setting(
-        None,
-        "Rounds of tool calls in one turn. Default: no limit.",
-        at=("loop_check",),
-        trust="less",
-        option="--max-steps N",
-        ge=1,
-        le=MOST,
+    max_steps: int | None = _limit(
+        None, "Rounds of tool calls in one turn. Default: no limit.", at="loop_check", option="--max-steps N"
     )
     max_steps_soft: bool = _setting(
-        False, "Only report when max_steps is passed, instead of stopping.", at=("loop_check",), trust="off"
+        False, "Only report when max_steps is passed, instead of stopping.", at="loop_check", trust="off"
     )
-    max_seconds: float | None = _setting(
-        None, "Seconds in model calls and tools in one turn.", trust="less", option="--max-seconds S", gt=0
+    max_seconds: float | None = _limit(
+        None, "Seconds in model calls and tools in one turn.", option="--max-seconds S", gt=0
     )
-    max_cost_usd: float | None = _setting(
-        None, "USD in one thread; the model needs a known price.", trust="less", option="--max-cost-usd USD", gt=0
+    max_cost_usd: float | None = _limit(
+        None, "USD in one thread; the model needs a known price.", option="--max-cost-usd USD", gt=0
     )
-    max_tokens_per_day: int | None = _setting(
+    max_tokens_per_day: int | None = _limit(
         None,
         "Input and output tokens in one UTC day, in all workspaces. Default: no limit.",
-        trust="less",
         option="--max-tokens-per-day N",
-        ge=1,
-        le=MOST,
     )
-    max_cost_usd_per_day: float | None = _setting(
-        None,
-        "USD in one UTC day, in all workspaces. Default: no limit.",
-        trust="less",
-        option="--max-cost-usd-per-day USD",
-        gt=0,
+    max_cost_usd_per_day: float | None = _limit(
+        None, "USD in one UTC day, in all workspaces. Default: no limit.", option="--max-cost-usd-per-day USD", gt=0
     )
     account: str = _setting(
         "", "Whose spending this is, for limits over many runs: a project, a batch or a user.", option="--account NAME"
@@ -253,20 +247,13 @@ class AgentContext(BaseModel):
     account_days: bool = _setting(
         False, "Count the limits of a day against this account's runs alone, instead of all runs.", trust="off"
     )
-    max_tokens_per_account: int | None = _setting(
+    max_tokens_per_account: int | None = _limit(
         None,
         "Input and output tokens that the account may ever use. Default: no limit.",
-        trust="less",
         option="--max-tokens-per-account N",
-        ge=1,
-        le=MOST,
     )
-    max_cost_usd_per_account: float | None = _setting(
-        None,
-        "USD that the account may ever use. Default: no limit.",
-        trust="less",
-        option="--max-cost-usd-per-account USD",
-        gt=0,
+    max_cost_usd_per_account: float | None = _limit(
+        None, "USD that the account may ever use. Default: no limit.", option="--max-cost-usd-per-account USD", gt=0
     )
     usd_per_million_input: float | None = _setting(
         None, "Price of a million input tokens, in USD. Default: as the price list has it.", ge=0
@@ -288,10 +275,10 @@ class AgentContext(BaseModel):
     )
 
     max_healing_attempts: int = _setting(
-        3, "Corrections in a row for malformed calls.", at=("heal",), trust="less", ge=0, le=20
+        3, "Corrections in a row for malformed calls.", at="heal", trust="less", ge=0, le=20
     )
     max_schema_repairs: int = _setting(
-        2, "Corrections in a row for arguments that do not fit.", at=("heal",), trust="less", ge=0, le=20
+        2, "Corrections in a row for arguments that do not fit.", at="heal", trust="less", ge=0, le=20
     )
     repeat_window: int = _setting(
         3, "Actions that loop control looks back on.", at=("guard", "loop_check"), ge=2, le=50
@@ -302,34 +289,32 @@ class AgentContext(BaseModel):
     loop_override_retries: int = _setting(
         1,
         "Refused repeats of a loop that end the run; 0 ends it at the loop itself.",
-        at=("loop_check",),
+        at="loop_check",
         trust="less",
         ge=0,
         le=50,
     )
-    read_max_lines: int = _setting(
-        500, "Most lines of a file that one read_file shows.", at=("execute_tools",), trust="less", ge=1, le=MOST
-    )
+    read_max_lines: int = _limit(500, "Most lines of a file that one read_file shows.", at="execute_tools")
     tool_timeout_s: float = _setting(
-        30.0, "Longest time for one tool call, in seconds.", at=("execute_tools",), trust="less", gt=0, le=3_600
+        30.0, "Longest time for one tool call, in seconds.", at="execute_tools", trust="less", gt=0, le=3_600
     )
     tool_timeouts_s: dict[str, PositiveFloat] = _setting(
         {},
         "Longest time for one call of the tools named here, in seconds, instead of tool_timeout_s.",
-        at=("execute_tools",),
+        at="execute_tools",
         trust="times",
     )
     tool_retries: int = _setting(
-        1, "Further tries of a tool that says it may succeed then.", at=("execute_tools",), trust="less", ge=0, le=10
+        1, "Further tries of a tool that says it may succeed then.", at="execute_tools", trust="less", ge=0, le=10
     )
     tool_retry_backoff_s: float = _setting(
-        0.5, "Seconds before the first retry of a tool.", at=("execute_tools",), ge=0, le=60
+        0.5, "Seconds before the first retry of a tool.", at="execute_tools", ge=0, le=60
     )
     tool_quotas: dict[str, NonNegativeInt] = _setting(
-        {}, "Most calls in one turn of the tools named here.", at=("execute_tools",), trust="limits"
+        {}, "Most calls in one turn of the tools named here.", at="execute_tools", trust="limits"
     )
     tool_calls_per_minute: dict[str, PositiveInt] = _setting(
-        {}, "Most calls in a minute of the tools named here.", at=("execute_tools",), trust="limits"
+        {}, "Most calls in a minute of the tools named here.", at="execute_tools", trust="limits"
     )
     role: str | None = _setting(
         None,
@@ -345,35 +330,33 @@ class AgentContext(BaseModel):
     allowed_programs: tuple[str, ...] = _setting(
         (),
         "Programs that run_command may start, in a sandbox without network. Default: no commands.",
-        at=("execute_tools",),
+        at="execute_tools",
         trust="part",
         option="--allow-program NAME",
     )
     readable_folders: tuple[str, ...] = _setting(
         (),
         "Folders outside the workspace that commands may read, such as a language's own installation.",
-        at=("execute_tools",),
+        at="execute_tools",
         trust="part",
     )
     allowed_hosts: tuple[str, ...] = _setting(
         (),
         "Hosts that http_get may ask: docs.python.org, *.example.com, host:8080. Default: no network.",
-        at=("execute_tools",),
+        at="execute_tools",
         trust="part",
         option="--allow-host HOST",
     )
     allowed_private_hosts: tuple[str, ...] = _setting(
         (),
         "Those of allowed_hosts that may have a private address, such as a company's server.",
-        at=("execute_tools",),
+        at="execute_tools",
         trust="part",
         option="--allow-private-host HOST",
     )
-    http_max_bytes: int = _setting(
-        1_000_000, "Bytes of one document, after decompression.", at=("execute_tools",), trust="less", ge=1, le=MOST
-    )
+    http_max_bytes: int = _limit(1_000_000, "Bytes of one document, after decompression.", at="execute_tools")
     http_timeout_s: float = _setting(
-        20.0, "Seconds for one http_get, redirects included.", at=("execute_tools",), trust="less", gt=0, le=3_600
+        20.0, "Seconds for one http_get, redirects included.", at="execute_tools", trust="less", gt=0, le=3_600
     )
     allowed_extensions: tuple[str, ...] = _setting(
         (),
@@ -395,7 +378,7 @@ class AgentContext(BaseModel):
         option="--check COMMAND",
     )
     checks_timeout_s: float = _setting(
-        60.0, "Longest time for one of the checks, in seconds.", at=("execute_tools",), trust="less", gt=0, le=3_600
+        60.0, "Longest time for one of the checks, in seconds.", at="execute_tools", trust="less", gt=0, le=3_600
     )
     max_failed_tries: int = _setting(
         4,
@@ -406,24 +389,24 @@ class AgentContext(BaseModel):
         le=100,
     )
     read_ahead: bool = _setting(
-        True, "Read the files that the request names before the model is asked.", at=("begin_turn",), trust="any"
+        True, "Read the files that the request names before the model is asked.", at="begin_turn", trust="any"
     )
     project_notes: bool = _setting(
         True,
         "Tell the model, where it is no small one, what the workspace's AGENTS.md or CLAUDE.md says.",
-        at=("begin_turn",),
+        at="begin_turn",
         trust="off",
         option="--project-notes/--no-project-notes",
     )
     syntax_gate: Literal["off", "report", "refuse"] = _setting(
         "report",
         "An edit that breaks the syntax of a Python, JSON, TOML or YAML file. report: the model is told.",
-        at=("execute_tools",),
+        at="execute_tools",
         trust=("refuse", "report", "off"),
     )
-    audit: bool = _setting(True, "Keep a log of all calls in the run's own folder.", at=("execute_tools",), trust="on")
+    audit: bool = _setting(True, "Keep a log of all calls in the run's own folder.", at="execute_tools", trust="on")
     answer_schema: dict[str, Any] | None = _setting(
-        None, "JSON schema that the value of final_answer must fit. Default: any text is an answer.", at=("parse",)
+        None, "JSON schema that the value of final_answer must fit. Default: any text is an answer.", at="parse"
     )
 
     @field_validator("base_url")

@@ -3,7 +3,7 @@
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import lru_cache
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 import typer
 
 from graph.terminal import options as opt, process_end
-from graph.terminal.process_end import LONGEST_LINE, ExitCode, tell_problems
+from graph.terminal.process_end import LONGEST_LINE, ExitCode, settings_refused
 from graph.terminal.run_commands import options_without_events, refused
 from nodes.language.display import one_line
 from nodes.records import ToolError
@@ -106,7 +106,7 @@ def _run(  # noqa: PLR0913, PLR0917 - what the command was given
 
     terms = _terms(chosen, max_cost, max_tokens)
     if isinstance(terms, tuple):
-        return _wrong(chosen, terms)
+        return settings_refused(chosen, terms)
     problem = terms_problem(terms, crew)
     if problem is not None:
         context.fail(problem)
@@ -114,7 +114,7 @@ def _run(  # noqa: PLR0913, PLR0917 - what the command was given
     if isinstance(ready, ToolError):
         return refused(chosen, ready)
     if isinstance(ready, tuple):
-        return _wrong(chosen, ready)
+        return settings_refused(chosen, ready)
     with ready.folder:
         return _worked(chosen, ready)
 
@@ -248,13 +248,6 @@ def _signals(batch: "Batch", shown: Shown) -> Iterator[Callable[[], int | None]]
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _wrong(chosen: opt.Options, problems: "Iterable[Problem]") -> int:
-    told = tell_problems(problems)
-    if chosen.as_json:
-        _write_object(told)
-    return ExitCode.USAGE_ERROR
 
 
 def _write_object(value: dict[str, Any]) -> None:

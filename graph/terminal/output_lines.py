@@ -316,7 +316,7 @@ def _read(file: Mapping[str, Any]) -> str:
 _HEAD = ("RUN", "WHEN", "STATE", "TURNS", "FILES", "TASK")
 _GAP = "  "
 _LEAST_FOR_THE_TASK = 20
-"""Characters; a task that has less room gets a line of its own."""
+"""Cells of a task that are shown in however narrow a terminal."""
 _LONGEST_TASK = 200
 _STYLES = {
     **dict.fromkeys(("working", "asks"), "bold cyan"),
@@ -326,7 +326,7 @@ _STYLES = {
 
 
 def run_lines(runs: Sequence["ListedRun"], width: int | None, now: datetime, zone: tzinfo | None = None) -> list[Line]:
-    """A table with a line for each run, none of them wider than `width` cells; None is as wide as it takes."""
+    """A table with a line for each run, of `width` cells where that is enough; None is as wide as it takes."""
     rows = [
         (
             one_line(short_id(run.run_id)),
@@ -339,30 +339,15 @@ def run_lines(runs: Sequence["ListedRun"], width: int | None, now: datetime, zon
         for run in runs
     ]
     widths = [max(cell_len(row[column]) for row in (_HEAD, *rows)) for column in range(len(_HEAD) - 1)]
-    left = None if width is None else width - sum(widths) - len(_GAP) * len(widths)
+    room = _LONGEST_TASK if width is None else max(width - sum(widths) - len(_GAP) * len(widths), _LEAST_FOR_THE_TASK)
     styles = ["bold", *(_STYLES.get(run.standing, "") for run in runs)]
-    return [
-        Line(text, style)
-        for row, style in zip((_HEAD, *rows), styles, strict=True)
-        for text in _row(row, widths, left, width).splitlines()
-    ]
+    return [Line(_row(row, widths, room), style) for row, style in zip((_HEAD, *rows), styles, strict=True)]
 
 
-def _row(cells: Sequence[str], widths: Sequence[int], left: int | None, width: int | None) -> str:
+def _row(cells: Sequence[str], widths: Sequence[int], room: int) -> str:
     *short, task = cells
-    padded = _GAP.join(set_cell_size(cell, size) for cell, size in zip(short, widths, strict=True))
-    if width is None or left is None:
-        return f"{padded}{_GAP}{task}"
-    if left >= _LEAST_FOR_THE_TASK:
-        return f"{padded}{_GAP}{_cut(task, left)}"
-    return f"{_cut(padded.rstrip(), width)}\n{_cut(_GAP + task, width)}"
-
-
-def _cut(text: str, cells: int) -> str:
-    """The text, or as much of it as has room."""
-    if cell_len(text) <= cells:
-        return text
-    return set_cell_size(text, max(0, cells - 3)).rstrip() + "..."[: max(0, cells)]
+    shown = task if cell_len(task) <= room else set_cell_size(task, room - 3).rstrip() + "..."
+    return _GAP.join([*(set_cell_size(cell, size) for cell, size in zip(short, widths, strict=True)), shown])
 
 
 # --- One run
@@ -441,25 +426,12 @@ def _target(call: Any) -> str:
 
 def run_object(run: "ListedRun") -> JsonMap:
     """A run with all that is known of it; `state` is where it stands now."""
-    return {
-        "run_id": run.run_id,
-        "state": str(run.standing),
-        "can_go_on": run.resumable,
-        "task": run.task,
-        "created": run.created,
-        "updated": run.updated,
-        "turns": run.turns,
-        "request": run.request,
-        "kind": run.kind,
-        "reason": run.reason,
-        "message": run.message,
-        "answer": run.answer,
-        "files": list(run.files),
-        "context": json.loads(run.stored_context),
-        "durability": run.durability,
-        "parent": run.parent,
-        "forked_at": run.forked_at,
-    }
+    known = asdict(run)
+    for name in ("standing", "changed", "stored_context", "damage"):
+        del known[name]
+    context = json.loads(run.stored_context)
+    more = {"state": str(run.standing), "can_go_on": run.resumable, "files": list(run.files), "context": context}
+    return known | more
 
 
 def step_object(step: "RunStep") -> JsonMap:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from enum import IntEnum
 from io import TextIOWrapper
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import typer
 
@@ -16,6 +16,7 @@ from nodes.records import OutcomeKind
 
 if TYPE_CHECKING:
     from graph.configuration.settings_file import Problem
+    from graph.terminal.options import Options
 
 
 class ExitCode(IntEnum):
@@ -136,13 +137,15 @@ LONGEST_LINE: Final = 1_000
 """Characters of a line that names a problem, a setting or a folder."""
 
 
-def tell_problems(problems: "Iterable[Problem]") -> dict[str, Any]:
-    """Name every problem on standard error, each on its own line; the same as an object, for programs."""
-    from graph.terminal.output_lines import error_object
+def settings_refused(chosen: "Options", problems: "Iterable[Problem]") -> int:
+    """Name every problem of files on standard error, each on its own line; with `--json` as an object as well."""
+    from graph.terminal.output_lines import as_json, error_object
 
     named = list(problems)
     said = [one_line(str(each), LONGEST_LINE) for each in named]
     typer.echo("\n".join(f"mendgraph: {each}" for each in said), err=True)
-    told = error_object(ExitCode.USAGE_ERROR.name.lower(), "\n".join(said))
-    told["error"]["problems"] = [asdict(each) for each in named]
-    return told
+    if chosen.as_json:
+        shown = error_object(ExitCode.USAGE_ERROR.name.lower(), "\n".join(said))
+        shown["error"]["problems"] = [asdict(each) for each in named]
+        typer.echo(as_json({"event": "error", **shown} if chosen.json_lines else shown))
+    return ExitCode.USAGE_ERROR

@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
-from rich.cells import cell_len
 
 from graph.context import AgentContext
 from graph.events import Compacted, Paid, Text
@@ -24,11 +22,9 @@ from graph.terminal.output_lines import (
     compaction_words,
     cost_words,
     diff_lines,
-    error_object,
     interruption,
     notes_lines,
     outcome_lines,
-    refused_call,
     result_object,
     run_details,
     run_lines,
@@ -43,7 +39,7 @@ from graph.terminal.turns import run_once
 from nodes.call_model.budget import APILimits
 from nodes.call_model.ledger import Spending, begin_turn, settle, usage_report
 from nodes.call_model.prices import Price
-from nodes.language.display import plain, usd
+from nodes.language.display import usd
 from nodes.records import (
     CallError,
     ChangeKind,
@@ -57,8 +53,6 @@ from nodes.records import (
     PlanStep,
     StopReason,
     ToolCall,
-    ToolError,
-    ToolErrorCode,
 )
 from tests.doubles.replies import Say
 from tests.graph.terminal.played_terminal import READ, Terminal
@@ -160,17 +154,6 @@ def test_a_result_is_one_object_on_one_line_of_ascii() -> None:
     }
 
 
-def test_a_result_without_a_log_says_so() -> None:
-    done = Outcome(kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="Done.")
-    assert result_object(done, [], Plan(), "thread", {}, None)["log"] is None
-
-
-def test_a_result_names_the_command_that_goes_on_where_there_is_one() -> None:
-    stopped = Outcome(kind=OutcomeKind.BUDGET_STOP, reason=StopReason.CANCELLED, message="x")
-    shown = [as_json(result_object(stopped, [], Plan(), "thread", {}, None, resume)) for resume in ("resume it", None)]
-    assert [json.loads(each).get("resume", "none") for each in shown] == ["resume it", "none"]
-
-
 @pytest.mark.parametrize(
     ("changed", "said"), [([], ""), (["b.py", "a.py", "b.py"], "; changed before that: b.py, a.py")]
 )
@@ -188,17 +171,6 @@ def test_what_programs_are_given_is_strict_json() -> None:
         "b": [True, None],
     }
     assert json.loads(shown).keys() == json.loads(shown.encode("ascii")).keys()
-
-
-def test_a_refused_call_says_which_and_why() -> None:
-    error = ToolError(code=ToolErrorCode.PERMISSION_DENIED, message="No.")
-    told = {"tool": "read_file", "target": ".env", "code": "permission_denied", "message": "No."}
-    assert refused_call("read_file", ".env", error) == told
-
-
-def test_an_error_is_an_object_too() -> None:
-    assert error_object("usage_error", "no") == {"error": {"code": "usage_error", "message": "no"}}
-    assert as_json({"path": object}).isascii()
 
 
 LIMITS = APILimits()
@@ -510,31 +482,6 @@ def test_a_terminal_gets_no_line_that_is_wider_than_it() -> None:
     *_, done, long = run_lines([DONE, LONG], 90, NOW, UTC)
     assert done.text == "3f2a9c01  today 10:05  finished            1      2      Mend add."
     assert long.text == r"nightly   today 10:05  stopped: max steps  12     0      Look at all of\x1b[31m it and..."
-
-
-def test_a_narrow_terminal_gets_the_task_on_a_line_of_its_own() -> None:
-    assert [line.text for line in run_lines([DONE], 50, NOW, UTC)] == [
-        "RUN       WHEN         STATE     TURNS  FILES",
-        "  TASK",
-        "3f2a9c01  today 10:05  finished  1      2",
-        "  Mend add.",
-    ]
-
-
-@given(st.text(), st.integers(min_value=1, max_value=120), st.sampled_from(RunState))
-def test_no_task_makes_a_line_too_wide_or_another_line(task: str, width: int, standing: RunState) -> None:
-    lines = run_lines([run(task=task, standing=standing)], width, NOW, UTC)
-    assert len(lines) in {2, 4}
-    assert [line.text for line in lines if cell_len(line.text) > width] == []
-    assert [line.text for line in lines if plain(line.text) != line.text or "\n" in line.text] == []
-
-
-@pytest.mark.parametrize(
-    ("standing", "style"),
-    [(RunState.WORKING, "bold cyan"), (RunState.FAILED, "red"), (RunState.FORKED, "yellow"), (RunState.FINISHED, "")],
-)
-def test_where_a_run_stands_has_a_colour(standing: RunState, style: str) -> None:
-    assert run_lines([run(standing=standing)], None, NOW, UTC)[-1].style == style
 
 
 # --- One run

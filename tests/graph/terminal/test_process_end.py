@@ -12,7 +12,8 @@ import typer
 
 from graph.configuration.settings_file import Problem
 from graph.terminal import process_end
-from graph.terminal.process_end import MEANINGS, ExitCode, exit_code_of, exit_code_table, tell_problems
+from graph.terminal.options import Options
+from graph.terminal.process_end import MEANINGS, ExitCode, exit_code_of, exit_code_table, settings_refused
 from nodes.records import OutcomeKind
 
 
@@ -116,12 +117,13 @@ def test_threads_are_not_waited_for() -> None:
 
 def test_each_problem_is_a_line_and_an_item(capsys: pytest.CaptureFixture[str]) -> None:
     problems = [Problem("a.toml", "`x` is no\nnumber", line=2, field="x"), Problem("b.toml", "is not TOML")]
-    told = tell_problems(iter(problems))
-    first, second = capsys.readouterr().err.splitlines()
+    assert settings_refused(Options(Path(), as_json=True, debug=False, settings={}), iter(problems)) == 2
+    shown = capsys.readouterr()
+    first, second = shown.err.splitlines()
     assert first.startswith("mendgraph: a.toml:2: `x` is no")
     assert first.endswith("number")
     assert second == "mendgraph: b.toml: is not TOML"
     said = "\n".join(line.removeprefix("mendgraph: ") for line in (first, second))
-    assert told == {
+    assert json.loads(shown.out) == {
         "error": {"code": "usage_error", "message": said, "problems": [asdict(problem) for problem in problems]}
     }
