@@ -16,7 +16,7 @@ from langgraph.errors import GraphBubbleUp
 from langgraph.runtime import Runtime, get_runtime
 from langgraph.types import Overwrite
 
-from graph.configuration.client_context import client_context
+from graph.configuration.narrowing import client_context
 from graph.context import AgentContext
 from graph.given_context import Admission, given_context, run_id_of
 from graph.guard_runtime import judge_calls, with_known_files

@@ -6,33 +6,29 @@ What a run needs is imported when a run starts, so that `--help`, `model status`
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
-from graph.configuration.program_names import program_problem
+from graph.kept_run import KeptRun
 from graph.terminal import (
     batch_command,
     cassette_commands,
-    completion_command,
     config_commands,
     doctor_command,
     model_commands,
     options as opt,
     process_end,
-    report_command,
     run_commands,
-    schema_command,
-    serve_command,
     usage_command,
 )
-from graph.terminal.exit_codes import ExitCode, exit_code_table
-from graph.terminal.plain_text import one_line
-from graph.terminal.run_words import KeptRun
-from graph.terminal.word_order import TaskGroup
+from graph.terminal.options import TaskGroup
+from graph.terminal.process_end import ExitCode, exit_code_table
+from nodes.language.display import one_line
 
 if TYPE_CHECKING:
     from graph.terminal.turns import Setup
@@ -66,6 +62,9 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+_COMPLETE: Final = "_MENDGRAPH_COMPLETE"
+"""The variable with which a shell's completion script calls the program."""
+
 _FOR_EVERY_COMMAND = frozenset({"root", "as_json", "json_lines", "debug", "version", "workspace_config"})
 """Options that are not those of a new run."""
 
@@ -79,55 +78,34 @@ def _show_version(wanted: bool) -> None:
 
 
 @app.callback()
-def options(  # noqa: PLR0913, PLR0917 - typer reads the options from the signature
+@opt.takes_settings
+def options(
     context: typer.Context,
     root: opt.Root = Path(),
-    mode: opt.Mode = None,
-    model: opt.Model = None,
-    base_url: opt.BaseUrl = None,
-    protocol: opt.Protocol = None,
-    max_calls: opt.MaxCalls = None,
-    max_steps: opt.MaxSteps = None,
-    max_seconds: opt.MaxSeconds = None,
-    max_cost_usd: opt.MaxCostUsd = None,
-    max_cost_usd_per_day: opt.MaxCostUsdPerDay = None,
-    max_tokens_per_day: opt.MaxTokensPerDay = None,
-    account: opt.Account = None,
-    max_cost_usd_per_account: opt.MaxCostUsdPerAccount = None,
-    max_tokens_per_account: opt.MaxTokensPerAccount = None,
-    wrap_up: opt.WrapUp = None,
-    fallback: opt.Fallback = None,
-    window_tokens: opt.WindowTokens = None,
-    temperature: opt.Temperature = None,
-    reasoning_effort: opt.ReasoningEffort = None,
-    seed: opt.Seed = None,
-    role: opt.Role = None,
-    allow_program: opt.AllowProgram = None,
-    allow_host: opt.AllowHost = None,
-    allow_private_host: opt.AllowPrivateHost = None,
-    check: opt.Check = None,
-    evidence: opt.Evidence = None,
-    project_notes: opt.ProjectNotes = None,
     workspace_config: opt.WorkspaceConfig = True,
     durability: opt.Durability = None,
     debug: opt.Debug = False,
     as_json: opt.AsJson = False,
     json_lines: opt.JsonLines = False,
-    version: Annotated[
+    version: Annotated[  # noqa: ARG001 - its callback ends the process
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
     ] = False,
+    **settings: Any,
 ) -> None:
     """Keep the options for the command that follows."""
-    said = locals()
     if as_json and json_lines:
         context.fail("--json and --json-lines exclude each other: one object at the end, or a line for each event")
-    _check_permissions(root, allow_program or (), allow_host or (), allow_private_host or ())
-    _check_fallbacks(model, base_url, fallback or ())
-    settings = opt.settings_of(max_calls, **opt.fields_in(said))
-    given = [each.opts[0] for each in context.command.params if _is_of_new_runs(context, str(each.name))]
-    as_json = as_json or json_lines
-    context.obj = opt.Options(root, as_json, debug, settings, durability or "sync", tuple(given), None, json_lines)
-    context.obj = replace(context.obj, workspace_file=workspace_config)
+    given = tuple(each.opts[0] for each in context.command.params if _is_of_new_runs(context, str(each.name)))
+    context.obj = opt.Options(
+        root,
+        as_json or json_lines,
+        debug,
+        opt.settings_of(settings),
+        durability or "sync",
+        given,
+        json_lines=json_lines,
+        workspace_file=workspace_config,
+    )
 
 
 @app.command()
@@ -166,7 +144,7 @@ def chat(context: typer.Context, run: opt.RunToTalkOf = None) -> int:
 
 
 @app.command()
-def resume(context: typer.Context, run: opt.RunToResume = "") -> int:
+def resume(context: typer.Context, run: opt.NewestRun = "") -> int:
     """Go on with a run that was cut off or stopped.
 
     It goes on with the options that it was begun with. A run that has finished says so.
@@ -184,22 +162,104 @@ def resume(context: typer.Context, run: opt.RunToResume = "") -> int:
 app.add_typer(run_commands.app, name="runs")
 app.command()(run_commands.undo)
 app.command()(run_commands.fork)
-app.command()(report_command.report)
+app.command()(run_commands.report)
 app.command()(usage_command.usage)
 app.command()(batch_command.batch)
-app.command()(serve_command.serve)
 app.command()(doctor_command.doctor)
-app.command()(schema_command.schema)
 app.add_typer(config_commands.app, name="config")
-app.command()(completion_command.completion)
 app.add_typer(cassette_commands.app, name="cassette")
 app.add_typer(model_commands.app, name="model")
 
 
+@app.command()
+def serve(
+    context: typer.Context,
+    host: Annotated[
+        str, typer.Option("--host", metavar="HOST", help="Address to listen at; 0.0.0.0 is every one.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", metavar="PORT", min=1, max=65_535, help="Port to listen at.")] = 2026,
+    new_token: Annotated[
+        bool, typer.Option("--new-token", help="Print a new token, and what the tenants file holds of it.")
+    ] = False,
+    configuration: Annotated[
+        bool,
+        typer.Option("--configuration", help="Print the file for `langgraph dev --config`, for one machine."),
+    ] = False,
+) -> int:
+    """Serve the agent to several users, over the Agent Protocol.
+
+    MENDGRAPH_TENANTS names the file with the users, MENDGRAPH_STORE_URL the PostgreSQL database. Start as many of these
+    as you like with the same two, on one machine or several that see the same folders.
+    """
+    chosen = run_commands.options_without_a_task(context)
+    if new_token:
+        return _print_token()
+    from graph.serving.engine import CONFIGURATION, run_server
+    from graph.serving.opening import CannotServeError
+    from nodes.records import ToolError, ToolErrorCode
+
+    if configuration:
+        typer.echo(CONFIGURATION)
+        return 0
+    try:
+        return run_server(host, port)
+    except CannotServeError as error:
+        return run_commands.refused(chosen, ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=str(error)))
+
+
+def _print_token() -> int:
+    import secrets
+
+    from graph.serving.tenants import token_hash
+
+    token = f"mg_{secrets.token_urlsafe(32)}"
+    typer.echo(f"token, for the user alone:   {token}")
+    typer.echo(f'line for the tenants file:   token_sha256 = ["{token_hash(token)}"]')
+    return 0
+
+
+@app.command()
+def schema(
+    form: Annotated[Literal["json", "json-lines"], typer.Argument(help="Of which option.")] = "json",
+) -> int:
+    """Print the JSON Schema of what --json or --json-lines write."""
+    import json
+
+    from graph.terminal.output_schema import line_schema, object_schema
+
+    typer.echo(json.dumps(object_schema() if form == "json" else line_schema(), indent=2, sort_keys=True))
+    return ExitCode.FINISHED
+
+
+@app.command()
+def completion(
+    shell: Annotated[Literal["bash", "zsh", "fish"], typer.Argument(metavar="SHELL", help="bash, zsh or fish.")],
+) -> int:
+    """Print the completion of a shell.
+
+    For bash put this line into ~/.bashrc, for zsh into ~/.zshrc after compinit: eval "$(mendgraph completion bash)".
+    For fish: mendgraph completion fish > ~/.config/fish/completions/mendgraph.fish
+    """
+    from typer.completion import get_completion_script  # type: ignore[attr-defined]
+
+    typer.echo(get_completion_script(prog_name="mendgraph", complete_var=_COMPLETE, shell=shell))
+    return ExitCode.FINISHED
+
+
+def _complete() -> int:
+    """Answer a shell's completion script; whatever goes wrong there are no offers."""
+    from typer.completion import completion_init  # type: ignore[attr-defined]
+
+    completion_init()
+    with suppress(Exception, SystemExit):
+        app(prog_name="mendgraph")
+    return ExitCode.FINISHED
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code. `arguments` default to those of the process."""
-    if arguments is None and completion_command.ASKED in os.environ:
-        return completion_command.answer(app, os.environ, _FOR_EVERY_COMMAND)
+    if arguments is None and _COMPLETE in os.environ:
+        return _complete()
     given = sys.argv[1:] if arguments is None else list(arguments)
     process_end.make_streams_writable()
     try:
@@ -259,8 +319,8 @@ def _setup(chosen: opt.Options, *, attended: bool) -> "Setup":
     from rich.console import Console
 
     from graph.context import AgentContext
-    from graph.terminal.live_line import is_live, live_line
     from graph.terminal.screen import Display, Screen
+    from graph.terminal.status_line import is_live, live_line
     from graph.terminal.turns import Setup
     from nodes.execute_tools.environment.deadline import monotonic_s
 
@@ -332,21 +392,3 @@ def _check_folder(context: typer.Context) -> None:
     chosen: opt.Options = context.obj
     if chosen.settings.get("mode") != "read-only" and not os.access(chosen.root, os.W_OK | os.X_OK):
         context.fail(f"cannot write in the folder {str(chosen.root)!r}: use --mode read-only to only look at it")
-
-
-def _check_permissions(root: Path, programs: Sequence[str], hosts: Sequence[str], private: Sequence[str]) -> None:
-    """Refuse what could never be allowed. A path with spaces is a program where there is such a file."""
-    for entry in programs:
-        problem = program_problem(entry)
-        if problem and not ("/" in entry and os.path.isfile(root / entry)):
-            raise typer.BadParameter(problem, param_hint="'--allow-program'")
-    unreachable = opt.unreachable_host(private, hosts) if private else None
-    if unreachable:
-        problem = f"{unreachable!r} is not allowed yet: name it with --allow-host as well"
-        raise typer.BadParameter(problem, param_hint="'--allow-private-host'")
-
-
-def _check_fallbacks(model: str | None, base_url: str | None, fallbacks: Sequence[str]) -> None:
-    problem = opt.fallback_problem(model, base_url, fallbacks) if fallbacks else None
-    if problem:
-        raise typer.BadParameter(problem, param_hint="'--fallback'")

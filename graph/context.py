@@ -6,8 +6,8 @@ back to other limits. It holds no secrets: the endpoint's key comes from `OPENAI
 
 import json
 import re
-from collections.abc import Iterator
-from typing import Any, Literal, Self
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from pydantic import (
     BaseModel,
@@ -20,11 +20,9 @@ from pydantic import (
     model_validator,
 )
 
-from graph.form_places import place_fields
 from nodes.call_model.budget import APILimits
 from nodes.call_model.endpoint import FallbackProblem, ModelOptions, models_in_order
-from nodes.call_model.ledger import RunLimits
-from nodes.call_model.limits import account_problem
+from nodes.call_model.limits import RunLimits, account_problem
 from nodes.call_model.prices import Price
 from nodes.call_model.profiles import find_profile
 from nodes.execute_tools.environment.url_rules import NetworkRules
@@ -33,6 +31,10 @@ from nodes.execute_tools.secrets.keys import is_secret_key
 from nodes.heal.corrective_prompt import SelfHealingConfig
 from nodes.loop_check.repetition import LoopConfig
 from nodes.records import EditForm, Profile, Protocol
+
+if TYPE_CHECKING:
+    from nodes.execute_tools.environment.url_rules import NetworkRules
+    from nodes.execute_tools.policy.call_policy import CallRules
 
 MAX_CALLS_PER_TURN_LIMIT = 1_000
 """The most calls that a context may allow in one turn; `graph.build` derives its recursion limit from it."""
@@ -73,6 +75,49 @@ def _names_in(value: object) -> Iterator[str]:
             yield from _names_in(each)
 
 
+class Setting(NamedTuple):
+    """What else there is to know of a field, beside its type, default, bounds and description.
+
+    `trust` says when a workspace's own file may set it although the user does not trust the file: the name of a rule
+    in `graph.configuration.trust`, or the values in order, the strictest one first; "" is never. `option` is the option
+    of the command line, with its metavar, "" where there is none; `choices` are its values where the field takes more.
+    """
+
+    trust: str | tuple[str | None, ...] = ""
+    option: str = ""
+    choices: tuple[str, ...] = ()
+
+
+def _setting(
+    default: Any,
+    description: str,
+    *,
+    at: str | tuple[str, ...] = "call_model",
+    trust: str | tuple[str | None, ...] = "",
+    option: str = "",
+    choices: tuple[str, ...] = (),
+    **bounds: Any,
+) -> Any:
+    """A field of `AgentContext`: all that there is to know of it. `at` are the nodes at which Studio's form shows it.
+
+    Source: `langgraph_nodes`, an extension of JSON schema that Studio reads.
+    """
+    made = Field(
+        default,
+        description=description,
+        json_schema_extra={"langgraph_nodes": [at] if isinstance(at, str) else [*at]},
+        **bounds,
+    )
+    made.metadata.append(Setting(trust, option, choices))
+    return made
+
+
+def _limit(default: Any, description: str, **more: Any) -> Any:
+    """The same of a limit: a count from 1 on, unless `more` bounds it; a workspace's own file may lower it."""
+    bounds: dict[str, Any] = {} if "gt" in more else {"ge": 1, "le": MOST}
+    return _setting(default, description, trust="less", **bounds, **more)
+
+
 class AgentContext(BaseModel):
     """One run's permissions, model and limits. Every field has a safe default."""
 
@@ -82,183 +127,289 @@ class AgentContext(BaseModel):
         extra="forbid",
         allow_inf_nan=False,
         hide_input_in_errors=True,
-        json_schema_extra=place_fields,
     )
 
-    workspace: str = Field(
+    workspace: str = _setting(
         ".",
+        "Folder that the agent works in; '.' is where the command or the server was started. Nothing outside it "
+        "is touched.",
+        at="begin_turn",
         min_length=1,
-        description="Folder that the agent works in; '.' is where the command or the server was started. "
-        "Nothing outside it is touched.",
     )
-    mode: Literal["read-only", "ask", "auto"] = Field(
-        "auto", description="read-only: no changes. ask: a person approves each change. auto: changes inside the rules."
+    mode: Literal["read-only", "ask", "auto"] = _setting(
+        "auto",
+        "read-only: no changes. ask: a person approves each change. auto: changes inside the rules.",
+        at="guard",
+        trust=("read-only", "ask", "auto"),
+        option="--mode",
     )
 
-    model: str | None = Field(
+    model: str | None = _setting(
         None,
-        description="Model: a name at the endpoint, 'provider:name' such as 'anthropic:claude-sonnet-4-6', or 'local' "
-        "for the embedded one. Empty: found from the environment.",
+        "Model: a name at the endpoint, 'provider:name' such as 'anthropic:claude-sonnet-4-6', or 'local' for the "
+        "embedded one. Default: found from the environment.",
+        option="--model NAME",
     )
-    base_url: str | None = Field(
+    base_url: str | None = _setting(
         None,
-        description="Address of the OpenAI-compatible endpoint, or of the provider before the model's name. Empty: "
+        "Address of the OpenAI-compatible endpoint, or of the provider before the model's name. Default: "
         "OPENAI_BASE_URL, or the provider's own.",
+        option="--base-url URL",
     )
-    protocol: Literal["text", "native", "auto"] = Field(
-        "auto", description="How calls travel. auto: text with the embedded model, native elsewhere."
+    protocol: Literal["text", "native", "auto"] = _setting(
+        "auto",
+        "How calls travel. auto: text with the embedded model, native elsewhere.",
+        trust="any",
+        option="--protocol",
     )
-    edit_form: Literal["replace", "blocks", "patch", "auto"] = Field(
-        "auto", description="How edits are written. auto: fenced blocks with the embedded model, replace elsewhere."
+    edit_form: Literal["replace", "blocks", "patch", "auto"] = _setting(
+        "auto", "How edits are written. auto: fenced blocks with the embedded model, replace elsewhere.", trust="any"
     )
-    temperature: float | None = Field(
+    temperature: float | None = _setting(
         None,
+        "Sampling temperature of the first try. Default: the model's own, and 0 for a small model.",
+        trust="any",
+        option="--temperature T",
         ge=0.0,
         le=2.0,
-        description="Sampling temperature of the first try. Empty: the model's own, and 0 for a small model.",
     )
-    reasoning_effort: str | None = Field(
+    reasoning_effort: str | None = _setting(
         None,
+        "How long a reasoning model thinks, such as low, medium or high. Default: as it is set up.",
+        trust=("none", "minimal", "low", "medium", "high", "xhigh"),
+        option="--reasoning-effort EFFORT",
         pattern="^[a-z]{1,20}$",
-        description="How long a reasoning model thinks, such as low, medium or high. Empty: as it is set up.",
     )
-    model_kwargs: dict[str, Any] = Field(
-        {}, description="More settings, handed to the chat model: fields of its class, or of an endpoint's requests."
+    model_kwargs: dict[str, Any] = _setting(
+        {}, "More settings, handed to the chat model: fields of its class, or of an endpoint's requests."
     )
-    use_responses_api: bool | None = Field(
-        None, description="Use OpenAI's Responses API. Empty: only for models of OpenAI's that have no other."
+    use_responses_api: bool | None = _setting(
+        None, "Use OpenAI's Responses API. Default: only for models of OpenAI's that have no other."
     )
-    seed: int | None = Field(None, ge=0, le=2**31 - 1, description="Sampling seed, where the endpoint honours one.")
-    request_timeout_s: float = Field(300.0, gt=0, le=3_600, description="Longest time for one model call, in seconds.")
-    idle_timeout_s: float = Field(
-        120.0, gt=0, le=3_600, description="Longest silence in the middle of a reply that has begun, in seconds."
+    seed: int | None = _setting(
+        None, "Sampling seed, where the endpoint honours one.", trust="any", option="--seed N", ge=0, le=2**31 - 1
     )
-    provider_retries: int = Field(2, ge=0, le=10, description="Further tries after a transient endpoint failure.")
-    fallback_models: tuple[str, ...] = Field(
-        (), description="Models to ask in turn where the model fails: 'name', 'local' or 'name @ https://host/v1'."
+    request_timeout_s: float = _setting(
+        300.0, "Longest time for one model call, in seconds.", trust="less", gt=0, le=3_600
     )
-    window_tokens: int | None = Field(
-        None, ge=1_024, le=MOST, description="The model's window, input and output together. Empty: by its name."
+    idle_timeout_s: float = _setting(
+        120.0, "Longest silence in the middle of a reply that has begun, in seconds.", trust="less", gt=0, le=3_600
+    )
+    provider_retries: int = _setting(2, "Further tries after a transient endpoint failure.", trust="less", ge=0, le=10)
+    fallback_models: tuple[str, ...] = _setting(
+        (),
+        "Models to ask in turn where the model fails: 'name', 'local' or 'name @ https://host/v1'.",
+        option="--fallback MODEL",
+    )
+    window_tokens: int | None = _setting(
+        None,
+        "The model's window, input and output together. Default: by its name.",
+        option="--window-tokens N",
+        ge=1_024,
+        le=MOST,
     )
 
-    max_calls_per_session: int = Field(100, ge=1, le=MOST, description="Model calls in one thread.")
-    max_calls_per_turn: int = Field(10, ge=1, le=MAX_CALLS_PER_TURN_LIMIT, description="Model calls in one turn.")
-    max_input_tokens_per_session: int = Field(100_000, ge=1, le=MOST, description="Input tokens in one thread.")
-    max_output_tokens_per_session: int = Field(50_000, ge=1, le=MOST, description="Output tokens in one thread.")
-    max_input_tokens_per_turn: int | None = Field(
-        None, ge=1, le=MOST, description="Input tokens in one turn. Empty: no limit."
+    max_calls_per_session: int = _limit(100, "Model calls in one thread.")
+    max_calls_per_turn: int = _setting(
+        10, "Model calls in one turn.", trust="less", option="--max-calls N", ge=1, le=MAX_CALLS_PER_TURN_LIMIT
     )
-    max_output_tokens_per_turn: int | None = Field(
-        None, ge=1, le=MOST, description="Output tokens in one turn. Empty: no limit."
-    )
-    max_output_tokens_per_call: int | None = Field(
+    max_input_tokens_per_session: int = _limit(100_000, "Input tokens in one thread.")
+    max_output_tokens_per_session: int = _limit(50_000, "Output tokens in one thread.")
+    max_input_tokens_per_turn: int | None = _limit(None, "Input tokens in one turn. Default: no limit.")
+    max_output_tokens_per_turn: int | None = _limit(None, "Output tokens in one turn. Default: no limit.")
+    max_output_tokens_per_call: int | None = _setting(
         None,
+        "Output tokens in one reply. Default: 2,048, and for a reasoning model what the budget has left.",
+        trust="shorter",
         ge=16,
         le=MOST,
-        description="Output tokens in one reply. Empty: 2,048, and for a reasoning model what the budget has left.",
     )
-    max_steps: int | None = Field(None, ge=1, le=MOST, description="Rounds of tool calls in one turn. Empty: no limit.")
-    max_steps_soft: bool = Field(False, description="Only report when max_steps is passed, instead of stopping.")
-    max_seconds: float | None = Field(None, gt=0, description="Seconds in model calls and tools in one turn.")
-    max_cost_usd: float | None = Field(None, gt=0, description="USD in one thread; needs a price, see below.")
-    max_tokens_per_day: int | None = Field(
-        None, ge=1, le=MOST, description="Input and output tokens in one UTC day, in all workspaces. Empty: no limit."
+    max_steps: int | None = _limit(
+        None, "Rounds of tool calls in one turn. Default: no limit.", at="loop_check", option="--max-steps N"
     )
-    max_cost_usd_per_day: float | None = Field(
-        None, gt=0, description="USD in one UTC day, in all workspaces. Empty: no limit."
+    max_steps_soft: bool = _setting(
+        False, "Only report when max_steps is passed, instead of stopping.", at="loop_check", trust="off"
     )
-    account: str = Field(
-        "",
-        description="Whose spending this is, for limits over many runs: a project, a batch or a user.",
+    max_seconds: float | None = _limit(
+        None, "Seconds in model calls and tools in one turn.", option="--max-seconds S", gt=0
     )
-    account_days: bool = Field(
-        False, description="Count the limits of a day against this account's runs alone, instead of all runs."
+    max_cost_usd: float | None = _limit(
+        None, "USD in one thread; the model needs a known price.", option="--max-cost-usd USD", gt=0
     )
-    max_tokens_per_account: int | None = Field(
-        None, ge=1, le=MOST, description="Input and output tokens that the account may ever use. Empty: no limit."
+    max_tokens_per_day: int | None = _limit(
+        None,
+        "Input and output tokens in one UTC day, in all workspaces. Default: no limit.",
+        option="--max-tokens-per-day N",
     )
-    max_cost_usd_per_account: float | None = Field(
-        None, gt=0, description="USD that the account may ever use. Empty: no limit."
+    max_cost_usd_per_day: float | None = _limit(
+        None, "USD in one UTC day, in all workspaces. Default: no limit.", option="--max-cost-usd-per-day USD", gt=0
     )
-    usd_per_million_input: float | None = Field(
-        None, ge=0, description="Price of a million input tokens, in USD. Empty: as the price list has it."
+    account: str = _setting(
+        "", "Whose spending this is, for limits over many runs: a project, a batch or a user.", option="--account NAME"
     )
-    usd_per_million_output: float | None = Field(
-        None, ge=0, description="Price of a million output tokens, in USD. Empty: as the price list has it."
+    account_days: bool = _setting(
+        False, "Count the limits of a day against this account's runs alone, instead of all runs.", trust="off"
     )
-    usd_per_million_cached_input: float | None = Field(
-        None, ge=0, description="Price of a million input tokens from the endpoint's cache. Empty: like other input."
+    max_tokens_per_account: int | None = _limit(
+        None,
+        "Input and output tokens that the account may ever use. Default: no limit.",
+        option="--max-tokens-per-account N",
     )
-    usd_per_million_cache_write: float | None = Field(
-        None, ge=0, description="Price of a million input tokens written into its cache. Empty: like other input."
+    max_cost_usd_per_account: float | None = _limit(
+        None, "USD that the account may ever use. Default: no limit.", option="--max-cost-usd-per-account USD", gt=0
     )
-    wrap_up: bool = Field(
-        True, description="Hold one call back, in which a large model tells what is done and left when a limit ends it."
+    usd_per_million_input: float | None = _setting(
+        None, "Price of a million input tokens, in USD. Default: as the price list has it.", ge=0
+    )
+    usd_per_million_output: float | None = _setting(
+        None, "Price of a million output tokens, in USD. Default: as the price list has it.", ge=0
+    )
+    usd_per_million_cached_input: float | None = _setting(
+        None, "Price of a million input tokens from the endpoint's cache. Default: like other input.", ge=0
+    )
+    usd_per_million_cache_write: float | None = _setting(
+        None, "Price of a million input tokens written into its cache. Default: like other input.", ge=0
+    )
+    wrap_up: bool = _setting(
+        True,
+        "Hold one call back, in which a large model tells what is done and left when a limit ends it.",
+        trust="any",
+        option="--wrap-up/--no-wrap-up",
     )
 
-    max_healing_attempts: int = Field(3, ge=0, le=20, description="Corrections in a row for malformed calls.")
-    max_schema_repairs: int = Field(2, ge=0, le=20, description="Corrections in a row for arguments that do not fit.")
-    repeat_window: int = Field(3, ge=2, le=50, description="Actions that loop control looks back on.")
-    loop_repeat_threshold: int = Field(3, ge=2, le=50, description="Identical actions in the window that are a loop.")
-    loop_override_retries: int = Field(
-        1, ge=0, le=50, description="Refused repeats of a loop that end the run; 0 ends it at the loop itself."
+    max_healing_attempts: int = _setting(
+        3, "Corrections in a row for malformed calls.", at="heal", trust="less", ge=0, le=20
     )
-    read_max_lines: int = Field(500, ge=1, le=MOST, description="Most lines of a file that one read_file shows.")
-    tool_timeout_s: float = Field(30.0, gt=0, le=3_600, description="Longest time for one tool call, in seconds.")
-    tool_timeouts_s: dict[str, PositiveFloat] = Field(
-        {}, description="Longest time for one call of the tools named here, in seconds, instead of tool_timeout_s."
+    max_schema_repairs: int = _setting(
+        2, "Corrections in a row for arguments that do not fit.", at="heal", trust="less", ge=0, le=20
     )
-    tool_retries: int = Field(1, ge=0, le=10, description="Further tries of a tool that says it may succeed then.")
-    tool_retry_backoff_s: float = Field(0.5, ge=0, le=60, description="Seconds before the first retry of a tool.")
-    tool_quotas: dict[str, NonNegativeInt] = Field({}, description="Most calls in one turn of the tools named here.")
-    tool_calls_per_minute: dict[str, PositiveInt] = Field(
-        {}, description="Most calls in a minute of the tools named here."
+    repeat_window: int = _setting(
+        3, "Actions that loop control looks back on.", at=("guard", "loop_check"), ge=2, le=50
     )
-    role: str | None = Field(
-        None, description="Which tools may be used: reader, editor, operator, or a role of yours. Empty: all."
+    loop_repeat_threshold: int = _setting(
+        3, "Identical actions in the window that are a loop.", at=("guard", "loop_check"), trust="less", ge=2, le=50
     )
-    offer: Literal["few", "all"] = Field(
-        "few", description="Tools that the model is told of. few: what most tasks need, in the fewest tokens."
+    loop_override_retries: int = _setting(
+        1,
+        "Refused repeats of a loop that end the run; 0 ends it at the loop itself.",
+        at="loop_check",
+        trust="less",
+        ge=0,
+        le=50,
     )
-    allowed_programs: tuple[str, ...] = Field(
-        (), description="Programs that run_command may start, in a sandbox without network. Empty: no commands."
+    read_max_lines: int = _limit(500, "Most lines of a file that one read_file shows.", at="execute_tools")
+    tool_timeout_s: float = _setting(
+        30.0, "Longest time for one tool call, in seconds.", at="execute_tools", trust="less", gt=0, le=3_600
     )
-    readable_folders: tuple[str, ...] = Field(
-        (), description="Folders outside the workspace that commands may read, such as a language's own installation."
+    tool_timeouts_s: dict[str, PositiveFloat] = _setting(
+        {},
+        "Longest time for one call of the tools named here, in seconds, instead of tool_timeout_s.",
+        at="execute_tools",
+        trust="times",
     )
-    allowed_hosts: tuple[str, ...] = Field(
-        (), description="Hosts that http_get may ask: docs.python.org, *.example.com, host:8080. Empty: no network."
+    tool_retries: int = _setting(
+        1, "Further tries of a tool that says it may succeed then.", at="execute_tools", trust="less", ge=0, le=10
     )
-    allowed_private_hosts: tuple[str, ...] = Field(
-        (), description="Those of allowed_hosts that may have a private address, such as a company's server."
+    tool_retry_backoff_s: float = _setting(
+        0.5, "Seconds before the first retry of a tool.", at="execute_tools", ge=0, le=60
     )
-    http_max_bytes: int = Field(1_000_000, ge=1, le=MOST, description="Bytes of one document, after decompression.")
-    http_timeout_s: float = Field(20.0, gt=0, le=3_600, description="Seconds for one http_get, redirects included.")
-    allowed_extensions: tuple[str, ...] = Field(
-        (), description="Kinds of files that may be used, such as .py or .md. Empty: all that the rules allow."
+    tool_quotas: dict[str, NonNegativeInt] = _setting(
+        {}, "Most calls in one turn of the tools named here.", at="execute_tools", trust="limits"
     )
-    evidence: bool = Field(
+    tool_calls_per_minute: dict[str, PositiveInt] = _setting(
+        {}, "Most calls in a minute of the tools named here.", at="execute_tools", trust="limits"
+    )
+    role: str | None = _setting(
+        None,
+        "Which tools may be used: reader, editor, operator, or a role of yours. Default: all.",
+        at=("guard", "execute_tools"),
+        trust=("reader", "editor", "operator", None),
+        option="--role ROLE",
+        choices=("reader", "editor", "operator"),
+    )
+    offer: Literal["few", "all"] = _setting(
+        "few", "Tools that the model is told of. few: what most tasks need, in the fewest tokens.", trust="any"
+    )
+    allowed_programs: tuple[str, ...] = _setting(
+        (),
+        "Programs that run_command may start, in a sandbox without network. Default: no commands.",
+        at="execute_tools",
+        trust="part",
+        option="--allow-program NAME",
+    )
+    readable_folders: tuple[str, ...] = _setting(
+        (),
+        "Folders outside the workspace that commands may read, such as a language's own installation.",
+        at="execute_tools",
+        trust="part",
+    )
+    allowed_hosts: tuple[str, ...] = _setting(
+        (),
+        "Hosts that http_get may ask: docs.python.org, *.example.com, host:8080. Default: no network.",
+        at="execute_tools",
+        trust="part",
+        option="--allow-host HOST",
+    )
+    allowed_private_hosts: tuple[str, ...] = _setting(
+        (),
+        "Those of allowed_hosts that may have a private address, such as a company's server.",
+        at="execute_tools",
+        trust="part",
+        option="--allow-private-host HOST",
+    )
+    http_max_bytes: int = _limit(1_000_000, "Bytes of one document, after decompression.", at="execute_tools")
+    http_timeout_s: float = _setting(
+        20.0, "Seconds for one http_get, redirects included.", at="execute_tools", trust="less", gt=0, le=3_600
+    )
+    allowed_extensions: tuple[str, ...] = _setting(
+        (),
+        "Kinds of files that may be used, such as .py or .md. Default: all that the rules allow.",
+        at=("guard", "execute_tools"),
+        trust="extensions",
+    )
+    evidence: bool = _setting(
         True,
-        description="Run examples of docstrings and the request, and tests of changed files, in a read-only sandbox.",
+        "Run examples of docstrings and the request, and tests of changed files, in a read-only sandbox.",
+        at=("parse", "execute_tools"),
+        trust="off",
+        option="--evidence/--no-evidence",
     )
-    checks: tuple[str, ...] = Field(
-        (), description="Commands that must succeed before a run is FINISHED, such as 'pytest -q'; in the same sandbox."
+    checks: tuple[str, ...] = _setting(
+        (),
+        "Commands that must succeed before a run is FINISHED, such as 'pytest -q'; in the same sandbox.",
+        at=("parse", "execute_tools"),
+        option="--check COMMAND",
     )
-    checks_timeout_s: float = Field(60.0, gt=0, le=3_600, description="Longest time for one of the checks, in seconds.")
-    max_failed_tries: int = Field(
-        4, ge=1, le=100, description="Tries in a row whose edits or checks may fail before the run ends."
+    checks_timeout_s: float = _setting(
+        60.0, "Longest time for one of the checks, in seconds.", at="execute_tools", trust="less", gt=0, le=3_600
     )
-    read_ahead: bool = Field(True, description="Read the files that the request names before the model is asked.")
-    project_notes: bool = Field(
-        True, description="Tell the model, where it is no small one, what the workspace's AGENTS.md or CLAUDE.md says."
+    max_failed_tries: int = _setting(
+        4,
+        "Tries in a row whose edits or checks may fail before the run ends.",
+        at=("parse", "loop_check"),
+        trust="less",
+        ge=1,
+        le=100,
     )
-    syntax_gate: Literal["off", "report", "refuse"] = Field(
+    read_ahead: bool = _setting(
+        True, "Read the files that the request names before the model is asked.", at="begin_turn", trust="any"
+    )
+    project_notes: bool = _setting(
+        True,
+        "Tell the model, where it is no small one, what the workspace's AGENTS.md or CLAUDE.md says.",
+        at="begin_turn",
+        trust="off",
+        option="--project-notes/--no-project-notes",
+    )
+    syntax_gate: Literal["off", "report", "refuse"] = _setting(
         "report",
-        description="An edit that breaks the syntax of a Python, JSON, TOML or YAML file. report: the model is told.",
+        "An edit that breaks the syntax of a Python, JSON, TOML or YAML file. report: the model is told.",
+        at="execute_tools",
+        trust=("refuse", "report", "off"),
     )
-    audit: bool = Field(True, description="Keep a log of all calls in the run's own folder.")
-    answer_schema: dict[str, Any] | None = Field(
-        None, description="JSON schema that the value of final_answer must fit. Empty: any text is an answer."
+    audit: bool = _setting(True, "Keep a log of all calls in the run's own folder.", at="execute_tools", trust="on")
+    answer_schema: dict[str, Any] | None = _setting(
+        None, "JSON schema that the value of final_answer must fit. Default: any text is an answer.", at="parse"
     )
 
     @field_validator("base_url")
@@ -285,6 +436,7 @@ class AgentContext(BaseModel):
             raise ValueError(
                 "only JSON values can be given here: strings, numbers, booleans, null, lists and objects"
             ) from None
+
         if key := next((name for name in _names_in(settings) if is_secret_key(name)), ""):
             raise ValueError(f"{key!r} holds a key: set it in the environment, or give a chat model with model=...")
         return settings
@@ -389,8 +541,10 @@ class AgentContext(BaseModel):
             max_claims=max(1, self.max_failed_tries - 2) if profile.small else 1,
         )
 
-    def calls(self, allowed: frozenset[str]) -> CallRules:
+    def calls(self, allowed: frozenset[str]) -> "CallRules":
         """What is allowed of each tool call; `allowed` are the tools of the run's role."""
+        from nodes.execute_tools.policy.call_policy import CallRules
+
         return CallRules(
             timeouts={"run_checks": self._checks_time_s(), **self.tool_timeouts_s},
             retries=RetryPolicy(self.tool_retries, self.tool_retry_backoff_s, ()),
@@ -404,8 +558,10 @@ class AgentContext(BaseModel):
         """Wall time for all checks of an answer, in seconds: those that are configured, and the examples and tests."""
         return self.checks_timeout_s * len(self.checks) + self.tool_timeout_s
 
-    def network(self) -> NetworkRules:
+    def network(self) -> "NetworkRules":
         """What http_get may ask."""
+        from nodes.execute_tools.environment.url_rules import NetworkRules
+
         return NetworkRules(
             hosts=self.allowed_hosts,
             allow_private=self.allowed_private_hosts,
@@ -421,3 +577,10 @@ class AgentContext(BaseModel):
             max_overrides=self.loop_override_retries,
             max_failed_tries=self.max_failed_tries,
         )
+
+
+SETTINGS: Mapping[str, Setting] = {
+    name: next(each for each in field.metadata if isinstance(each, Setting))
+    for name, field in AgentContext.model_fields.items()
+}
+"""What else there is to know of each field."""

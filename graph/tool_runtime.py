@@ -13,7 +13,7 @@ from typing import Any
 
 from langchain_core.messages import AnyMessage
 
-from graph.configuration.user_rule import user_settings_rule
+from graph.configuration.loading import user_settings_rule
 from graph.context import AgentContext
 from graph.judged_workspace import RecordRules, judged_workspace
 from graph.observing import observed_call

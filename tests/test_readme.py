@@ -21,7 +21,7 @@ import typer
 from graph.cli import app
 from graph.context import AgentContext
 from graph.serving.tenants import Tenants, parse_tenants
-from graph.terminal.word_order import NESTED
+from graph.terminal.options import NESTED
 from tests import readme
 from tests.architecture.house import ROOT, text_of
 from tests.doubles.scripted_server import ScriptedServer

@@ -7,16 +7,22 @@ From the strongest: what the caller says (the command line's options), the envir
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from pydantic import ValidationError
 
-from graph.configuration.settings_file import Problem, Settings, parse_settings
+from graph.configuration.settings_file import Problem, parse_settings
 from graph.configuration.trust import widening
 from graph.context import AgentContext
+from graph.price_files import FILE_NAME as PRICES
+from nodes.call_model.prices import PRICES_VARIABLE
 from nodes.execute_tools.environment.failures import quoted
+from nodes.execute_tools.environment.git import Settings
 from nodes.execute_tools.environment.user_files import (
     SETTINGS_FILE,
+    absolute_name,
     configuration_file,
     hash_of,
     is_one_of,
@@ -24,6 +30,8 @@ from nodes.execute_tools.environment.user_files import (
     read_user_file,
     trusted_hash,
 )
+from nodes.guard.file_rules import FileGuardrailRule
+from nodes.guard.paths import folded_parts
 from nodes.records import ToolError, ToolErrorCode
 
 CONFIG_VARIABLE: Final = "MENDGRAPH_CONFIG"
@@ -167,3 +175,26 @@ def _context(values: Mapping[str, Any], where: str) -> AgentContext | Problem:
         path = ".".join(map(str, first["loc"]))
         message = first["msg"].removeprefix("Value error, ")
         return Problem(where, f"{path}: {message}" if path else message, field=path.partition(".")[0])
+
+
+def user_settings_rule(workspace: str) -> FileGuardrailRule | None:
+    """What denies the user's files that lie below the workspace, a real name; None where none do."""
+    usual = (configuration_file(name) for name in (FILE_NAME, PRICES))
+    named = (os.environ.get(variable, "") for variable in (CONFIG_VARIABLE, PRICES_VARIABLE))
+    places = [each for each in (*usual, *named) if isinstance(each, str) and each]
+    return _rule(workspace, tuple(map(absolute_name, places)))
+
+
+@lru_cache(maxsize=64)
+def _rule(workspace: str, places: tuple[str, ...]) -> FileGuardrailRule | None:
+    real = {os.path.join(os.path.realpath(os.path.dirname(each)), os.path.basename(each)) for each in places}
+    real |= {os.path.realpath(each) for each in places}
+    inside = [os.path.relpath(each, workspace) for each in real if each.startswith(os.path.join(workspace, ""))]
+    if not inside:
+        return None
+    known = frozenset(folded_parts(PurePosixPath(each)) for each in inside)
+
+    def is_users(path: Path) -> bool:
+        return folded_parts(path) in known
+
+    return FileGuardrailRule("user_settings", "The user's own settings of the agent", is_users)

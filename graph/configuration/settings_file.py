@@ -2,20 +2,110 @@
 
 import json
 import re
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
 
-from graph.configuration.program_names import program_problem
-from graph.configuration.statements import Document, read_document
 from graph.context import AgentContext
 from nodes.execute_tools.environment.url_rules import NetworkRules, rule_problems
-from nodes.execute_tools.secrets.redact import Redactor
-from nodes.language.documents import DocumentProblem
-from nodes.language.names import closest_names
+from nodes.language.documents import DocumentProblem, read_toml
+
+_ONE_PROGRAM = re.compile(r"(?!-)[^\s*?\"'`$&;|<>()~]*[^\s*?\"'`$&;|<>()~/]")
+"""A name or a path alone: without arguments, and without what only a shell understands."""
+
+_LONGEST = 80
+
+
+def program_problem(entry: str) -> str | None:
+    """What is wrong with this as the name or the path of one program, None where nothing is."""
+    if _ONE_PROGRAM.fullmatch(entry):
+        return None
+    words, shown = entry.split(), ascii(entry) if not entry.isprintable() else repr(entry)
+    remedy = "give a name such as make, or a path such as .venv/bin/pytest"
+    if words and _ONE_PROGRAM.fullmatch(words[0]):
+        remedy = f"give the program alone, {words[0]!r}"
+    cut = shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 3]}..."
+    return f"{cut} is not one program: {remedy}"
+
+
+Path = tuple[str, ...]
+"""The keys that lead to a value, outermost first."""
+
+_TOKEN: Final = re.compile(
+    r'#[^\n]*|"""(?:\\.|[^\\])*?(?:"""(?!")|\Z)|\'\'\'.*?(?:\'\'\'(?!\')|\Z)'
+    r'|"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\'|[\[\]{}\n]',
+    re.DOTALL,
+)
+"""What counts in a TOML text; a text of several lines that nobody ends goes on to the end."""
+_DEPTH: Final = {"[": 1, "{": 1, "]": -1, "}": -1}
+
+
+class Document(NamedTuple):
+    """The values of a TOML document, and the line in which each key stands."""
+
+    values: Mapping[str, Any]
+    lines: Mapping[Path, int]
+
+
+def read_document(text: str) -> Document | DocumentProblem:
+    """The document, or the first place at which it is none."""
+    values = read_toml(text)
+    return values if isinstance(values, DocumentProblem) else Document(values, _lines(text))
+
+
+def _lines(text: str) -> dict[Path, int]:
+    """The line of each key, and of each table, where it is named first."""
+    found: dict[Path, int] = {}
+    table: Path = ()
+    for line, statement in _statements(text):
+        inner = tomllib.loads(statement)
+        if statement.startswith("["):
+            table = _only_path(inner)
+            found.setdefault(table, line)
+        else:
+            for path in _paths(inner):
+                found.setdefault((*table, *path), line)
+    return found
+
+
+def _statements(text: str) -> Iterator[tuple[int, str]]:
+    """Each table's head and each key with its value, with the line in which it begins."""
+    start, line, first, depth = 0, 1, 1, 0
+    for token in (*_TOKEN.finditer(text), None):
+        said = token.group() if token else "\n"
+        if said == "\n" and depth <= 0:
+            statement = text[start : token.start() if token else len(text)].strip()
+            if statement and not statement.startswith("#"):
+                yield first, statement
+            start = token.end() if token else len(text)
+            first = line + 1
+        depth += _DEPTH.get(said, 0)
+        line += said.count("\n")
+
+
+def _only_path(nested: Mapping[str, Any]) -> Path:
+    """The path of the one table that a head names."""
+    path: list[str] = []
+    here: Any = nested
+    while here:
+        if isinstance(here, list):
+            here = here[0]
+            continue
+        [(key, here)] = here.items()
+        path.append(key)
+    return tuple(path)
+
+
+def _paths(nested: Mapping[str, Any]) -> Iterator[Path]:
+    for key, value in nested.items():
+        yield (key,)
+        if isinstance(value, dict):
+            yield from ((key, *path) for path in _paths(value))
+
 
 TRUSTED: Final = "trusted_workspaces"
 """The one key that is no field of a run: folders whose own settings take effect. Only the user's file may have it."""
@@ -33,7 +123,7 @@ _SECRET_NAME: Final = re.compile(
 )
 _KEY_REMEDY: Final = "put the key into the environment variable OPENAI_API_KEY, and take it out of the file"
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]{1,60}")
-_LONGEST: Final = 60
+_LONGEST_KEY: Final = 60
 _SHORTEST: Final = 3
 
 
@@ -96,7 +186,7 @@ def _problems(document: Document, file: str, *, of_user: bool) -> Iterator[Probl
             yield Problem(file, message, document.lines.get((name,), 0), field=name)
         elif name != TRUSTED:
             usable[name] = value
-    for path, message in _value_problems(usable):
+    for path, message in value_problems(usable):
         line = next((n for end in range(len(path), 0, -1) if (n := document.lines.get(path[:end], 0))), 0)
         yield Problem(file, message, line, field=path[0])
 
@@ -111,6 +201,8 @@ def _name_problem(name: str, value: Any, *, of_user: bool) -> str:
         return ""
     if _SECRET_NAME.search(name):
         return f"{_shown(name)} would be a secret in a file: {_KEY_REMEDY}"
+    from nodes.language.names import closest_names
+
     known = [*AgentContext.model_fields.keys() - ELSEWHERE.keys(), *((TRUSTED,) if of_user else ())]
     meant = closest_names(name, known, 2) if len(name) >= _SHORTEST else ()
     what = f"there is no setting {_shown(name)}"
@@ -128,13 +220,15 @@ def _trusted_problem(value: Any) -> str:
 
 def _secret_problem(name: str, value: Any) -> str:
     """A file is copied and committed; what stands in one is no secret any more."""
+    from nodes.execute_tools.secrets.redact import Redactor
+
     said = json.dumps(value, default=str, ensure_ascii=False)
     if Redactor().text(said) == said:
         return ""
     return f"{name} holds what looks like a secret: {_KEY_REMEDY}"
 
 
-def _value_problems(values: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
+def value_problems(values: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
     """The path and the message of each value that does not fit its field."""
     texts: dict[str, str] = {}
     for name, value in values.items():
@@ -180,4 +274,4 @@ def _help(name: str) -> str:
 
 def _shown(name: str) -> str:
     """A key that somebody else wrote, short and on one line."""
-    return name if _PLAIN.fullmatch(name) else repr(name if len(name) <= _LONGEST else f"{name[:_LONGEST]}...")
+    return name if _PLAIN.fullmatch(name) else repr(name if len(name) <= _LONGEST_KEY else f"{name[:_LONGEST_KEY]}...")

@@ -5,8 +5,8 @@ from datetime import datetime, timedelta
 
 from graph.context import AgentContext
 from graph.spending_accounts import AccountSpent
-from graph.terminal.usage_words import usd
 from nodes.call_model.ledger import Spending
+from nodes.language.display import usd
 
 
 @dataclass(frozen=True)

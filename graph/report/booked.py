@@ -8,8 +8,8 @@ from typing import Final
 from graph.report.amounts import cost_words, seconds_words
 from graph.spending_place import reading
 from graph.spending_schema import BEGINNING, TURN
-from graph.terminal.usage_words import output_words
 from nodes.execute_tools.environment.database import StoreError
+from nodes.language.display import output_words
 
 _OF_THREAD: Final = """
 SELECT purpose, model, reserved_at, settled_at, input_tokens, output_tokens, cost_usd, seconds, reasoning_tokens

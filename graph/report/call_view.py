@@ -7,7 +7,7 @@ from typing import Any
 from graph.report.amounts import seconds_words
 from graph.report.steps import Judged
 from graph.report.texts import DiffLine, Field, Texts
-from graph.terminal.call_words import result_words, target_of
+from nodes.language.call_summary import result_words, target_of
 from nodes.records import CallError, ToolCall, ToolErrorCode, Verdict, VerdictKind
 
 

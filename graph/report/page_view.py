@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from graph.context import AgentContext
+from graph.kept_run import KeptRun, short_id
 from graph.report.amounts import Bar, DayUse, account_bars, day_bars, seconds_words, session_bars, time_words, turn_bars
 from graph.report.booked import BookedCall
 from graph.report.history import History
@@ -15,7 +16,6 @@ from graph.report.texts import Field, Shown, Texts
 from graph.routes import TRANSITIONS
 from graph.runs import ListedRun, RunState
 from graph.spending_accounts import AccountSpent
-from graph.terminal.run_words import KeptRun, short_id
 from nodes.call_model.ledger import Spending
 from nodes.records import Outcome, Plan
 

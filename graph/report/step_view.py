@@ -9,10 +9,9 @@ from graph.report.booked import BookedCall
 from graph.report.call_view import CallView, call_view
 from graph.report.steps import Step
 from graph.report.texts import Shown, Texts
-from graph.terminal.call_words import count_of
-from graph.terminal.usage_words import output_words
 from nodes.call_model.window import Window
 from nodes.heal.corrective_prompt import HealingAttempt
+from nodes.language.display import count_of, output_words
 from nodes.records import LoopVerdict, StopCause
 
 _LOOP_WORDS: Final = {

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from graph.terminal.plain_text import one_line, plain
 from nodes.execute_tools.secrets.redact import Redactor
+from nodes.language.display import one_line, plain
 
 _LINE: Final = 200
 """Characters of what stands on one line."""

@@ -23,8 +23,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from graph.configuration.narrowing import Allowance
-from graph.configuration.settings_file import Problem, first_problems
-from graph.configuration.statements import Document, read_document
+from graph.configuration.settings_file import Document, Problem, first_problems, read_document
 from graph.context import AgentContext
 from nodes.language.documents import DocumentProblem
 from nodes.language.names import closest_names

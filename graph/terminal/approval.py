@@ -1,22 +1,29 @@
-"""Asking a person at the terminal whether calls may run: what each would do, then one question for each. Pure.
+"""Asking a person at the terminal whether calls may run: what each would do, then one question for each.
 
 Lines are read and arguments are edited by functions that are handed in; where there is nobody to ask, that is the
-answer. What a call says is shown behind a bar, in lines that fit: nothing of it can look like a question of ours.
+answer. What a call says is shown behind a bar, in lines that fit: nothing of it can look like a question of
+ours. The editor is the only effect.
 """
 
 import json
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from rich.cells import chop_cells
 
-from graph.terminal.call_words import target_of
-from graph.terminal.ending import Line, diff_lines
-from graph.terminal.plain_text import one_line, plain
+from graph.terminal.output_lines import Line, diff_lines
 from graph.terminal.screen import Screen
 from nodes.guard.approvals import ApprovalAnswer, AskedCall, CallDecision
+from nodes.language.call_summary import target_of
+from nodes.language.display import one_line, plain
 
 ReadLine = Callable[[str], str]
 """Asks with a prompt and returns the line; raises EOFError at the end of the input."""
@@ -185,3 +192,39 @@ class _Question:
         for part in [text] if bar else textwrap.wrap(text, room):
             for piece in chop_cells(part, room) or [""]:
                 yield Line(bar + piece, line.style)
+
+
+LARGEST = 10_000_000
+"""Bytes of an edited text that are read."""
+
+
+def in_editor(environment: Mapping[str, str], text: str) -> str | None:
+    """The text after it was edited in `$VISUAL` or `$EDITOR`; None without one, and where it failed.
+
+    The editor gets the terminal as it is. The file is readable for nobody else, and is removed.
+    """
+    from nodes.execute_tools.environment.shared_url import STORE_URL_VARIABLE
+
+    command = environment.get("VISUAL") or environment.get("EDITOR") or ""
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return None
+    if not words:
+        return None
+    seen = {name: value for name, value in {**os.environ, **environment}.items() if name != STORE_URL_VARIABLE}
+    with tempfile.TemporaryDirectory(prefix="mendgraph-") as folder:
+        path = Path(folder) / "arguments.json"
+        path.write_text(text + "\n", encoding="utf-8")
+        try:
+            ended = subprocess.run([*words, str(path)], check=False, env=seen)  # noqa: S603
+            if ended.returncode != 0 or path.stat().st_size > LARGEST:
+                return None
+            return path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            return None
+
+
+def columns() -> int:
+    """How wide the terminal is; 80 where there is none."""
+    return shutil.get_terminal_size((80, 24)).columns

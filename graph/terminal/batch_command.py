@@ -3,19 +3,18 @@
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 
 import typer
 
 from graph.terminal import options as opt, process_end
-from graph.terminal.exit_codes import ExitCode
-from graph.terminal.plain_text import one_line
-from graph.terminal.problem_words import LONGEST_LINE, tell_problems
+from graph.terminal.process_end import LONGEST_LINE, ExitCode, settings_refused
 from graph.terminal.run_commands import options_without_events, refused
+from nodes.language.display import one_line
 from nodes.records import ToolError
 
 if TYPE_CHECKING:
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from graph.batch.orders import TaskResult
     from graph.batch.preparing import Crew, Ready
     from graph.configuration.settings_file import Problem
+    from graph.terminal.batch_progress import BatchProgress
 
 _NAMES: Final = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 _CODES: Final = {signal.SIGINT: ExitCode.INTERRUPTED, signal.SIGTERM: ExitCode.TERMINATED}
@@ -46,7 +46,7 @@ WorkFolder = Annotated[
 RemoveCopies = Annotated[bool, typer.Option("--remove-copies", help="Remove each copy once its patch is written.")]
 MaxCost = Annotated[
     float | None,
-    typer.Option(min=opt.LEAST_COST_USD, metavar="USD", help="Cost of the whole batch, over all its starts."),
+    typer.Option(min=0.0001, metavar="USD", help="Cost of the whole batch, over all its starts."),
 ]
 MaxTokens = Annotated[
     int | None, typer.Option(min=1, max=2**53, metavar="N", help="Tokens of the whole batch, in and out.")
@@ -57,23 +57,8 @@ Address = Annotated[
 ]
 
 
-class Shown(Protocol):
-    """Watches a batch and shows it."""
-
-    def began(self, tally: Any, total: int | None) -> None:
-        """The batch begins."""
-
-    def task_began(self, task_id: str) -> None:
-        """A task is handed out."""
-
-    def task_ended(self, result: "TaskResult") -> None:
-        """A task has ended, or was stopped."""
-
-    def stopping(self, by: str) -> bool:
-        """Somebody wants it to stop; whether that is shown."""
-
-    def close(self) -> None:
-        """Show nothing any more."""
+Shown: TypeAlias = "JsonShown | BatchProgress"
+"""Watches a batch and shows it."""
 
 
 def batch(  # noqa: PLR0913, PLR0917 - typer reads the options from the signature
@@ -121,7 +106,7 @@ def _run(  # noqa: PLR0913, PLR0917 - what the command was given
 
     terms = _terms(chosen, max_cost, max_tokens)
     if isinstance(terms, tuple):
-        return _wrong(chosen, terms)
+        return settings_refused(chosen, terms)
     problem = terms_problem(terms, crew)
     if problem is not None:
         context.fail(problem)
@@ -129,7 +114,7 @@ def _run(  # noqa: PLR0913, PLR0917 - what the command was given
     if isinstance(ready, ToolError):
         return refused(chosen, ready)
     if isinstance(ready, tuple):
-        return _wrong(chosen, ready)
+        return settings_refused(chosen, ready)
     with ready.folder:
         return _worked(chosen, ready)
 
@@ -222,8 +207,7 @@ def batch_object(result: "BatchResult") -> dict[str, Any]:
 
 def _tell(chosen: opt.Options, result: "BatchResult") -> None:
     from graph.batch.batch_result import counted
-    from graph.terminal.call_words import count_of
-    from graph.terminal.usage_words import usd
+    from nodes.language.display import count_of, usd
 
     if chosen.as_json:
         _write_object(batch_object(result))
@@ -266,15 +250,8 @@ def _signals(batch: "Batch", shown: Shown) -> Iterator[Callable[[], int | None]]
             signal.signal(number, handler)
 
 
-def _wrong(chosen: opt.Options, problems: "Iterable[Problem]") -> int:
-    told = tell_problems(problems)
-    if chosen.as_json:
-        _write_object(told)
-    return ExitCode.USAGE_ERROR
-
-
 def _write_object(value: dict[str, Any]) -> None:
-    from graph.terminal.ending import as_json
+    from graph.terminal.output_lines import as_json
 
     sys.stdout.write(as_json(value) + "\n")
     sys.stdout.flush()

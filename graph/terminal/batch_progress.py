@@ -1,12 +1,11 @@
-"""How a batch goes, as people see it: a bar with what is done, the rate, the spend and the time left; or a line each.
+"""How a batch goes, as people see it: a bar with what is done, the time left, the spend and the rate; or a line each.
 
 Pure but for the consoles that it is given.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from rich.console import Console, RenderableType
 from rich.live import Live
@@ -16,10 +15,8 @@ from rich.text import Text
 
 from graph.batch.batch_result import Tally
 from graph.batch.orders import TaskResult
-from graph.terminal.call_words import count_of
-from graph.terminal.ending import OUTCOME_STYLES
-from graph.terminal.plain_text import one_line
-from graph.terminal.usage_words import usd
+from graph.terminal.output_lines import OUTCOME_STYLES
+from nodes.language.display import count_of, one_line, usd
 from nodes.records import OutcomeKind
 
 _NARROWEST_BAR: Final = 8
@@ -54,44 +51,18 @@ class State:
         return None if rate is None or self.total is None else 60 * (self.total - self.tally.done) / rate
 
 
-def status(state: State, width: int) -> str:
-    """What is known in one line of `width` columns: what matters less is left out where it does not fit."""
-    parts = [text for _, text in sorted(_parts(state), key=lambda part: part[0])]
-    shown = list(_fitting(parts, width))
-    order = [text for _, text in _parts(state)]
-    return " · ".join(text for text in order if text in shown)[:width]
-
-
-def _parts(state: State) -> Iterator[tuple[int, str]]:
-    """Each part in the order in which it is shown, with its rank: the lower one is left out later."""
+def status(state: State) -> str:
+    """What is known in one line, what matters most first."""
     tally = state.tally
-    yield 0, f"{tally.done:,}" + ("" if state.total is None else f"/{state.total:,}")
-    if tally.failed:
-        yield 2, f"{tally.failed:,} failed"
-    if tally.stopped:
-        yield 3, f"{tally.stopped:,} stopped"
-    if tally.finished:
-        yield 6, f"{tally.finished:,} finished"
-    if state.stopping:
-        yield 1, f"stopping {state.stopping}; again: at once"
-        return
-    if state.at_work:
-        yield 5, f"{state.at_work:,} at work"
-    if state.per_minute is not None:
-        yield 4, f"{state.per_minute:,.1f}/min"
-    if tally.cost_usd:
-        yield 3, usd(tally.cost_usd)
-    if state.seconds_left is not None:
-        yield 1, f"{clock(state.seconds_left)} left"
-
-
-def _fitting(parts: list[str], width: int) -> Iterator[str]:
-    used = -3
-    for text in parts:
-        if used + 3 + len(text) > width and used > 0:
-            return
-        used += 3 + len(text)
-        yield text
+    parts = [f"{tally.done:,}" + ("" if state.total is None else f"/{state.total:,}")]
+    parts += [f"stopping {state.stopping}; again: at once"] if state.stopping else []
+    parts += [f"{clock(state.seconds_left)} left"] if state.seconds_left is not None and not state.stopping else []
+    parts += [f"{tally.failed:,} failed"] if tally.failed else []
+    parts += [f"{tally.stopped:,} stopped"] if tally.stopped else []
+    parts += [usd(tally.cost_usd)] if tally.cost_usd else []
+    parts += [f"{state.per_minute:,.1f}/min"] if state.per_minute is not None else []
+    parts += [f"{state.at_work:,} at work"] if state.at_work else []
+    return " · ".join(parts)
 
 
 def clock(seconds: float) -> str:
@@ -111,7 +82,7 @@ def result_line(result: TaskResult) -> str:
 
 
 class BatchProgress:
-    """Watches a batch. Use it as a context manager: it takes the bar away.
+    """Watches a batch, until it is closed.
 
     With a terminal at `err` there is a bar, and a line for each result that has not finished; `out` has a line for
     each result where it is no terminal, or where there is no bar.
@@ -129,16 +100,6 @@ class BatchProgress:
             transient=True,
             redirect_stdout=False,
         )
-
-    def __enter__(self) -> Self:
-        """Return the progress."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Take the bar away."""
-        self.close()
 
     def close(self) -> None:
         """Take the bar away."""
@@ -172,7 +133,7 @@ class BatchProgress:
 
     def _shown(self) -> RenderableType:
         width = self._err.width
-        text = status(self.state, width)
+        text = status(self.state)
         room = min(width - len(text) - 2, _WIDEST_BAR)
         if self.state.total is None or room < _NARROWEST_BAR:
             return Text(text, no_wrap=True, overflow="crop")

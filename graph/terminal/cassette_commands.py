@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from graph.kept_run import short_id
 from graph.terminal import options as opt
-from graph.terminal.exit_codes import ExitCode
-from graph.terminal.plain_text import one_line
+from graph.terminal.process_end import ExitCode
 from graph.terminal.run_commands import options_without_a_task, refused, tell, tell_object
-from graph.terminal.run_words import short_id
+from nodes.language.display import one_line
 from nodes.records import ToolError
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ def from_run(
     The run is played in a copy of this folder. Where it does not go the same way again, nothing is written.
     """
     from graph.cassettes.from_run import cassette_from_run
-    from graph.terminal.call_words import count_of
-    from graph.terminal.ending import Line
+    from graph.terminal.output_lines import Line
+    from nodes.language.display import count_of
 
     chosen = options_without_a_task(context)
     folder = None if output is None else str(output)
@@ -66,8 +66,8 @@ def lint(context: typer.Context, folder: opt.CassetteFolder = "cassettes") -> in
     was recorded.
     """
     from graph.cassettes.cassette_lint import lint_cassettes
-    from graph.terminal.call_words import count_of
-    from graph.terminal.ending import Line
+    from graph.terminal.output_lines import Line
+    from nodes.language.display import count_of
 
     chosen = options_without_a_task(context)
     found = lint_cassettes(folder, str(chosen.root))
@@ -122,8 +122,8 @@ def _until_stopped(announce: Callable[[], None]) -> None:
 
 
 def _ended(server: "ReplayServer", *, as_json: bool) -> int:
-    from graph.terminal.call_words import count_of
-    from graph.terminal.ending import Line
+    from graph.terminal.output_lines import Line
+    from nodes.language.display import count_of
 
     if as_json:
         tell_object({"misses": list(server.misses), "unplayed": server.unplayed})

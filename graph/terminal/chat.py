@@ -1,20 +1,284 @@
 """A chat at the terminal: requests and slash commands, line by line, until the input ends."""
 
-from collections.abc import Callable
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import islice
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
+from urllib.parse import urlsplit
 
+from graph.context import AgentContext
 from graph.judged_workspace import judged_workspace
+from graph.run_steps import RunStep
+from graph.run_work import RunDiff, run_diffs, run_plan
+from graph.runs import steps_of
 from graph.terminal.approval import ReadLine
-from graph.terminal.exit_codes import ExitCode
-from graph.terminal.plain_text import one_line
-from graph.terminal.run_commands import refusal_words
+from graph.terminal.options import fallback_problem
+from graph.terminal.output_lines import Line, diff_lines
+from graph.terminal.process_end import ExitCode
+from graph.terminal.run_commands import NOTHING_TO_UNDO, refusal_words, restored_lines, restored_object, terminal_width
 from graph.terminal.screen import Display
-from graph.terminal.slash_commands import COMMANDS, KEYS, Told, as_request, run_command
 from graph.terminal.turns import Setup, Turns
+from graph.time_travel import undo_run
+from nodes.call_model.endpoint import Endpoint, find_endpoint, split_provider
+from nodes.call_model.weights import WeightsState, embedded_weights, weights_status
 from nodes.execute_tools.environment.request_history import RequestHistory
-from nodes.records import ToolError
+from nodes.execute_tools.environment.restoring import Restored
+from nodes.language.display import one_line
+from nodes.language.names import closest_names
+from nodes.records import Plan, PlanStatus, ProviderFailure, ToolError, ToolErrorCode
+
+SLASH: Final = "/"
+SKIP_CHANGED: Final = "--skip-changed"
+
+_MARKS: Final = {PlanStatus.DONE: "[x]", PlanStatus.IN_PROGRESS: "[>]", PlanStatus.PENDING: "[ ]"}
+_NAMES_WIDTH: Final = 16
+"""Cells that the names of commands take in the list of them."""
+
+_USUAL_WIDTH: Final = 80
+_LONGEST_WORD: Final = 60
+"""Characters that an error shows of a word that is not understood."""
+
+
+class Told(NamedTuple):
+    """What a command says: `lines` to a person, `value` to a program. `leave`: the chat is over.
+
+    `note` is for the model, and goes with the next request.
+    """
+
+    lines: Sequence[Line] = ()
+    value: Mapping[str, object] = {}
+    note: str = ""
+    leave: bool = False
+
+
+@dataclass(frozen=True)
+class SlashCommand:
+    """A command: its name, the arguments that it takes as `/help` shows them, and what it does with them.
+
+    `run` is None for `/help` itself, which needs no turns.
+    """
+
+    name: str
+    arguments: str
+    help: str
+    run: Callable[[Turns, Sequence[str]], Told | ToolError] | None
+
+    @property
+    def usage(self) -> str:
+        """How it is written."""
+        return f"{self.name} {self.arguments}".strip()
+
+
+def as_request(line: str) -> str | None:
+    """What the model is asked by this line: None where it is a command. A second "/" makes a request of it."""
+    words = line.lstrip()
+    if words.startswith(SLASH * 2):
+        return words[1:]
+    return None if words.startswith(SLASH) else line
+
+
+def run_command(turns: Turns, line: str, keys: Sequence[str] = ()) -> Told | ToolError:
+    """Do what the line says; NOT_FOUND names the closest command, INVALID_ARGUMENT how the command is written.
+
+    `keys` are what `/help` says of the keyboard.
+    """
+    name, *words = line.split()
+    command = COMMANDS.get(name.casefold())
+    if command is None:
+        return _unknown(name)
+    if words and not command.arguments:
+        return _invalid(f"{command.name} takes no arguments, and there is '{_shown(words[0])}'.")
+    return _help(keys) if command.run is None else command.run(turns, words)
+
+
+def _unknown(name: str) -> ToolError:
+    meant = closest_names(name, COMMANDS, 1) if name != SLASH else ()
+    remedy = f"Did you mean {meant[0]}?" if meant else "/help lists them."
+    message = f"There is no command {_shown(name)}. {remedy} With another / before it the line goes to the model."
+    return ToolError(code=ToolErrorCode.NOT_FOUND, message=message, suggestions=meant)
+
+
+def _invalid(message: str) -> ToolError:
+    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+
+
+def _shown(word: str) -> str:
+    return one_line(word, _LONGEST_WORD)
+
+
+# --- The commands
+
+
+def _undo(turns: Turns, words: Sequence[str]) -> Told | ToolError:
+    skip = SKIP_CHANGED in words
+    steps = [word for word in words if word != SKIP_CHANGED]
+    if len(steps) > 1 or not all(step.isdecimal() and step.isascii() and len(step) < 10 for step in steps):
+        return _invalid(f"/undo takes the number of a step, as `mendgraph runs show {turns.run_id[:8]}` lists them.")
+    first = int(steps[0]) if steps else _begin_of_last_change(turns)
+    if isinstance(first, ToolError):
+        return first
+    restored = None if first is None else _restored(turns, first, skip_changed=skip)
+    if isinstance(restored, ToolError):
+        return restored
+    if restored is None or not restored_lines(restored):
+        return Told([Line(NOTHING_TO_UNDO)], {"undo": restored_object(restored or Restored())})
+    paths = ", ".join([file.path for file in restored.files])
+    note = f"(I took back your changes of these files, so look at them anew: {paths}.)" if paths else ""
+    return Told(restored_lines(restored), {"undo": restored_object(restored)}, note=note)
+
+
+def _begin_of_last_change(turns: Turns) -> int | ToolError | None:
+    """The first step of the newest turn that has changed files which nobody has taken back."""
+    steps = steps_of(turns.run_id, turns.context.workspace)
+    if isinstance(steps, ToolError):
+        return None if steps.code is ToolErrorCode.NOT_FOUND else steps
+    return begin_of_last_change(steps)
+
+
+def begin_of_last_change(steps: Sequence[RunStep]) -> int | None:
+    """The number of the first step of the newest turn with changes, None where there are none."""
+    newest = next((step for step in reversed(steps) if step.changed), None)
+    return None if newest is None else min(step.number for step in steps if step.turn == newest.turn and step.number)
+
+
+def _restored(turns: Turns, first: int, *, skip_changed: bool) -> Restored | ToolError | None:
+    root = turns.context.workspace
+    done = undo_run(turns.run_id, root, from_step=first, skip_changed=skip_changed)
+    if isinstance(done, ToolError) and done.code is ToolErrorCode.UNAVAILABLE:
+        turns.use(turns.context)  # a turn that was left at a question holds the workspace
+        done = undo_run(turns.run_id, root, from_step=first, skip_changed=skip_changed)
+    return None if isinstance(done, ToolError) and done.code is ToolErrorCode.NOT_FOUND else done
+
+
+def _diff(turns: Turns, _: Sequence[str]) -> Told | ToolError:
+    found = run_diffs(turns.run_id, turns.context.workspace)
+    if isinstance(found, ToolError):
+        if found.code is not ToolErrorCode.NOT_FOUND:
+            return found
+        found = ()
+    lines = [line for each in found for line in _of_diff(each, turns.scrub)]
+    value = [{**asdict(each), "diff": turns.scrub(each.diff)} for each in found]
+    return Told(lines or [Line("no file is changed")], {"diff": value})
+
+
+def _of_diff(found: RunDiff, scrub: Callable[[str], str]) -> Sequence[Line]:
+    since = [Line(f"{one_line(found.path)} was changed since by somebody else; both are shown", "yellow")]
+    shown = [Line(one_line(f"{found.path}: {found.problem}", 500), "yellow")] if found.problem else []
+    return [*since * found.changed_since, *shown, *diff_lines([scrub(found.diff)] * bool(found.diff))]
+
+
+def _usage(turns: Turns, _: Sequence[str]) -> Told:
+    turns.show_usage()
+    return Told()
+
+
+def _plan(turns: Turns, _: Sequence[str]) -> Told | ToolError:
+    plan = run_plan(turns.run_id, turns.context.workspace)
+    if isinstance(plan, ToolError):
+        if plan.code is not ToolErrorCode.NOT_FOUND:
+            return plan
+        plan = Plan()
+    lines = [Line(f"{_MARKS[step.status]} {one_line(step.title)}") for step in plan.steps]
+    return Told(lines or [Line("there is no plan: the model has made none")], {"plan": plan.model_dump(mode="json")})
+
+
+def _model(turns: Turns, words: Sequence[str]) -> Told | ToolError:
+    if len(words) > 1:
+        return _invalid(f"/model takes one name, and there is '{_shown(words[1])}' as well.")
+    context = turns.context
+    if words:
+        same = _package_of(words[0]) == _package_of(context.model or "")  # an address is that of one provider
+        context = context.model_copy(update={"model": words[0], "base_url": context.base_url if same else None})
+    endpoint = find_endpoint(context.model, context.base_url, turns.environment)
+    problem = _problem(context, endpoint) if words else ""
+    if problem or isinstance(endpoint, ProviderFailure):
+        message = problem or one_line(str(getattr(endpoint, "message", "")), 500)
+        return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
+    if words:
+        turns.use(context)
+    named = _named(endpoint)
+    told = f"{named}, from the next turn on" if words else named
+    address = _address(endpoint.base_url)
+    value = {"model": endpoint.full_name or None, "base_url": address, "embedded": endpoint.embedded}
+    return Told([Line(one_line(f"model: {told}", 500))], {"model": value})
+
+
+def _package_of(model: str) -> str:
+    """The provider whose package makes the calls to this model; "" at an OpenAI-compatible endpoint."""
+    provider, _ = split_provider(model)
+    return "" if provider == "openai" else provider
+
+
+def _problem(context: AgentContext, endpoint: Endpoint | ProviderFailure) -> str:
+    """Why the chat cannot go on with this model, "" where nothing is known to stand in the way."""
+    if isinstance(endpoint, ProviderFailure):
+        return endpoint.message
+    if endpoint.embedded and weights_status().state is not WeightsState.READY:
+        return "The embedded model is not on this machine: `mendgraph model pull` fetches it. The model stays as it is."
+    return fallback_problem(context.model_dump())
+
+
+def _named(endpoint: Endpoint) -> str:
+    if endpoint.embedded:
+        return f"local ({embedded_weights().model}, on this machine)"
+    where = f" at {_address(endpoint.base_url)}" if endpoint.base_url else ""
+    return (endpoint.full_name or "the one that the endpoint serves") + where
+
+
+def _address(url: str) -> str:
+    """The address without the user and the password that it may hold."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+
+
+def _help(keys: Sequence[str]) -> Told:
+    width = terminal_width() or _USUAL_WIDTH
+    lines = [line for each in COMMANDS.values() if each.help for line in _in_columns(each.usage, each.help, width)]
+    hints = [line for hint in (*keys, AS_IT_IS) for line in textwrap.wrap(hint, width, subsequent_indent="  ")]
+    value = [{"name": each.name, "usage": each.usage, "help": each.help} for each in COMMANDS.values()]
+    return Told([Line(line) for line in (*lines, "", *hints)], {"help": value})
+
+
+def _in_columns(usage: str, said: str, width: int) -> list[str]:
+    return textwrap.wrap(said, width, initial_indent=usage.ljust(_NAMES_WIDTH), subsequent_indent=" " * _NAMES_WIDTH)
+
+
+KEYS: Final = (
+    "Enter sends; Alt-Enter, Ctrl-J or \\ before Enter begins a new line. Pasted lines are one request.",
+    "Tab completes commands and names of files; after @ it offers them by itself.",
+    "Up and Down bring back earlier requests; Ctrl-R searches them.",
+    "Ctrl-C clears the line; pressed again, or Ctrl-D, it leaves. During a turn it stops the turn.",
+)
+"""What `graph.terminal.prompt_input` does with keys."""
+
+AS_IT_IS: Final = "A request that begins with / needs another / before it."
+
+
+def _exit(turns: Turns, _: Sequence[str]) -> Told:
+    return Told(value={"exit": {"thread_id": turns.run_id}}, leave=True)
+
+
+_UNDO_HELP: Final = (
+    "take back what the last turn with changes did to files, or all from a step on;"
+    f" {SKIP_CHANGED} leaves those that others changed"
+)
+COMMANDS: Final[Mapping[str, SlashCommand]] = {
+    each.name: each
+    for each in (
+        SlashCommand("/diff", "", "what this run has changed in files", _diff),
+        SlashCommand("/undo", "[STEP]", _UNDO_HELP, _undo),
+        SlashCommand("/plan", "", "the plan of the model", _plan),
+        SlashCommand("/usage", "", "calls, tokens and cost so far", _usage),
+        SlashCommand("/model", "[NAME]", "which model answers, or another one from the next turn on", _model),
+        SlashCommand("/help", "", "this list", None),
+        SlashCommand("/exit", "", "leave", _exit),
+        SlashCommand("/quit", "", "leave", _exit),
+    )
+}
+"""The commands by their names, in the order of `/help`."""
+
 
 OpenPrompt = Callable[[Turns, Display], ReadLine]
 """Opens what reads the lines of a chat from a terminal, once its turns are there."""

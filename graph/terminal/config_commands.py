@@ -2,22 +2,22 @@
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from graph.terminal import options as opt
-from graph.terminal.exit_codes import ExitCode
-from graph.terminal.plain_text import one_line
-from graph.terminal.problem_words import LONGEST_LINE, tell_problems
+from graph.terminal.process_end import LONGEST_LINE, ExitCode, settings_refused
 from graph.terminal.run_commands import options_without_events, refused, tell, tell_object
+from nodes.language.display import one_line
 from nodes.records import ToolError, ToolErrorCode
 
 if TYPE_CHECKING:
     from graph.configuration.loading import Origin
-    from graph.configuration.settings_file import Problem, Settings
+    from graph.configuration.settings_file import Problem
+    from nodes.execute_tools.environment.git import Settings
 
 app = typer.Typer(
     help="Show settings and who set them; `check` or `trust` a file.",
@@ -34,7 +34,7 @@ def configure(context: typer.Context) -> None:
     chosen: opt.Options = context.obj
     found = load_configuration(str(chosen.root), workspace_file=chosen.workspace_file)
     if isinstance(found, tuple):
-        raise typer.Exit(_wrong(chosen, found))
+        raise typer.Exit(settings_refused(chosen, found))
     settings = {**found.values, **chosen.settings}
     if "max_calls_per_turn" in chosen.settings and "max_calls_per_session" in found.values:
         both = chosen.settings["max_calls_per_turn"], found.values["max_calls_per_session"]
@@ -53,12 +53,12 @@ def show(context: typer.Context) -> int:
     """Show all settings of a run here, and who set them."""
     from graph.configuration.loading import CALLER, DEFAULT, Origin, load_configuration
     from graph.context import AgentContext
-    from graph.terminal.ending import Line
+    from graph.terminal.output_lines import Line
 
     chosen = options_without_events(context)
     found = load_configuration(str(chosen.root), workspace_file=chosen.workspace_file)
     if isinstance(found, tuple):
-        return _wrong(chosen, found)
+        return settings_refused(chosen, found)
     given = dict(chosen.settings)
     configure(context)
     effective = AgentContext(**{"workspace": str(chosen.root), **context.obj.settings}).model_dump(mode="json")
@@ -84,8 +84,9 @@ def check(context: typer.Context, file: opt.SettingsFile = None) -> int:
     Every problem is named with file, line and field.
     """
     from graph.configuration import loading
-    from graph.configuration.settings_file import Settings, parse_settings
-    from graph.terminal.ending import Line
+    from graph.configuration.settings_file import parse_settings
+    from graph.terminal.output_lines import Line
+    from nodes.execute_tools.environment.git import Settings
     from nodes.execute_tools.environment.user_files import SETTINGS_FILE, read_user_file
 
     chosen = options_without_events(context)
@@ -100,7 +101,7 @@ def check(context: typer.Context, file: opt.SettingsFile = None) -> int:
         found = [parse_settings(text, loading.shown(file), of_user=of_user)]
     problems = [problem for each in found if isinstance(each, tuple) for problem in each]
     if problems:
-        return _wrong(chosen, problems)
+        return settings_refused(chosen, problems)
     good = [each for each in found if isinstance(each, Settings) and each.file]
     if chosen.as_json:
         return tell_object({"files": [{"file": each.file, "settings": sorted(each.values)} for each in good]})
@@ -114,13 +115,13 @@ def trust(context: typer.Context, forget: opt.Forget = False) -> int:
     It may then allow more than you do, so read it first. A file that is changed later has to be trusted again.
     """
     from graph.configuration.loading import read_workspace_settings
-    from graph.terminal.ending import Line
+    from graph.terminal.output_lines import Line
     from nodes.execute_tools.environment import user_files
 
     chosen = options_without_events(context)
     own = read_workspace_settings(str(chosen.root))
     if not forget and isinstance(own, tuple):
-        return _wrong(chosen, own)
+        return settings_refused(chosen, own)
     if not forget and not (own and not isinstance(own, tuple) and own.file):
         message = f"There is no {user_files.SETTINGS_FILE} in this folder to trust."
         return refused(chosen, ToolError(code=ToolErrorCode.NOT_FOUND, message=message))
@@ -145,18 +146,9 @@ def _of_environment(variable: str) -> str:
 
 def one_line_kept(text: str) -> str:
     """A row of the table on one line; its columns stay."""
-    from graph.terminal.plain_text import plain
+    from nodes.language.display import plain
 
     return plain(text.replace("\n", " ")).rstrip()
-
-
-def _wrong(chosen: opt.Options, problems: "Iterable[Problem]") -> int:
-    told = tell_problems(problems)
-    if chosen.as_json:
-        from graph.terminal.ending import as_json
-
-        typer.echo(as_json({"event": "error", **told} if chosen.json_lines else told))
-    return ExitCode.USAGE_ERROR
 
 
 def _objects(effective: dict[str, Any], origins: "dict[str, Origin]") -> dict[str, Any]:

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from graph.terminal import options as opt
-from graph.terminal.exit_codes import ExitCode
-from graph.terminal.plain_text import one_line
+from graph.terminal.process_end import ExitCode
 from graph.terminal.run_commands import options_without_events, refused, tell, tell_object, terminal_width
+from nodes.language.display import one_line
 from nodes.records import ToolError
 
 if TYPE_CHECKING:
     from graph.doctor.bundle_file import Written
     from graph.doctor.finding import Finding
-    from graph.terminal.ending import Line
+    from graph.terminal.output_lines import Line
 
 _STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red", "off": "dim"}
 _LONGEST = 600
@@ -82,7 +82,7 @@ def doctor(
 def finding_lines(found: "tuple[Finding, ...]", columns: int | None = None) -> "list[Line]":
     """A line for each finding, and one for what to do about it; wrapped where a terminal has so many columns."""
     from graph.doctor.finding import summary
-    from graph.terminal.ending import Line
+    from graph.terminal.output_lines import Line
 
     width = max((len(each.name) for each in found), default=0)
     lines = []
@@ -110,7 +110,7 @@ def _wrapped(head: str, text: str, columns: int | None) -> list[str]:
 
 def bundle_lines(made: "Written") -> "list[Line]":
     """Where the report lies, what is inside, and how the matter is reproduced."""
-    from graph.terminal.ending import Line
+    from graph.terminal.output_lines import Line
 
     inside = [Line(f"  {name}: {what}", "dim") for name, what in made.files.items()]
     said = Line("Secrets, your name and your home folder are taken out; look through it before you share it.")

@@ -1,5 +1,7 @@
 """`mendgraph model ...`: fetch the embedded model's weights, look at them, serve them."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from importlib.util import find_spec
@@ -7,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from graph.terminal.exit_codes import ExitCode
-from graph.terminal.options import Options, Port
-from graph.terminal.plain_text import plain
-from graph.terminal.process_end import fail
+from graph.terminal.options import Port
+from graph.terminal.process_end import ExitCode, fail
 from graph.terminal.run_commands import options_without_events, tell_object
-from nodes.call_model.weights import WeightsState, WeightsStatus, weights_path, weights_status
+from nodes.call_model.weights import PullPhase, PullProgress, WeightsState, WeightsStatus, weights_path, weights_status
+from nodes.execute_tools.secrets.assignments import Options
+from nodes.language.display import plain
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,11 +30,10 @@ def pull(context: typer.Context) -> int:
 
     Once for all projects.
     """
-    from graph.terminal.pull_bar import PullBar
     from nodes.call_model.pull import Pulled, PullFailureKind, pull_weights
 
     chosen = options_without_events(context)
-    with PullBar(_standard_error()) as progress:
+    with shown_pull() as progress:
         pulled = pull_weights(progress)
     if isinstance(pulled, Pulled) and chosen.as_json:
         return tell_object(asdict(pulled))
@@ -47,10 +48,8 @@ def pull(context: typer.Context) -> int:
 @app.command()
 def status(context: typer.Context) -> int:
     """Say whether the embedded model can be used; exit code 0 if it can."""
-    from graph.terminal.pull_bar import PullBar
-
     chosen = options_without_events(context)
-    with PullBar(_standard_error()) as progress:
+    with shown_pull() as progress:
         found = weights_status(progress=progress)
     has_server = find_spec("xllamacpp") is not None
     usable = has_server and found.state is WeightsState.READY
@@ -100,7 +99,37 @@ def _complain(chosen: Options, code: ExitCode, message: str) -> int:
     return fail(["--json"] * chosen.as_json, code, plain(message))
 
 
-def _standard_error() -> "Console":
+@contextmanager
+def shown_pull(console: "Console | None" = None) -> Iterator[Callable[[PullProgress], None]]:
+    """Show a pull or a check of the weights on standard error: a bar, or without a terminal a line for each phase."""
     from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
-    return Console(stderr=True)
+    console = console or Console(stderr=True)
+    live = console.is_terminal and not console.is_dumb_terminal
+    columns = ("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    bar = Progress(*columns, console=console, transient=True, disable=not live)
+    phase: PullPhase | None = None
+
+    def show(report: PullProgress) -> None:
+        nonlocal phase
+        total, done = report.bytes_total or None, report.bytes_done
+        if report.phase is phase:
+            for task in bar.task_ids:
+                bar.update(task, completed=done, total=total)
+            return
+        phase = report.phase
+        if not live:
+            console.file.write(f"{phase.value}\n")
+            console.file.flush()
+            return
+        bar.start()
+        for task in bar.task_ids:
+            bar.remove_task(task)
+        # A resumed pull begins where the last one stopped; from zero, its rate would count what was there already.
+        bar.add_task(phase.value, total=total, completed=done)
+
+    try:
+        yield show
+    finally:
+        bar.stop()

@@ -1,23 +1,244 @@
-"""What `--json` and `--json-lines` write, as types and as JSON Schema (2020-12) that is derived from them. Pure.
+"""The JSON Schema (2020-12) of what `--json` and `--json-lines` write, made from the records that are written. Pure.
 
 Within one version of the schema keys are added, and none is taken away or given another meaning: readers pass over
 keys that they do not know.
 """
 
-from typing import Any, Final, Literal, NotRequired, TypeAlias, get_args
+from typing import Any, Final, Literal, NotRequired, cast, get_args, get_type_hints
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, create_model
 from typing_extensions import TypedDict
 
+from graph.batch.batch_result import BatchResult, Tally
+from graph.batch.orders import TaskResult
+from graph.cassettes.cassette_lint import LintFinding
+from graph.cassettes.from_run import WrittenCassette
+from graph.configuration.settings_file import Problem
+from graph.doctor.bundle_file import Written
+from graph.doctor.finding import Finding
 from graph.events import Compacted, Ended, Event, Paid
-from graph.terminal.answer_objects import ANSWERS, LISTED
-from graph.terminal.command_objects import COMMAND_LINES, COMMAND_OBJECTS
-from graph.terminal.ending import SCHEMA
-from graph.terminal.json_lines import event_name
+from graph.run_work import RunDiff
+from graph.spending_accounts import AccountSpent
+from graph.spending_days import ModelDay
+from graph.terminal.output_lines import SCHEMA, event_name
+from nodes.call_model.pull import Pulled
+from nodes.execute_tools.environment.restoring import LeftFile, RestoredFile
 from nodes.records import ExtractionError, FileChange, JsonMap, Outcome, Plan
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _DEFINITIONS: Final = "$defs"
+_MODE: Final = "serialization"
+
+
+class DiffObject(TypedDict):
+    """The answer to `/diff`: what the run has changed and nobody has taken back."""
+
+    diff: list[RunDiff]
+
+
+class RestoredObject(TypedDict):
+    """What was taken back; `cut_off` are tools of which nobody knows what they changed."""
+
+    restored: list[RestoredFile]
+    left: list[LeftFile]
+    removed_directories: list[str]
+    cut_off: list[str]
+    steps: list[int]
+
+
+class UndoObject(TypedDict):
+    """The answer to `/undo`."""
+
+    undo: RestoredObject
+
+
+class PlanObject(TypedDict):
+    """The answer to `/plan`."""
+
+    plan: Plan
+
+
+class ModelWords(TypedDict):
+    """A model: null where the endpoint is to name it; `base_url` is "" for the usual one."""
+
+    model: str | None
+    base_url: str
+    embedded: bool
+
+
+class ModelObject(TypedDict):
+    """The answer to `/model`: which one answers, from the next turn on where it was changed."""
+
+    model: ModelWords
+
+
+class CommandWords(TypedDict):
+    """A command of a chat, how it is written, and what it does."""
+
+    name: str
+    usage: str
+    help: str
+
+
+class HelpObject(TypedDict):
+    """The answer to `/help`."""
+
+    help: list[CommandWords]
+
+
+class ExitWords(TypedDict):
+    """The thread that can be talked on with."""
+
+    thread_id: str
+
+
+class ExitObject(TypedDict):
+    """The answer to `/exit`: the chat is over."""
+
+    exit: ExitWords
+
+
+class RunObject(TypedDict):
+    """A run of this folder: `state` is where it stands now, `kind` and `reason` how its last turn ended, if it has."""
+
+    run_id: str
+    state: str
+    can_go_on: bool
+    task: str
+    created: str
+    updated: str
+    turns: int
+    request: str
+    kind: str
+    reason: str
+    message: str
+    answer: str
+    files: list[str]
+    context: dict[str, Any]
+    durability: str
+    parent: str
+    forked_at: int | None
+
+
+class CallOfStep(TypedDict):
+    """A call, and what it was aimed at."""
+
+    tool: str
+    target: str
+
+
+class StepObject(TypedDict):
+    """A step of a run."""
+
+    step: int
+    turn: int
+    kind: str
+    calls: list[CallOfStep]
+    changed: list[str]
+    can_fork: bool
+
+
+class ShownRun(RunObject):
+    """The answer to `runs show`."""
+
+    steps: list[StepObject]
+
+
+class PrunedRuns(TypedDict):
+    """The answer to `runs prune`."""
+
+    removed: list[str]
+    freed_bytes: int
+
+
+class ForkedRun(RestoredObject):
+    """The answer to `fork`: the new run, and what was taken back of the other one."""
+
+    run_id: str
+    parent: str
+    at: int
+    resume: str
+
+
+class WrittenReport(TypedDict):
+    """The answer to `report`."""
+
+    run_id: str
+    path: str
+    bytes: int
+
+
+class DayObject(TypedDict):
+    """A day (UTC) and its models."""
+
+    day: str
+    models: list[ModelDay]
+
+
+class DoctorObject(TypedDict):
+    """The answer to `doctor`; `ok`: nothing is a problem."""
+
+    ok: bool
+    checks: list[Finding]
+
+
+class SettingObject(TypedDict):
+    """A setting and who set it; `line` is 0 where that is no file."""
+
+    value: Any
+    origin: str
+    line: int
+
+
+class SettingsObject(TypedDict):
+    """The answer to `config`."""
+
+    settings: dict[str, SettingObject]
+    files: list[str]
+
+
+class CheckedFile(TypedDict):
+    """A file without problems, and what it sets."""
+
+    file: str
+    settings: list[str]
+
+
+class CheckedFiles(TypedDict):
+    """The answer to `config check`."""
+
+    files: list[CheckedFile]
+
+
+class TrustObject(TypedDict):
+    """The answer to `config trust`; `sha256` is "" where the file is not trusted any more."""
+
+    trusted: bool
+    sha256: str
+
+
+class WeightsObject(TypedDict):
+    """The answer to `model status`; `usable`: the weights are whole, and the extra `local` is there to run them."""
+
+    state: Literal["ready", "absent", "partial", "damaged"]
+    path: str
+    bytes_present: int
+    bytes_expected: int
+    extra_installed: bool
+    usable: bool
+
+
+class AddressObject(TypedDict):
+    """What `model serve` says once it serves."""
+
+    base_url: str
+
+
+class ReplayObject(TypedDict):
+    """What `cassette serve` says at its end: requests that it refused, and how many exchanges nobody asked for."""
+
+    misses: list[str]
+    unplayed: int
 
 
 class RefusedCall(TypedDict):
@@ -53,23 +274,13 @@ class ResultObject(TypedDict):
     resume: NotRequired[str]
 
 
-class SettingsProblem(TypedDict):
-    """What is wrong with a file of settings. Line and column count from 1, 0 where it is about the whole."""
-
-    file: str
-    message: str
-    line: int
-    column: int
-    field: str
-
-
 class ErrorWords(TypedDict):
     """What went wrong. `suggestions` are what may have been meant, `problems` those of files of settings."""
 
     code: str
     message: str
     suggestions: NotRequired[list[str]]
-    problems: NotRequired[list[SettingsProblem]]
+    problems: NotRequired[list[Problem]]
 
 
 class ErrorObject(TypedDict):
@@ -91,71 +302,102 @@ class EndedLine(TypedDict):
     result: ResultObject
 
 
-class ErrorLine(ErrorObject):
-    """There is no result; the last line in place of `ended`."""
+BatchObject: Final[Any] = cast("Any", create_model)(
+    "BatchObject",
+    __doc__="The summary of a `batch`, after the results of its tasks (`TaskResult`), each on a line of its own.",
+    **{
+        name: (kind, ...)
+        for name, kind in {**get_type_hints(BatchResult), "left": int | None, **get_type_hints(Tally)}.items()
+        if name != "tally"
+    },
+)
 
-    event: Literal["error"]
+_CHAT: Final[tuple[Any, ...]] = (
+    ErrorObject,
+    UsageObject,
+    DiffObject,
+    UndoObject,
+    PlanObject,
+    ModelObject,
+    HelpObject,
+    ExitObject,
+)
+"""An object alone with `--json`, and a line with the name of its only key as its event with `--json-lines`."""
 
+_ANSWERS: Final[tuple[Any, ...]] = (
+    ShownRun,
+    RestoredObject,
+    ForkedRun,
+    PrunedRuns,
+    WrittenReport,
+    DoctorObject,
+    Written,
+    SettingsObject,
+    CheckedFiles,
+    TrustObject,
+    WeightsObject,
+    Pulled,
+    AddressObject,
+    WrittenCassette,
+    ReplayObject,
+    TaskResult,
+    BatchObject,
+)
+_LISTED: Final[tuple[Any, ...]] = (RunObject, DayObject, AccountSpent, LintFinding)
+"""Answers that are an array of these: `runs`, `usage`, `usage --accounts` and `cassette lint`."""
 
-class UsageLine(UsageObject):
-    """The answer to `/usage` in a chat."""
-
-    event: Literal["usage"]
-
-
-_OBJECTS: Final[tuple[Any, ...]] = (ResultObject, ErrorObject, UsageObject, *COMMAND_OBJECTS)
-_LINES: Final[tuple[Any, ...]] = (EndedLine, ErrorLine, UsageLine, *COMMAND_LINES)
-_INSIDE_RESULTS: Final[frozenset[type]] = frozenset({Paid, Compacted})
 EVENTS: Final[tuple[type, ...]] = tuple(kind for kind in get_args(Event) if kind is not Ended)
-
-Mode: TypeAlias = Literal["validation", "serialization"]
-_MODE: Final[Mode] = "serialization"
 
 
 def object_schema() -> JsonMap:
     """The schema of what `--json` writes: that of a task first, then those of the other commands."""
     title = "What `mendgraph --json` writes: one object on a line, or an array of runs, days, accounts or findings."
-    schema = _one_of(title, (*_OBJECTS, *ANSWERS, *LISTED))
-    kinds = [_reference(kind) for kind in (*_OBJECTS, *ANSWERS)]
-    return {**schema, "anyOf": [*kinds, *({"type": "array", "items": _reference(kind)} for kind in LISTED)]}
+    kinds = (ResultObject, *_CHAT, *_ANSWERS)
+    alone, listed = map(_reference, kinds), map(_reference, _LISTED)
+    return _schema(
+        title, [*alone, *({"type": "array", "items": each} for each in listed)], _definitions(*kinds, *_LISTED)
+    )
 
 
 def line_schema() -> JsonMap:
     """The schema of each line of `--json-lines`."""
-    schema = _one_of("What `mendgraph --json-lines` writes: each line is one of these objects.", (*EVENTS, *_LINES))
-    definitions = schema[_DEFINITIONS]
-    for kind in EVENTS:
-        definition, name = definitions[kind.__name__], event_name(kind)
-        definitions[f"{kind.__name__}Line"] = {
+    definitions = _definitions(EndedLine, *_CHAT, *EVENTS)
+    lines = {kind: event_name(kind) for kind in EVENTS} | {kind: next(iter(kind.__annotations__)) for kind in _CHAT}
+    for kind, event in lines.items():
+        definition = definitions[kind.__name__]
+        definitions[_line(kind)] = {
             **definition,
-            "properties": {"event": {"const": name, "type": "string"}, **definition.get("properties", {})},
+            "properties": {"event": {"const": event, "type": "string"}, **definition.get("properties", {})},
             "required": ["event", *definition.get("required", [])],
         }
-        if kind not in _INSIDE_RESULTS:
+        if kind not in {Paid, Compacted}:  # which stand in results as well
             del definitions[kind.__name__]
-    return {**schema, "anyOf": [_reference(f"{kind.__name__}Line") for kind in EVENTS] + list(map(_reference, _LINES))}
+    title = "What `mendgraph --json-lines` writes: each line is one of these objects."
+    return _schema(
+        title, [_reference(EndedLine), *({"$ref": f"#/{_DEFINITIONS}/{_line(each)}"} for each in lines)], definitions
+    )
 
 
-def _reference(kind: Any) -> JsonMap:
-    return {"$ref": f"#/{_DEFINITIONS}/{kind if isinstance(kind, str) else kind.__name__}"}
+def _line(kind: type) -> str:
+    return f"{kind.__name__.removesuffix('Object')}Line"
 
 
-def _one_of(title: str, kinds: tuple[Any, ...]) -> JsonMap:
-    adapters = [(kind.__name__, _MODE, TypeAdapter(kind)) for kind in kinds]
-    definitions = TypeAdapter.json_schemas(adapters)[1][_DEFINITIONS]
-    if ExtractionError.__name__ in definitions:
-        definitions[ExtractionError.__name__] = _named(definitions[ExtractionError.__name__], ExtractionError._fields)
-    return {
-        "$schema": DIALECT,
-        "title": title,
-        "version": SCHEMA,
-        "anyOf": [_reference(kind) for kind in kinds],
-        _DEFINITIONS: definitions,
-    }
+def _reference(kind: type) -> JsonMap:
+    return {"$ref": f"#/{_DEFINITIONS}/{kind.__name__}"}
 
 
-def _named(schema: JsonMap, names: tuple[str, ...]) -> JsonMap:
-    """The schema of a named tuple as that of a map, which it is among our values."""
-    about = {"description": schema["description"]} if "description" in schema else {}
-    properties = dict(zip(names, schema["prefixItems"], strict=True))
-    return {"title": schema.get("title", ""), **about, "type": "object", "properties": properties, "required": [*names]}
+def _schema(title: str, kinds: list[JsonMap], definitions: JsonMap) -> JsonMap:
+    return {"$schema": DIALECT, "title": title, "version": SCHEMA, "anyOf": kinds, _DEFINITIONS: definitions}
+
+
+def _definitions(*kinds: Any) -> JsonMap:
+    adapters: list[tuple[Any, Literal["serialization"], TypeAdapter[Any]]] = [
+        (kind.__name__, _MODE, TypeAdapter(kind)) for kind in kinds
+    ]
+    made: JsonMap = TypeAdapter.json_schemas(adapters)[1][_DEFINITIONS]
+    for kind in (ExtractionError, LeftFile, RestoredFile):  # tuples, which are maps among our values
+        if (found := made.get(kind.__name__)) is not None:
+            properties = dict(zip(kind._fields, found["prefixItems"], strict=True))
+            about = {key: found[key] for key in ("title", "description") if key in found}
+            made[kind.__name__] = {**about, "type": "object", "properties": properties, "required": [*properties]}
+    return made

@@ -2,15 +2,64 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import asdict
+from enum import IntEnum
 from io import TextIOWrapper
-from typing import NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import typer
 
-from graph.terminal.exit_codes import ExitCode
-from graph.terminal.plain_text import one_line
+from nodes.language.display import one_line
+from nodes.records import OutcomeKind
+
+if TYPE_CHECKING:
+    from graph.configuration.settings_file import Problem
+    from nodes.execute_tools.secrets.assignments import Options
+
+
+class ExitCode(IntEnum):
+    """How the process ended. The three terminals of the machine have a code each.
+
+    A run that was stopped after its running step has an outcome, and so that outcome's code, whoever stopped it. What
+    was ended at once, and a chat as a whole, has none: its code is that of the signal (128 and its number, as in a
+    shell). STUCK is what a shell says of SIGPROF; see `graph.start`.
+    """
+
+    FINISHED = 0
+    OUTPUT_CLOSED = 1
+    FINDINGS = 1
+    USAGE_ERROR = 2
+    BUDGET_STOP = 3
+    SYSTEM_ERROR = 4
+    INTERNAL_ERROR = 70
+    INTERRUPTED = 130
+    TERMINATED = 143
+    STUCK = 155
+
+
+MEANINGS: dict[ExitCode, str] = {
+    ExitCode.FINISHED: "FINISHED: the run gave its answer",
+    ExitCode.FINDINGS: "`doctor` or `cassette` found something, a task of a `batch` did not FINISH, or nobody reads on",
+    ExitCode.USAGE_ERROR: "the command line is wrong, and nothing was run",
+    ExitCode.BUDGET_STOP: "BUDGET_STOP: a limit ended the run, or a person did (Ctrl-C, too), or SIGTERM",
+    ExitCode.SYSTEM_ERROR: "SYSTEM_ERROR: the run failed or the command was refused, or the model is not in place",
+    ExitCode.INTERNAL_ERROR: "a bug in mendgraph",
+    ExitCode.INTERRUPTED: "Ctrl-C for the second time, at a question or in a batch; files are whole, old or new",
+    ExitCode.TERMINATED: "SIGTERM for the second time, at a question, in a chat or batch; files are whole, old or new",
+    ExitCode.STUCK: "code that nothing can interrupt kept the process busy; `mendgraph resume` goes on",
+}
+
+
+def exit_code_of(kind: OutcomeKind) -> ExitCode:
+    """The code of a run that ended in this terminal."""
+    return ExitCode[kind.value]
+
+
+def exit_code_table() -> str:
+    """One line for each code, in order."""
+    return "\n".join(f"{code.value:>5}  {meaning}" for code, meaning in MEANINGS.items())
 
 
 def fail(arguments: Sequence[str], code: ExitCode, message: str) -> int:
@@ -20,7 +69,7 @@ def fail(arguments: Sequence[str], code: ExitCode, message: str) -> int:
     """
     sys.stderr.write(f"mendgraph: {message}\n")
     if "--json" in arguments or "--json-lines" in arguments:
-        from graph.terminal.ending import as_json, error_object
+        from graph.terminal.output_lines import as_json, error_object
 
         told = error_object(code.name.lower(), message)
         sys.stdout.write(as_json({"event": "error", **told} if "--json-lines" in arguments else told) + "\n")
@@ -83,3 +132,21 @@ def leave_at_once(code: int) -> NoReturn:
         with suppress(OSError, RuntimeError):  # nobody reads, or a signal has interrupted another flush
             stream.flush()
     os._exit(code)
+
+
+LONGEST_LINE: Final = 1_000
+"""Characters of a line that names a problem, a setting or a folder."""
+
+
+def settings_refused(chosen: "Options", problems: "Iterable[Problem]") -> int:
+    """Name every problem of files on standard error, each on its own line; with `--json` as an object as well."""
+    from graph.terminal.output_lines import as_json, error_object
+
+    named = list(problems)
+    said = [one_line(str(each), LONGEST_LINE) for each in named]
+    typer.echo("\n".join(f"mendgraph: {each}" for each in said), err=True)
+    if chosen.as_json:
+        shown = error_object(ExitCode.USAGE_ERROR.name.lower(), "\n".join(said))
+        shown["error"]["problems"] = [asdict(each) for each in named]
+        typer.echo(as_json({"event": "error", **shown} if chosen.json_lines else shown))
+    return ExitCode.USAGE_ERROR

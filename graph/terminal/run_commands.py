@@ -1,19 +1,22 @@
 """`mendgraph runs`, `undo` and `fork`: what can be done with runs besides going on with them."""
 
+import os.path
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from graph.kept_run import KeptRun, short_id
 from graph.terminal import options as opt
-from graph.terminal.exit_codes import ExitCode
-from graph.terminal.plain_text import one_line
-from graph.terminal.run_words import KeptRun, short_id
+from graph.terminal.process_end import ExitCode
+from nodes.language.display import one_line
 from nodes.records import ToolError, ToolErrorCode
 
 if TYPE_CHECKING:
-    from graph.terminal.ending import Line
+    from graph.report.page import Report
+    from graph.terminal.output_lines import Line
     from nodes.execute_tools.environment.restoring import Restored
+
 
 app = typer.Typer(help="List the runs of this folder, or `show` or `prune` some.", rich_markup_mode=None)
 
@@ -32,8 +35,7 @@ def runs(context: typer.Context) -> int:
     if context.invoked_subcommand is not None:
         return ExitCode.FINISHED
     from graph.runs import list_runs
-    from graph.terminal.ending import Line
-    from graph.terminal.run_table import run_lines, run_object
+    from graph.terminal.output_lines import Line, run_lines, run_object
 
     chosen = options_without_a_task(context)
     found = list_runs(str(chosen.root))
@@ -53,7 +55,7 @@ def runs(context: typer.Context) -> int:
 def show(context: typer.Context, run: opt.Run) -> int:
     """Show a run and its steps, for `undo` and `fork`."""
     from graph.runs import get_run, steps_of
-    from graph.terminal.run_table import run_details, run_object, step_object
+    from graph.terminal.output_lines import run_details, run_object, step_object
 
     chosen = options_without_a_task(context)
     found, steps = get_run(run, str(chosen.root)), steps_of(run, str(chosen.root))
@@ -80,9 +82,8 @@ def prune(
     if keep is None and older_than is None:
         context.fail("say which runs to remove: --keep N, --older-than DAYS, or both")
     from graph.runs import prune_runs
-    from graph.terminal.call_words import count_of
-    from graph.terminal.ending import Line
-    from graph.terminal.run_table import bytes_words
+    from graph.terminal.output_lines import Line, bytes_words
+    from nodes.language.display import count_of
 
     chosen = options_without_a_task(context)
     done = prune_runs(str(chosen.root), keep=keep, older_than_days=older_than, unfinished=unfinished)
@@ -102,7 +103,7 @@ def undo(
 
     Nothing is restored where one of them was changed since by somebody else, and no other file is touched.
     """
-    from graph.terminal.ending import Line
+    from graph.terminal.output_lines import Line
     from graph.time_travel import undo_run
 
     chosen = options_without_a_task(context)
@@ -119,7 +120,7 @@ def fork(context: typer.Context, run: opt.Run, at: opt.AtStep, skip_changed: opt
 
     It has the conversation and the files of that time: what the other run did later is taken back.
     """
-    from graph.terminal.ending import Line
+    from graph.terminal.output_lines import Line
     from graph.time_travel import fork_run
 
     chosen = options_without_a_task(context)
@@ -158,7 +159,7 @@ def options_without_events(context: typer.Context) -> opt.Options:
 
 def refused(chosen: opt.Options, error: ToolError) -> int:
     """Say what the error says, and what it names, on standard error; with `--json` as an object as well."""
-    from graph.terminal.ending import as_json
+    from graph.terminal.output_lines import as_json
 
     message, named = refusal_words(error)
     typer.echo("\n".join([f"mendgraph: {message}", *named]), err=True)
@@ -181,7 +182,7 @@ def refusal_words(error: ToolError) -> tuple[str, list[str]]:
 
 def restored_lines(restored: "Restored") -> "list[Line]":
     """What was restored and what was left, file by file; none where nothing was."""
-    from graph.terminal.ending import Line
+    from graph.terminal.output_lines import Line
 
     words = {"edited": "restored", "deleted": "removed", "created": "brought back"}
     return [
@@ -220,7 +221,7 @@ def tell(lines: "list[Line]") -> int:
 
 def tell_object(value: Any) -> int:
     """Show this value as JSON, on one line of standard output."""
-    from graph.terminal.ending import as_json
+    from graph.terminal.output_lines import as_json
 
     typer.echo(as_json(value))
     return ExitCode.FINISHED
@@ -232,3 +233,70 @@ def terminal_width() -> int | None:
 
     console = Console()
     return console.width if console.is_terminal else None
+
+
+STANDARD_OUTPUT = "-"
+
+Output = Annotated[
+    str,
+    typer.Option(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="Where the page is written; - is standard output. Default: mendgraph-RUN.html in this folder.",
+        show_default=False,
+    ),
+]
+
+
+def report(context: typer.Context, run: opt.NewestRun = "", output: Output = "", force: opt.Force = False) -> int:
+    """Write what a run did as one page, for a browser.
+
+    It needs no network and no script, and nothing of the run is changed by it.
+    """
+    from graph.report.page import make_report
+
+    chosen = options_without_a_task(context)
+    if output == STANDARD_OUTPUT and chosen.as_json:
+        context.fail("with --json the page goes into a file: omit -o - or --json")
+    made = make_report(run, str(chosen.root))
+    if isinstance(made, ToolError):
+        return refused(chosen, made)
+    if output == STANDARD_OUTPUT:
+        typer.echo(made.html.encode("utf-8"), nl=False)
+        return 0
+    path = os.path.abspath(output or f"mendgraph-{short_id(made.run_id)}.html")
+    problem = _written(path, made, force=force)
+    if problem is not None:
+        return refused(chosen, problem)
+    if chosen.as_json:
+        return tell_object({"run_id": made.run_id, "path": path, "bytes": len(made.html.encode("utf-8"))})
+    from graph.terminal.output_lines import Line
+
+    return tell([Line(f"report of run {one_line(short_id(made.run_id))}: {one_line(path, 1_000)}")])
+
+
+def _written(path: str, made: "Report", *, force: bool) -> ToolError | None:
+    """Write the page, whole or not at all; INVALID_ARGUMENT where it cannot be there, or something else is."""
+    from nodes.execute_tools.environment.failures import quoted
+    from nodes.execute_tools.environment.sandbox import check_workspace
+    from nodes.execute_tools.environment.workspace import FileContent, Workspace, WriteFile
+
+    folder, name = os.path.split(path)
+    root = check_workspace(folder)
+    if isinstance(root, ToolError):
+        message = f"There is no folder {quoted(folder)} to write the page to: make it, or take another FILE."
+        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+    place = Workspace(str(root), lambda *_: None)
+    there = place.read_file(name) if place.exists(name) else None
+    if isinstance(there, ToolError):
+        return there.model_copy(update={"code": ToolErrorCode.INVALID_ARGUMENT})
+    if there is not None and not force:
+        message = f"{quoted(path)} is there already: name another FILE with -o, or write over it with --force."
+        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+    before = there.sha256 if isinstance(there, FileContent) else ""
+    done = place.change_files([WriteFile(name, made.html.encode("utf-8"), expected_sha256=before)])
+    if isinstance(done, ToolError) and done.code is ToolErrorCode.PERMISSION_DENIED:
+        message = f"The page cannot be written to {quoted(path)}, which is a link to elsewhere, or no plain file."
+        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+    return done if isinstance(done, ToolError) else None

@@ -28,14 +28,12 @@ from graph.events import (
     Traced,
     Waiting,
 )
-from graph.terminal.call_words import error_words, result_words, target_of
-from graph.terminal.ending import Line, as_json, refused_call
-from graph.terminal.live_line import LiveLine
-from graph.terminal.notes_words import notes_lines
-from graph.terminal.plain_text import one_line, plain
-from graph.terminal.usage_words import Account, compaction_words
+from graph.terminal.output_lines import Account, Line, as_json, compaction_words, notes_lines, refused_call
+from graph.terminal.status_line import LiveLine
 from graph.terminal.visible_text import VisibleText
 from nodes.execute_tools.secrets.redact import redact
+from nodes.language.call_summary import error_words, result_words, target_of
+from nodes.language.display import one_line, plain
 from nodes.language.text_protocol import format_extraction_errors
 from nodes.records import CallError, CallResult, FileChange, JsonMap, ToolCall, ToolError, ToolErrorCode
 

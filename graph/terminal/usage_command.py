@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from graph.terminal import options as opt
-from graph.terminal.plain_text import one_line
 from graph.terminal.run_commands import options_without_a_task, refused, tell, tell_object
+from nodes.language.display import one_line
 from nodes.records import ToolError
 
 if TYPE_CHECKING:
     from graph.spending_accounts import AccountSpent
     from graph.spending_days import ModelDay
-    from graph.terminal.ending import Line
+    from graph.terminal.output_lines import Line
 
 _COUNTS = {
     "calls": "CALLS",
@@ -80,7 +80,7 @@ def _tell_accounts(chosen: opt.Options, account: str | None, today: date) -> int
 
 def account_lines(spent: Sequence["AccountSpent"], today: date, account: str | None = None) -> "list[Line]":
     """A table with a line for each account; `account` is the only one that was asked for."""
-    from graph.terminal.ending import Line
+    from graph.terminal.output_lines import Line
 
     if not spent:
         return [Line(f"No model was called yet{_of_account(account)}.")]
@@ -108,7 +108,7 @@ def day_lines(spent: Sequence["ModelDay"], days: int, today: date, account: str 
 
     Tokens written into a cache and tokens of reasoning have a column where there are any.
     """
-    from graph.terminal.ending import Line
+    from graph.terminal.output_lines import Line
 
     if not spent:
         since = "today" if days == 1 else f"in the last {days} days"
@@ -137,9 +137,9 @@ def day_objects(spent: Sequence["ModelDay"]) -> list[dict[str, Any]]:
 
 
 def _object(spent: "ModelDay") -> dict[str, Any]:
-    """All but the day, without the digits that adding up has made."""
+    """Without the digits that adding up has made."""
     exact = {"cost_usd": round(spent.cost_usd, 9), "seconds": round(spent.seconds, 3)}
-    return {**spent.model_dump(mode="json", exclude={"day"}), **exact}
+    return {**spent.model_dump(mode="json"), **exact}
 
 
 def _of_account(account: str | None) -> str:
@@ -149,14 +149,14 @@ def _of_account(account: str | None) -> str:
 
 
 def _table(rows: Sequence[tuple[str, ...]]) -> "list[Line]":
-    from graph.terminal.ending import Line
+    from graph.terminal.output_lines import Line
 
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [Line(_row(row, widths), "" if number else "bold") for number, row in enumerate(rows)]
 
 
 def _not_settled(unsettled: int) -> "list[Line]":
-    from graph.terminal.ending import Line
+    from graph.terminal.output_lines import Line
 
     if not unsettled:
         return []
@@ -180,7 +180,7 @@ def _cost(spent: Sequence["ModelDay"]) -> str:
 
 
 def _money(known: float, unpriced: int) -> str:
-    from graph.terminal.usage_words import usd
+    from nodes.language.display import usd
 
     if not unpriced:
         return usd(known) if known else ""

@@ -7,12 +7,83 @@ How the same text is cut into pieces makes no difference to what is seen of it.
 
 import re
 from collections.abc import Iterator, Sequence
+from enum import Enum, auto
 from typing import NamedTuple
 
-from graph.terminal.partial_call import LINE_ENDS, Unended, call_end, first_line, is_complete
 from nodes.language.blocks import read_blocks
 from nodes.language.dialects import looks_like_call
 from nodes.language.text_protocol import TOOL_PREFIX, TextCall, extract_in_order, fence_after
+
+LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
+"""What ends a line in the text protocol (`str.splitlines`)."""
+
+_LINE = re.compile(rf"[^{LINE_ENDS}]*+[{LINE_ENDS}]?")
+_NEXT = re.compile(r"\s*+(?P<sign>.?)", re.DOTALL)
+_JSON_TOKEN = re.compile(
+    r"""(?P<open>[{\[]) | (?P<close>[}\]]) | (?P<string>"[^"\\]*+(?:\\.[^"\\]*+)*(?P<quote>"?+)) | [^"(){}\[\]\\]++""",
+    re.DOTALL | re.VERBOSE,
+)
+
+
+class Unended(Enum):
+    """Why no end can be named: more has to come, or the arguments are no JSON."""
+
+    OPEN = auto()
+    BROKEN = auto()
+
+
+def first_line(text: str, at: int = 0) -> str:
+    """The line that begins at `at`, with its end if that has come; "" at the end of the text."""
+    line = _LINE.match(text, at)
+    return line[0] if line else ""
+
+
+def is_complete(line: str) -> bool:
+    """Whether the line has its end."""
+    return line[-1:] in LINE_ENDS and bool(line)
+
+
+def call_end(text: str) -> int | Unended:
+    """Just after the call at the start of `text`: after its `)`, or after what there is of it where that is missing."""
+    line = first_line(text)
+    alone = len(line) if is_complete(line) else Unended.OPEN
+    paren = line.find("(")
+    if paren < 0:
+        return alone
+    at, bracket = _next(text, paren + 1)
+    if bracket not in {"{", "["}:
+        return alone if bracket else Unended.OPEN
+    end = _json_end(text, at)
+    if isinstance(end, Unended):
+        return end
+    at, sign = _next(text, end)
+    if not sign:
+        return Unended.OPEN
+    return at + 1 if sign == ")" else end
+
+
+def _json_end(text: str, at: int) -> int | Unended:
+    """Just after the bracket that closes the one at `at`."""
+    depth = 0
+    while token := _JSON_TOKEN.match(text, at):
+        at = token.end()
+        depth += bool(token["open"]) - bool(token["close"])
+        if token["close"] and depth == 0:
+            return at
+        if token["string"]:
+            after = _next(text, at)[1]
+            if not token["quote"] or not after:
+                return Unended.OPEN
+            if after not in ",:]}":
+                return Unended.BROKEN
+    return Unended.OPEN if at == len(text) else Unended.BROKEN
+
+
+def _next(text: str, at: int) -> tuple[int, str]:
+    """Where the next character stands that is no white space, and which it is; "" where none has come."""
+    found = _NEXT.match(text, at)
+    return (found.start("sign"), found["sign"]) if found else (len(text), "")
+
 
 _FOREIGN_STARTS = ("<tool", '{"name"', '{"tool"', '[{"name"', '[{"tool"')
 _MAYBE_PATH = re.compile(r"\s*+[*#]*+\s*+(?:[Ff]ile:?\s*+)?[*`]*+[\w@.+/-]*+[`*:]*+\s*+")

@@ -20,7 +20,7 @@ EFFECT_FILES = frozenset(
         "graph/cli.py",
         "graph/session.py",
         "graph/start.py",
-        "graph/terminal/editor.py",
+        "graph/terminal/approval.py",
         "graph/terminal/process_end.py",
         "graph/doctor/bundle_file.py",
         "graph/doctor/machine.py",

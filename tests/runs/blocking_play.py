@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from graph import bound_nodes, start, two_ways
-from graph.terminal import signals
+from graph.terminal import turns as signals
 from graph.terminal.screen import RunView
 from nodes.execute_tools.environment.workspace import Workspace
 

@@ -11,7 +11,7 @@ import pytest
 from graph import two_ways
 from graph.context import AgentContext
 from graph.run import Session
-from graph.terminal.exit_codes import ExitCode
+from graph.terminal.process_end import ExitCode
 from nodes.records import OutcomeKind, Protocol, StopReason
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel

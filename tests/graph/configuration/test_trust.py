@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from graph.configuration.trust import RULES, widening
-from graph.context import AgentContext
+from graph.configuration.trust import widening
+from graph.context import SETTINGS, AgentContext
 
 ALWAYS_TRUSTED = {
     *("workspace", "model", "base_url", "fallback_models", "window_tokens", "checks", "answer_schema"),
@@ -85,8 +85,8 @@ def test_more_than_the_user_allows_needs_trust(base: dict[str, Any], values: dic
 
 
 def test_every_field_was_thought_of() -> None:
-    assert AgentContext.model_fields.keys() == RULES.keys() | ALWAYS_TRUSTED
-    assert not RULES.keys() & ALWAYS_TRUSTED
+    assert AgentContext.model_fields.keys() == {name for name, each in SETTINGS.items() if each.trust} | ALWAYS_TRUSTED
+    assert not any(SETTINGS[name].trust for name in ALWAYS_TRUSTED)
 
 
 def test_only_the_fields_that_widen_are_named() -> None:

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from graph.report.call_view import CallView, call_view
-from graph.report.texts import Field, Shown
+from graph.report.texts import Field
+from graph.terminal.batch_command import Shown
 from nodes.guard.policy import denied
 from nodes.records import (
     CallError,

@@ -3,9 +3,11 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from graph.report.texts import LEVELS, Bounds, DiffLine, Field, Shown, Texts, visible
-from graph.terminal.plain_text import plain
+from graph.report.texts import LEVELS, Bounds, DiffLine, Field, Texts
+from graph.terminal.batch_command import Shown
 from nodes.execute_tools.secrets.redact import Redactor
+from nodes.language.display import plain
+from nodes.language.project_notes import visible
 
 CANARY = "kanarie-8471-vogel"
 TEXTS = Texts(Redactor((CANARY,)), Bounds(text=20))

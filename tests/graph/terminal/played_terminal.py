@@ -60,3 +60,16 @@ class Terminal:
     @property
     def err(self) -> str:
         return self._files[1].getvalue()
+
+
+class TerminalFile(io.StringIO):
+    """A terminal; a carriage return and the erasing of its line are all that it has to know."""
+
+    def isatty(self) -> bool:
+        return True
+
+    @property
+    def shown(self) -> list[str]:
+        """What stands there."""
+        lines = [line.rpartition("\r\x1b[K")[2] for line in self.getvalue().split("\n")]
+        return lines if lines[-1] else lines[:-1]

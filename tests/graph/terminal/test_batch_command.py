@@ -16,7 +16,7 @@ from graph.batch.orders import TaskResult, Worked, WorkOrder, failed
 from graph.stop_request import StopRequest
 from graph.terminal import batch_command
 from graph.terminal.batch_command import JsonShown, exit_code_of_batch
-from graph.terminal.exit_codes import ExitCode
+from graph.terminal.process_end import ExitCode
 from nodes.records import ToolError, ToolErrorCode
 from tests.graph.batch.scripted_work import done, waits
 

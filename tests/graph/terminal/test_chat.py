@@ -1,7 +1,8 @@
-"""A chat at a terminal, on a scripted model in a real workspace."""
+"""The commands of a chat, on a scripted model in a real workspace."""
 
 import json
 import signal
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,8 +10,22 @@ from typing import Any
 
 import pytest
 
-from graph.terminal.chat import _files, chat, prompt_for, terminal_prompt
-from graph.terminal.exit_codes import ExitCode
+from graph.run_steps import RunStep, StepKind
+from graph.terminal.chat import (
+    COMMANDS,
+    KEYS,
+    _files,
+    as_request,
+    begin_of_last_change,
+    chat,
+    prompt_for,
+    run_command,
+    terminal_prompt,
+)
+from graph.terminal.process_end import ExitCode
+from graph.terminal.turns import Turns
+from nodes.execute_tools.environment.run_folder import workspace_folder
+from nodes.records import ToolError, ToolErrorCode
 from tests.graph.terminal.played_terminal import BUG, FIX, READ, Terminal
 from tests.graph.terminal.signalled_models import (
     STOPPING,
@@ -20,6 +35,203 @@ from tests.graph.terminal.signalled_models import (
     TerminatedTwice,
     interrupt_late,
 )
+
+COMMENT = 'tool: edit_file({"path": "calc.py", "old_str": "a + b", "new_str": "a + b  # sum"})'
+PLAN = 'tool: update_plan({"steps": [{"title": "Look\\u001b[2J", "status": "done"}, {"title": "Mend"}]})'
+FIXED = BUG.replace("-", "+")
+DIFF = "--- a/calc.py\n+++ b/calc.py\n@@ -1,2 +1,2 @@\n def add(a, b):\n-    return a - b\n+    return a + b\n"
+
+
+def talked(folder: Path, script: Sequence[str], lines: Sequence[str], **options: Any) -> Terminal:
+    terminal = Terminal(folder, script, lines=lines, **options)
+    assert chat(terminal.setup) is ExitCode.FINISHED
+    return terminal
+
+
+def objects(terminal: Terminal) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in terminal.out.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("line", "request_"),
+    [
+        ("fix it", "fix it"),
+        ("/diff", None),
+        ("/etc/hosts is wrong", None),
+        (" /usage ", None),
+        ("//etc/hosts is wrong", "/etc/hosts is wrong"),
+        (" //etc/hosts is wrong", "/etc/hosts is wrong"),
+        ("  indented", "  indented"),
+        ("", ""),
+    ],
+)
+def test_what_is_a_command_and_what_a_request(line: str, request_: str | None) -> None:
+    assert as_request(line) == request_
+
+
+def test_undo_takes_back_turn_by_turn_and_the_model_hears_of_it(tmp_path: Path) -> None:
+    script = [FIX, "Fixed.", COMMENT, "Said.", "Hello."]
+    lines = ["fix", "comment", "/undo", "/diff", "/undo", "/undo", "and now?"]
+    terminal = Terminal(tmp_path, script, lines=lines)
+    model = terminal.setup.session_options["model"]
+    assert chat(terminal.setup) is ExitCode.FINISHED
+    assert terminal.calc.read_text(encoding="utf-8") == BUG
+    assert terminal.out.count("restored calc.py\n") == 2
+    assert f"restored calc.py\n{DIFF}restored calc.py\nnothing to undo: " in terminal.out
+    note = "(I took back your changes of these files, so look at them anew: calc.py.)\n\n"
+    assert f"{note}and now?" in [message["content"] for message in model.calls[-1].prompt.messages]
+    assert terminal.err == ""
+
+
+def test_undo_from_a_step_and_what_it_refuses(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, [FIX, "Fixed."], lines=["fix", "/undo x", "/undo 1 2", "/undo 9", "/undo 1"])
+    assert chat(terminal.setup) is ExitCode.FINISHED
+    assert terminal.err.count("mendgraph: /undo takes the number of a step") == 2
+    assert "nothing to undo: it changed no file, or all of that has been taken back\nrestored calc.py\n" in terminal.out
+
+
+def test_undo_refuses_in_the_words_of_the_command(tmp_path: Path) -> None:
+    lines = iter(["fix", "/undo", "/undo --skip-changed"])
+    terminal = Terminal(tmp_path, [FIX, "Fixed."])
+
+    def next_line(_: str) -> str:
+        line = next(lines, None)
+        if line is None:
+            raise EOFError
+        if line == "/undo":
+            terminal.calc.write_text("mine\n", encoding="utf-8")
+        return line
+
+    assert chat(replace(terminal.setup, next_line=next_line)) is ExitCode.FINISHED
+    assert terminal.err.startswith("mendgraph: Nothing was restored. ")
+    assert "With --skip-changed all other files are restored" in terminal.err
+    assert terminal.err.endswith("\n  calc.py\n")
+    assert "left calc.py: " in terminal.out
+    assert terminal.calc.read_text(encoding="utf-8") == "mine\n"
+
+
+def test_undo_works_where_a_question_was_left_open(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def ask(prompt: str) -> str:
+        asked.append(prompt)
+        if len(asked) == 1:
+            return "y"
+        raise KeyboardInterrupt
+
+    terminal = Terminal(
+        tmp_path, [FIX, "Fixed.", COMMENT, "Hello."], lines=["fix", "more", "/undo", "hi"], context={"mode": "ask"}
+    )
+    assert chat(replace(terminal.setup, ask=ask)) is ExitCode.FINISHED
+    assert "restored calc.py\n" in terminal.out
+    assert terminal.calc.read_text(encoding="utf-8") == BUG
+    assert "mendgraph: Hello.\n" in terminal.out
+
+
+def test_before_the_first_turn_there_is_nothing(tmp_path: Path) -> None:
+    terminal = talked(tmp_path, [], ["/diff", "/undo", "/plan"])
+    assert terminal.out.startswith("no file is changed\nnothing to undo: ")
+    assert "there is no plan: the model has made none\n" in terminal.out
+    assert terminal.err == ""
+
+
+@pytest.mark.parametrize("line", ["/diff", "/undo", "/undo 1", "/plan"])
+def test_a_store_that_cannot_be_read_is_said(tmp_path: Path, line: str) -> None:
+    terminal = Terminal(tmp_path, [])
+    folder = workspace_folder(str(tmp_path))
+    assert isinstance(folder, str)
+    store = Path(folder, "store.sqlite")
+    store.write_bytes(b"no database at all" * 100)
+    with Turns(terminal.setup) as turns:
+        told = run_command(turns, line)
+    message = (
+        f"The database {str(store)!r} is damaged, or no database at all (file is not a database):"
+        " put a backup in its place, or move it away and begin with a new one."
+    )
+    assert told == ToolError(code=ToolErrorCode.IO_ERROR, message=message)
+
+
+def test_the_plan_is_shown_as_it_stands(tmp_path: Path) -> None:
+    terminal = talked(tmp_path, [PLAN, "Later."], ["plan it", "/plan"])
+    assert "\n[x] Look\\x1b[2J\n[ ] Mend\n" in terminal.out
+
+
+def test_the_model_is_shown_and_changed_from_the_next_turn_on(tmp_path: Path) -> None:
+    terminal = Terminal(
+        tmp_path, [FIX, "Fixed.", READ, "It adds."], lines=["fix", "/model", "/model b", "see", "/usage"]
+    )
+    environment = {"OPENAI_BASE_URL": "http://me:secret@llm.test/v1"}
+    setup = replace(
+        terminal.setup, environment=environment, context=terminal.setup.context.model_copy(update={"model": "a"})
+    )
+    assert chat(setup) is ExitCode.FINISHED
+    assert "model: a at http://llm.test/v1\nmodel: b at http://llm.test/v1, from the next turn on\n" in terminal.out
+    assert "API Usage Stats:\n  Calls: 4/100\n  Turn Calls: 2/10\n" in terminal.out
+    assert "secret" not in terminal.out
+
+
+def test_an_address_does_not_go_to_another_provider_with_its_key(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, [], lines=["/model openai:b", "/model anthropic:c", "/model"])
+    context = terminal.setup.context.model_copy(update={"model": "a", "base_url": "http://llm.test/v1"})
+    assert chat(replace(terminal.setup, context=context)) is ExitCode.FINISHED
+    assert "model: b at http://llm.test/v1, from" in terminal.out
+    assert terminal.out.count("model: anthropic:c") == 2
+    assert "anthropic:c at" not in terminal.out
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("/model a b", "/model takes one name, and there is 'b' as well."),
+        ("/model gpt", "Model 'gpt' needs an endpoint: "),
+        ("/model local", "The embedded model is not on this machine: `mendgraph model pull` fetches it."),
+        ("/diff now", "/diff takes no arguments, and there is 'now'."),
+        (
+            "/undoo",
+            "There is no command /undoo. Did you mean /undo? With another / before it the line goes to the model.",
+        ),
+        ("/", "There is no command /. /help lists them. With another / before it the line goes to the model."),
+        ("/etc/hosts is wrong", "There is no command /etc/hosts."),
+    ],
+)
+def test_what_is_wrong_is_one_line_and_nothing_is_sent(tmp_path: Path, line: str, problem: str) -> None:
+    terminal = talked(tmp_path, [], [line])
+    assert terminal.err.startswith(f"mendgraph: {problem}")
+    assert terminal.err.count("\n") == 1
+    told = objects(talked(tmp_path, [], [line], as_json=True))
+    assert [set(each) for each in told] == [{"error"}]
+
+
+def test_with_json_each_command_is_one_object(tmp_path: Path) -> None:
+    lines = ["fix", "/diff", "/plan", "/usage", "/undo", "/help", "/exit", "not reached"]
+    terminal = talked(tmp_path, [FIX, "Fixed."], lines, as_json=True)
+    turn, diff, plan, usage, undo, said, left = objects(terminal)
+    assert turn["outcome"]["kind"] == "FINISHED"
+    assert diff == {"diff": [{"path": "calc.py", "diff": DIFF, "problem": "", "changed_since": False}]}
+    assert plan == {"plan": {"steps": []}}
+    assert set(usage) == {"usage"}
+    assert undo["undo"]["restored"] == [{"path": "calc.py", "kind": "edited"}]
+    assert [each["name"] for each in said["help"]] == list(COMMANDS)
+    assert left == {"exit": {"thread_id": tmp_path.name}}
+
+
+def test_help_names_every_command_and_the_keys_where_there_is_a_prompt(tmp_path: Path) -> None:
+    terminal = talked(tmp_path, [], ["/help"])
+    assert all(f"\n{name}" in f"\n{terminal.out}" for name in COMMANDS)
+    assert KEYS[0][:20] not in terminal.out
+    again = Terminal(tmp_path, [], lines=["/HELP", "/quit"])
+    assert chat(again.setup, lambda _, __: again.setup.next_line) is ExitCode.FINISHED
+    assert all(each[:20] in again.out for each in KEYS)
+
+
+def test_the_last_change_is_that_of_the_newest_turn_with_one() -> None:
+    def step(number: int, turn: int, *changed: str) -> RunStep:
+        return RunStep(number, StepKind.CALLS, turn, changed=changed)
+
+    steps = [step(0, 1), step(1, 1, "a"), step(2, 1), step(3, 2), step(4, 2, "b"), step(5, 3)]
+    assert begin_of_last_change(steps) == 3
+    assert begin_of_last_change(steps[:4]) == 1
+    assert begin_of_last_change(steps[:1]) is None
 
 
 def test_debug_ends_each_turn_with_the_place_of_its_log(tmp_path: Path) -> None:

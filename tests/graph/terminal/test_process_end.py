@@ -1,15 +1,49 @@
-"""The last words of the process: one line, an object where one was asked for, no secret, no traceback unasked."""
+"""The exit codes are one table, and every terminal of the machine has its own."""
 
 import io
 import json
 import subprocess
 import sys
+from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 import typer
 
+from graph.configuration.settings_file import Problem
 from graph.terminal import process_end
-from graph.terminal.exit_codes import ExitCode
+from graph.terminal.process_end import MEANINGS, ExitCode, exit_code_of, exit_code_table, settings_refused
+from nodes.execute_tools.secrets.assignments import Options
+from nodes.records import OutcomeKind
+
+
+def test_every_outcome_has_a_code_of_its_own() -> None:
+    assert {kind: int(exit_code_of(kind)) for kind in OutcomeKind} == {
+        OutcomeKind.FINISHED: 0,
+        OutcomeKind.BUDGET_STOP: 3,
+        OutcomeKind.SYSTEM_ERROR: 4,
+    }
+
+
+def test_the_table_tells_every_code_in_order() -> None:
+    assert list(MEANINGS) == sorted(ExitCode)
+    assert [line.split()[0] for line in exit_code_table().splitlines()] == [
+        "0",
+        "1",
+        "2",
+        "3",
+        "4",
+        "70",
+        "130",
+        "143",
+        "155",
+    ]
+
+
+def test_the_readme_has_the_same_table() -> None:
+    readme = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
+    rows = "\n".join(f"| {code.value} | {meaning} |" for code, meaning in MEANINGS.items())
+    assert rows in readme
 
 
 @pytest.mark.parametrize("arguments", [[], ["--json"], ["--json-lines"]])
@@ -79,3 +113,17 @@ def test_threads_are_not_waited_for() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stdout) == (143, "said\n")
+
+
+def test_each_problem_is_a_line_and_an_item(capsys: pytest.CaptureFixture[str]) -> None:
+    problems = [Problem("a.toml", "`x` is no\nnumber", line=2, field="x"), Problem("b.toml", "is not TOML")]
+    assert settings_refused(Options(Path(), as_json=True, debug=False, settings={}), iter(problems)) == 2
+    shown = capsys.readouterr()
+    first, second = shown.err.splitlines()
+    assert first.startswith("mendgraph: a.toml:2: `x` is no")
+    assert first.endswith("number")
+    assert second == "mendgraph: b.toml: is not TOML"
+    said = "\n".join(line.removeprefix("mendgraph: ") for line in (first, second))
+    assert json.loads(shown.out) == {
+        "error": {"code": "usage_error", "message": said, "problems": [asdict(problem) for problem in problems]}
+    }

@@ -28,7 +28,7 @@ from graph.events import (
     Traced,
     Waiting,
 )
-from graph.terminal.ending import Line
+from graph.terminal.output_lines import Line
 from graph.terminal.screen import Display, RunView, Screen
 from graph.terminal.visible_text import VisibleText
 from nodes.language.text_protocol import format_extraction_errors

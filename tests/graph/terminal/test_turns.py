@@ -1,5 +1,6 @@
-"""Turns at a terminal: one task or a chat, on a scripted model in a real workspace."""
+"""What signals do while a session is open: to a turn in the event loop, and outside of one."""
 
+import asyncio
 import errno
 import io
 import json
@@ -7,34 +8,190 @@ import re
 import signal
 import sqlite3
 import threading
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from signal import SIGINT, SIGTERM
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from graph.context import AgentContext
-from graph.terminal.exit_codes import ExitCode
-from graph.terminal.live_line import LiveLine
+from graph.terminal.process_end import ExitCode
 from graph.terminal.screen import Display, Screen
-from graph.terminal.turns import TOOL_THREAD, _let_tools_tidy_up, edits_in_blocks, resume_once, run_once
+from graph.terminal.status_line import LiveLine
+from graph.terminal.turns import (
+    TOOL_THREAD,
+    Signals,
+    Terminated,
+    _let_tools_tidy_up,
+    edits_in_blocks,
+    resume_once,
+    run_once,
+)
 from nodes.call_model.model import Call
 from nodes.execute_tools.environment.run_folder import workspace_folder_path
 from nodes.records import ModelReply, ProviderErrorKind, ProviderFailure
 from tests.doubles.scripted_model import ScriptedModel
-from tests.graph.terminal.played_terminal import BUG, FIX, READ, Terminal
+from tests.graph.terminal.played_terminal import BUG, FIX, READ, Terminal, TerminalFile
 from tests.graph.terminal.signalled_models import (
     STOPPING,
     Interrupted,
     InterruptedTwice,
-    Terminated,
+    Terminated as TerminatedModel,
     TerminatedTwice,
     interrupt_late,
 )
-from tests.graph.terminal.small_terminal import SmallTerminal
+
+
+class Scene:
+    """Signals, what they asked for and told, and an event loop in which turns run."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.told: list[str] = []
+        self.signals = Signals(self.asked.append, lambda: self.told.append("stopping"))
+
+    def turn(self, act: Callable[[], Awaitable[None]]) -> None:
+        """Run a turn that does this."""
+
+        async def run() -> None:
+            with self.signals.draining():
+                await act()
+
+        self.signals.begin()
+        with asyncio.Runner() as runner:
+            runner.run(run())
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    before = handlers()
+    scene = Scene()
+    with scene.signals:
+        yield scene
+    assert handlers() == before
+
+
+def handlers() -> list[object]:
+    return [signal.getsignal(number) for number in (SIGINT, SIGTERM)]
+
+
+def raising(*numbers: signal.Signals) -> Callable[[], Awaitable[None]]:
+    async def act() -> None:
+        for number in numbers:
+            signal.raise_signal(number)
+        await asyncio.sleep(0)
+
+    return act
+
+
+@pytest.mark.parametrize(("number", "by"), [(SIGINT, "Ctrl-C"), (SIGTERM, "SIGTERM")])
+def test_the_first_signal_asks_and_the_turn_goes_on(scene: Scene, number: signal.Signals, by: str) -> None:
+    scene.turn(raising(number))
+    assert (scene.asked, scene.told) == ([f"by {by}"], ["stopping"])
+    assert (scene.signals.stopping, scene.signals.last) == (True, by)
+    assert scene.signals.terminated is (number == SIGTERM)
+
+
+def test_a_turn_that_nobody_stops_is_left_alone(scene: Scene) -> None:
+    scene.turn(raising())
+    assert (scene.asked, scene.told) == ([], [])
+    assert (scene.signals.stopping, scene.signals.last, scene.signals.terminated) == (False, "Ctrl-C", False)
+
+
+@pytest.mark.parametrize("numbers", [(SIGINT, SIGINT), (SIGINT, SIGTERM), (SIGTERM, SIGINT), (SIGTERM, SIGTERM)])
+def test_the_second_signal_cancels_the_turn(scene: Scene, numbers: tuple[signal.Signals, ...]) -> None:
+    with pytest.raises(asyncio.CancelledError):
+        scene.turn(raising(*numbers))
+    assert (len(scene.asked), scene.signals.terminated) == (1, SIGTERM in numbers)
+
+
+def test_the_second_signal_wakes_a_loop_in_which_nothing_happens(scene: Scene) -> None:
+    async def wait() -> None:
+        asyncio.get_running_loop().call_soon(signal.raise_signal, SIGINT)
+        asyncio.get_running_loop().call_soon(signal.raise_signal, SIGINT)
+        await asyncio.Event().wait()
+
+    with pytest.raises(asyncio.CancelledError):
+        scene.turn(wait)
+
+
+@pytest.mark.parametrize(("number", "kind"), [(SIGINT, KeyboardInterrupt), (SIGTERM, Terminated)])
+def test_the_third_signal_ends_even_what_does_not_let_itself_be_cancelled(
+    scene: Scene, number: signal.Signals, kind: type[BaseException]
+) -> None:
+    async def stay() -> None:
+        signal.raise_signal(number)
+        signal.raise_signal(number)
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        signal.raise_signal(number)
+
+    with pytest.raises(kind) as caught:
+        scene.turn(stay)
+    assert caught.type is kind
+
+
+def test_each_turn_has_a_first_signal_of_its_own(scene: Scene) -> None:
+    scene.turn(raising(SIGTERM))
+    scene.turn(raising(SIGINT))
+    assert scene.asked == ["by SIGTERM", "by Ctrl-C"]
+    assert scene.signals.terminated
+
+
+def test_a_turn_in_several_parts_is_one_turn(scene: Scene) -> None:
+    async def two_parts() -> None:
+        for number in (SIGINT, SIGTERM):
+            with scene.signals.draining():
+                signal.raise_signal(number)
+
+    with pytest.raises(asyncio.CancelledError), asyncio.Runner() as runner:
+        runner.run(two_parts())
+    assert scene.asked == ["by Ctrl-C"]
+
+
+@pytest.mark.parametrize(("number", "kind"), [(SIGINT, KeyboardInterrupt), (SIGTERM, Terminated)])
+def test_where_no_turn_is_at_work_a_signal_raises(
+    scene: Scene, number: signal.Signals, kind: type[BaseException]
+) -> None:
+    with pytest.raises(KeyboardInterrupt) as caught:
+        signal.raise_signal(number)
+    assert (caught.type, scene.signals.terminated, scene.asked) == (kind, number == SIGTERM, [])
+
+
+@pytest.mark.parametrize("number", [SIGINT, SIGTERM])
+def test_what_is_ignored_stays_ignored(number: signal.Signals) -> None:
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        scene = Scene()
+        with scene.signals:
+            signal.raise_signal(number)
+            scene.turn(raising(number, number))
+        assert (scene.asked, signal.getsignal(number)) == ([], signal.SIG_IGN)
+    finally:
+        signal.signal(number, before)
+
+
+def test_in_another_thread_there_are_no_signals() -> None:
+    before = handlers()
+    found: list[list[object]] = []
+
+    async def look() -> None:
+        found.append(handlers())
+
+    def run() -> None:
+        scene = Scene()
+        with scene.signals:
+            scene.turn(look)
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(run).result()
+    assert found == [before]
+
 
 COMMENT = 'tool: edit_file({"path": "calc.py", "old_str": "a + b", "new_str": "a + b  # sum"})'
 DOWN = ProviderFailure(kind=ProviderErrorKind.AUTHENTICATION, message="The endpoint refuses the key.")
@@ -150,7 +307,7 @@ def test_where_nobody_can_be_asked_nothing_is_changed(tmp_path: Path) -> None:
     assert terminal.calc.read_text(encoding="utf-8") == BUG
 
 
-SIGNALS = pytest.mark.parametrize(("model", "by"), [(Interrupted, "Ctrl-C"), (Terminated, "SIGTERM")])
+SIGNALS = pytest.mark.parametrize(("model", "by"), [(Interrupted, "Ctrl-C"), (TerminatedModel, "SIGTERM")])
 
 
 @SIGNALS
@@ -297,27 +454,29 @@ class Watching(ScriptedModel):
         return super().complete(call, on_text)
 
 
-def with_a_status_line(screen: SmallTerminal) -> Display:
-    console = Console(file=cast("Any", screen), width=screen.width, color_system=None, _environ={"TERM": "xterm"})
+def with_a_status_line(screen: TerminalFile) -> Display:
+    console = Console(file=screen, width=1_000, color_system=None, _environ={"TERM": "xterm"})
     live = LiveLine(console, iter(range(1_000)).__next__)
     return Display(Screen(console, live), Screen(console, live), live=live)
 
 
 @pytest.mark.parametrize("resumed", [False, True])
 def test_a_terminal_has_a_status_line_below_the_run_and_nothing_of_it_afterwards(tmp_path: Path, resumed: bool) -> None:
-    screen, seen = SmallTerminal(110, 30), list[str]()
+    screen, seen = TerminalFile(), list[str]()
     played = Terminal(tmp_path, ["I look.\n" + READ, FIX, "It adds now."], model=Watching)
     played.setup.session_options["model"].look = lambda: seen.append(screen.shown[-1])
     setup = replace(played.setup, display=with_a_status_line(screen))
     assert run_once(setup, "Fix add") is ExitCode.FINISHED
     if resumed:
         assert resume_once(setup) is ExitCode.FINISHED
-    assert [re.sub(r" · in .* · \d+ s · ", " … ", line) for line in seen] == [
-        "step 1 · calls 0/10 … waiting for the model",
-        "step 2 · calls 1/10 … waiting for the model",
-        "step 3 · calls 2/10 … waiting for the model",
+    assert [
+        re.sub(r" · [\d:]+ (s|min) · ", " · ", line[: line.index(" · in ")]) for line in seen if "calls" in line
+    ] == [
+        "waiting for the model · calls 0/10",
+        "waiting for the model · calls 1/10",
+        "waiting for the model · calls 2/10",
     ]
-    assert not [line for line in screen.shown if line.startswith("step")]
+    assert not [line for line in screen.shown if " · calls " in line]
     assert screen.shown[:4] == [
         "mendgraph: I look.",
         "→ read_file calc.py  2 lines",
@@ -327,7 +486,7 @@ def test_a_terminal_has_a_status_line_below_the_run_and_nothing_of_it_afterwards
 
 
 def test_what_was_used_before_and_cannot_be_read_is_left_to_the_turn_to_say(tmp_path: Path) -> None:
-    screen = SmallTerminal(1_000, 30)
+    screen = TerminalFile()
     played = Terminal(tmp_path, ["It adds.", "Not asked."])
     assert run_once(played.setup, "Does it add?") is ExitCode.FINISHED
     store = Path(workspace_folder_path(str(tmp_path)), "store.sqlite")

@@ -14,7 +14,7 @@ from graph.spending_file import FILE_NAME
 from graph.spending_rows import KEPT_DAYS
 from graph.spending_store import SpendingStore
 from graph.terminal import options as opt
-from graph.terminal.ending import Line
+from graph.terminal.output_lines import Line
 from graph.terminal.usage_command import account_lines, account_objects, day_lines, day_objects
 from nodes.call_model.ledger import RunLimits
 from nodes.call_model.limits import Entry, Used
@@ -120,6 +120,7 @@ def test_programs_get_the_days_with_their_models() -> None:
         ("2026-02-27", ["a"]),
     ]
     assert shown[0]["models"][0] == {
+        "day": "2026-02-28",
         "model": "a",
         "calls": 12,
         "input_tokens": 120_000,

@@ -1,11 +1,11 @@
-"""Calls and their results in a few words, for the lines that a terminal shows while tools run. Pure."""
+"""Calls and their results in a few words, for lines and pages that people read. Pure."""
 
 import re
 import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from graph.terminal.plain_text import one_line
+from nodes.language.display import count_of, one_line
 from nodes.records import ExtractionError, ToolResult
 
 _LONGEST_TARGET = 80
@@ -42,11 +42,6 @@ def error_words(errors: tuple[ExtractionError, ...]) -> str:
     place = f" in line {first.line_number}" if first.line_number else ""
     more = f" and {len(errors) - 1} more" if len(errors) > 1 else ""
     return f"{first.error_type.name}{place}{more}"
-
-
-def count_of(number: int, noun: str, plural: str = "") -> str:
-    """`1 line`, `2 lines`."""
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def _command(arguments: Mapping[str, Any]) -> str:

@@ -1,9 +1,10 @@
-"""Text from elsewhere (a model, a file, an endpoint) made fit for a terminal: nothing in it can steer the screen.
+"""Text for people: from elsewhere made fit for a terminal, and counts and amounts in words. Pure."""
 
-Pure.
-"""
-
+from typing import Final
 from unicodedata import category
+
+LEAST_USD: Final = 0.0001
+"""What four decimals can show."""
 
 _KEPT = frozenset("\n\t\u200c\u200d")
 """Line ends, tabs, and the two joiners that scripts and emojis need."""
@@ -31,3 +32,18 @@ def _is_safe(character: str) -> bool:
 
 def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
+
+
+def count_of(number: int, noun: str, plural: str = "") -> str:
+    """`1 line`, `2 lines`."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def usd(amount: float) -> str:
+    """An amount of money, with four decimals."""
+    return f"less than {LEAST_USD} USD" if 0 < amount < LEAST_USD else f"{amount:.4f} USD"
+
+
+def output_words(tokens: int, reasoning: int) -> str:
+    """Output tokens, and how many of them were reasoning, where any were."""
+    return f"{tokens:,} out" + (f" ({reasoning:,} reasoning)" if reasoning else "")

@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 
-from graph.terminal.call_words import count_of, error_words, result_words, target_of
 from nodes.execute_tools.registry import Tool
 from nodes.execute_tools.tools.append_file import append_file
 from nodes.execute_tools.tools.apply_patch import apply_patch
 from nodes.execute_tools.tools.delete_file import delete_file
 from nodes.execute_tools.tools.move_file import move_file
 from nodes.execute_tools.tools.multi_edit import multi_edit
+from nodes.language.call_summary import error_words, result_words, target_of
+from nodes.language.display import count_of
 from nodes.records import ExtractionError, ExtractionErrorType, ToolErrorCode, ToolResult
 from tests.nodes.execute_tools.tools.conftest import Bench
 

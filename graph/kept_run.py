@@ -1,4 +1,4 @@
-"""Runs in the words of the terminal: their short names, where they stand, when that was, and how they go on. Pure."""
+"""A run that is written down: its short name, where it stands, when that was, and how it is taken up again. Pure."""
 
 import re
 import shlex

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 from hypothesis import given, strategies as st
 
-from graph.terminal.run_words import KeptRun, short_id, state_words, when_words
+from graph.kept_run import KeptRun, short_id, state_words, when_words
 
 OURS = "3f2a9c01" + "0" * 24
 

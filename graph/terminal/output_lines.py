@@ -1,0 +1,455 @@
+"""What a run says at its end and what it has used: lines for a person, objects and events for a program. Pure."""
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from datetime import datetime, tzinfo
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pydantic import BaseModel
+from rich.cells import cell_len, set_cell_size
+
+from graph.events import Compacted, Event, Paid
+from graph.kept_run import short_id, state_words, when_words
+from nodes.call_model.budget import APILimits, APIUsageStats, format_usage_stats
+from nodes.execute_tools.secrets.redact import redact
+from nodes.language.call_summary import target_of
+from nodes.language.display import count_of, one_line, output_words, usd
+from nodes.records import FileChange, JsonMap, Outcome, OutcomeKind, Plan, ToolCall, ToolError
+
+if TYPE_CHECKING:
+    from graph.run_steps import RunStep
+    from graph.runs import ListedRun
+
+
+SCHEMA: Final = 1
+"""The form of what programs are given. Within it keys are added, and none is taken away or given another meaning."""
+
+
+class Line(NamedTuple):
+    """One line of output, and the style that a colour terminal gives it (rich's words for styles)."""
+
+    text: str
+    style: str = ""
+
+
+OUTCOME_STYLES = {
+    OutcomeKind.FINISHED: "bold green",
+    OutcomeKind.BUDGET_STOP: "bold yellow",
+    OutcomeKind.SYSTEM_ERROR: "bold red",
+}
+_DIFF_STYLES = {"---": "bold", "+++": "bold", "@": "cyan", "-": "red", "+": "green", "\\": "dim", "[": "dim"}
+
+
+def diff_lines(diffs: Iterable[str]) -> Iterator[Line]:
+    """The lines of unified diffs, coloured."""
+    for diff in diffs:
+        for number, line in enumerate(diff.removesuffix("\n").split("\n")):
+            yield Line(line, _DIFF_STYLES.get(line[:3] if number < 2 else line[:1], ""))
+
+
+def outcome_lines(outcome: Outcome) -> Iterator[Line]:
+    """The outcome in one line; for a run that did not finish also its evidence, its own account, and how to go on."""
+    style = OUTCOME_STYLES[outcome.kind]
+    head = f"{outcome.kind.value} ({outcome.reason.value}): "
+    if outcome.kind is OutcomeKind.FINISHED:
+        if outcome.value is not None:
+            yield Line(f"value: {json.dumps(outcome.value, ensure_ascii=False)}")
+        checks = f"; checks {outcome.checks}" if outcome.checks in {"passed", "failed", "unavailable"} else ""
+        yield Line(head + _changed(outcome.changed_files) + checks, style)
+        return
+    yield Line(head + " ".join(outcome.message.split()), style)
+    yield from (Line(f"  - {' '.join(line.split())}", "dim") for line in outcome.diagnostics)
+    if outcome.changed_files:
+        yield Line(_changed(outcome.changed_files))
+    if outcome.account:
+        yield Line("The model's own account:")
+        yield from (Line(f"  {line}".rstrip()) for line in outcome.account.splitlines())
+    yield Line(f"How to go on: {outcome.how_to_go_on}")
+
+
+def result_object(
+    outcome: Outcome,
+    changes: Sequence[FileChange],
+    plan: Plan,
+    thread_id: str,
+    account: JsonMap,
+    log: str | None,
+    resume: str | None = None,
+) -> JsonMap:
+    """The one object of `--json`; its JSON Schema is in `output_schema`.
+
+    `account` are the turn's model calls, compactions (`usage_words.Account`) and refused calls. `log` is the path of
+    the run's log, None where it has none; `resume` is the command that goes on with a run that can go on, and left out
+    for others.
+    """
+    return {
+        "schema": SCHEMA,
+        "outcome": outcome.model_dump(mode="json"),
+        "changes": [change.model_dump(mode="json") for change in changes],
+        "plan": plan.model_dump(mode="json"),
+        "usage": outcome.usage,
+        **account,
+        "thread_id": thread_id,
+        "log": log,
+        **({"resume": resume} if resume else {}),
+    }
+
+
+def refused_call(tool: str, target: str, error: ToolError) -> JsonMap:
+    """A call that was not allowed, for programs: what it was about, and the code and words of the refusal."""
+    return {"tool": tool, "target": target, "code": error.code.value, "message": error.message}
+
+
+def interruption(by: str, changed: Iterable[str], resume: str | None) -> str:
+    """What is said of a run that was ended at once: by what, which files it had changed, and how it is resumed."""
+    files = ", ".join(dict.fromkeys(changed))
+    done = f"; changed before that: {files}" if files else ""
+    return f"stopped by {by}{done}" + (f"; go on with: {resume}" if resume else "")
+
+
+def error_object(code: str, message: str) -> JsonMap:
+    """The object of `--json` where there is no result."""
+    return {"error": {"code": code, "message": message}}
+
+
+def as_json(value: Any) -> str:
+    """ASCII on one line: nothing in it can steer a terminal, and every encoding can write it.
+
+    It is JSON as RFC 8259 has it: no number is infinite or none at all (null stands for them), and half a surrogate
+    pair, which no text in UTF-8 has, is U+FFFD.
+    """
+    try:
+        written = json.dumps(value, ensure_ascii=True, default=str, allow_nan=False)
+    except ValueError:
+        written = ""
+    return written if written and "\\ud" not in written else json.dumps(_strict(value), ensure_ascii=True, default=str)
+
+
+def _strict(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {_strict(str(key)): _strict(each) for key, each in value.items()}
+    return [_strict(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+# --- Events as JSON lines
+
+
+_WORD: Final = re.compile(r"(?<!^)(?=[A-Z])")
+_RECORDS: Final = frozenset({"arguments", "payload"})
+"""Maps with names that others chose: what stands under a secret's name goes."""
+
+
+def event_name(kind: type) -> str:
+    """The name of a class of events: `tool_started` of `ToolStarted`."""
+    return _WORD.sub("_", kind.__name__).lower()
+
+
+def event_as_map(event: Event, scrub: Callable[[str], str]) -> JsonMap:
+    """One event as JSON values, without secrets: its name, then its fields."""
+    return {"event": event_name(type(event)), **_plain(event, scrub)}
+
+
+def _plain(value: Any, scrub: Callable[[str], str], name: str = "") -> Any:
+    """The value as JSON values; records of each kind are maps, and of what is none of these only the type is told."""
+    if isinstance(value, Enum):
+        value = value.value
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, str):
+        return scrub(value)
+    named = _fields_of(value)
+    if named is not None:
+        shown = redact(named) if name in _RECORDS else named
+        return {scrub(str(key)): _plain(each, scrub, str(key)) for key, each in shown.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(each, scrub) for each in value]
+    return f"<{type(value).__name__}>"
+
+
+def _fields_of(value: Any) -> Mapping[Any, Any] | None:
+    if isinstance(value, Mapping):
+        return value
+    if isinstance(value, BaseModel):
+        return {name: getattr(value, name) for name in type(value).model_fields}
+    if is_dataclass(value):
+        return {each.name: getattr(value, each.name) for each in fields(value)}
+    return value._asdict() if isinstance(value, tuple) and hasattr(value, "_asdict") else None
+
+
+def _changed(paths: Sequence[str]) -> str:
+    if not paths:
+        return "no file changed"
+    return f"{count_of(len(paths), 'file')} changed: {', '.join(paths)}"
+
+
+_PARTS: Final = ("cached_tokens", "cache_write_tokens", "reasoning_tokens")
+_COMPACTIONS: Final = {
+    "cleared": "older results are no longer shown to the model",
+    "summarised": "the model is shown a summary of the conversation's beginning",
+    "slid": "the conversation's beginning is no longer shown to the model",
+}
+
+
+@dataclass
+class Account:
+    """The paid calls and compactions of the turn so far, and which models of the session have no known price."""
+
+    paid: list[Paid] = field(default_factory=list)
+    compactions: list[Compacted] = field(default_factory=list)
+    unpriced: list[str] = field(default_factory=list)
+
+    def begin(self) -> None:
+        """Begin a turn."""
+        self.paid, self.compactions = [], []
+
+    def note(self, event: Event) -> None:
+        """Note what an event tells of calls and compactions; others tell nothing."""
+        if isinstance(event, Compacted):
+            self.compactions.append(event)
+        elif isinstance(event, Paid):
+            self.paid.append(event)
+            if event.cost_usd is None and event.model not in self.unpriced:
+                self.unpriced.append(event.model)
+
+    def as_map(self) -> JsonMap:
+        """`steps`, one for each try of a model call, and `compactions`, both in order."""
+        steps = [{**asdict(each), "seconds": round(each.seconds, 3), "cost_usd": _exact(each)} for each in self.paid]
+        return {"steps": steps, "compactions": [asdict(each) for each in self.compactions]}
+
+
+def usage_lines(usage: JsonMap, limits: APILimits, account: Account) -> Iterator[Line]:
+    """What the turn used; then what the session did, where there is more to it. Nothing where no model was called.
+
+    Cost of the turn, and its tokens of cache and reasoning, are told where all of its calls were seen: a turn that is
+    taken up again had some before.
+    """
+    calls, tokens = usage.get("calls_in_current_turn", 0), usage.get("input_tokens_in_current_turn", 0)
+    if not calls:
+        return
+    whole = calls == usage.get("total_calls", calls)
+    seen = sum(each.input_tokens for each in account.paid) == tokens
+    parts = usage if whole else {name: sum(getattr(each, name) for each in account.paid if seen) for name in _PARTS}
+    costs = [each.cost_usd for each in account.paid] if seen else [0.0]
+    cost = None if None in costs else sum(each or 0.0 for each in costs)
+    words = [
+        f"{calls}/{limits.max_calls_per_turn} calls",
+        _input_words(tokens, parts),
+        output_words(usage.get("output_tokens_in_current_turn", 0), parts.get("reasoning_tokens", 0)),
+        f"{usage.get('seconds_in_current_turn', 0):.1f} s",
+        *cost_words(usage.get("cost_usd") if whole else cost, account.unpriced),
+    ]
+    yield Line(f"usage: {', '.join(words)}", "dim")
+    if not whole:
+        yield session_line(usage, limits, account)
+
+
+def session_line(usage: JsonMap, limits: APILimits, account: Account) -> Line:
+    """What the session used, on one line."""
+    words = [
+        f"{usage.get('total_calls', 0)}/{limits.max_calls_per_session} calls",
+        _input_words(usage.get("total_input_tokens", 0), usage),
+        output_words(usage.get("total_output_tokens", 0), usage.get("reasoning_tokens", 0)),
+        *cost_words(usage.get("cost_usd"), account.unpriced),
+    ]
+    return Line(f"session: {', '.join(words)}", "dim")
+
+
+def usage_block(usage: JsonMap, limits: APILimits) -> Iterator[Line]:
+    """The block of `format_usage_stats`, line by line. Source: spec 1 section 4.3."""
+    stats = APIUsageStats(*(usage.get(name, 0) for name in APIUsageStats._fields))
+    return (Line(line) for line in format_usage_stats(stats, limits).splitlines())
+
+
+def cost_words(cost_usd: float | None, unpriced: list[str]) -> list[str]:
+    """What it cost, as the end of a line: nothing where that is nothing, and no guess where a price is not known."""
+    if cost_usd is None:
+        return [f"cost unknown: no price for {', '.join(unpriced) or 'the model'} (see prices.toml)"]
+    return [usd(cost_usd)] if cost_usd > 0 else []
+
+
+def compaction_words(event: Compacted) -> str:
+    """What a compaction did, and what it saved."""
+    done = _COMPACTIONS.get(event.kind, "the model is shown less of the conversation")
+    return f"{done}: {event.tokens_before:,} -> {event.tokens_after:,} tokens"
+
+
+def _input_words(tokens: int, parts: Mapping[str, int]) -> str:
+    cached, written = parts.get("cached_tokens", 0), parts.get("cache_write_tokens", 0)
+    told = [f"{cached:,} cached"] * bool(cached) + [f"{written:,} written to the cache"] * bool(written)
+    return f"{tokens:,} tokens in" + (f" ({', '.join(told)})" if told else "")
+
+
+def _exact(paid: Paid) -> float | None:
+    """The cost without the digits that adding up has made."""
+    return None if paid.cost_usd is None else round(paid.cost_usd, 9)
+
+
+NOTES_READ, NOTES_UNREAD = "notes.read", "notes.unread"
+"""The trace events that tell of notes."""
+
+
+def notes_lines(name: str, payload: Mapping[str, Any]) -> list[str]:
+    """A line for each file of this event, none where the event is another one."""
+    if name == NOTES_UNREAD:
+        return [
+            f"→ {one_line(str(payload.get('path', '')))}  not read as notes: {one_line(str(payload.get('reason')))}"
+        ]
+    if name != NOTES_READ:
+        return []
+    return [_read(each) for each in payload.get("files", ())]
+
+
+def _read(file: Mapping[str, Any]) -> str:
+    """One file that a model is told of."""
+    cut = ", the rest left out" if file.get("cut") else ""
+    return f"→ {one_line(str(file.get('path', '')))}  {count_of(int(file.get('lines', 0)), 'line')} of notes{cut}"
+
+
+_HEAD = ("RUN", "WHEN", "STATE", "TURNS", "FILES", "TASK")
+_GAP = "  "
+_LEAST_FOR_THE_TASK = 20
+"""Cells of a task that are shown in however narrow a terminal."""
+_LONGEST_TASK = 200
+_STYLES = {
+    **dict.fromkeys(("working", "asks"), "bold cyan"),
+    **dict.fromkeys(("cut off", "stopped", "forked"), "yellow"),
+    **dict.fromkeys(("failed", "damaged"), "red"),
+}
+
+
+def run_lines(runs: Sequence["ListedRun"], width: int | None, now: datetime, zone: tzinfo | None = None) -> list[Line]:
+    """A table with a line for each run, of `width` cells where that is enough; None is as wide as it takes."""
+    rows = [
+        (
+            one_line(short_id(run.run_id)),
+            when_words(run.updated, now, zone),
+            state_words(run.standing, run.reason),
+            str(run.turns),
+            str(len(run.files)),
+            one_line(run.task, _LONGEST_TASK),
+        )
+        for run in runs
+    ]
+    widths = [max(cell_len(row[column]) for row in (_HEAD, *rows)) for column in range(len(_HEAD) - 1)]
+    room = _LONGEST_TASK if width is None else max(width - sum(widths) - len(_GAP) * len(widths), _LEAST_FOR_THE_TASK)
+    styles = ["bold", *(_STYLES.get(run.standing, "") for run in runs)]
+    return [Line(_row(row, widths, room), style) for row, style in zip((_HEAD, *rows), styles, strict=True)]
+
+
+def _row(cells: Sequence[str], widths: Sequence[int], room: int) -> str:
+    *short, task = cells
+    shown = task if cell_len(task) <= room else set_cell_size(task, room - 3).rstrip() + "..."
+    return _GAP.join([*(set_cell_size(cell, size) for cell, size in zip(short, widths, strict=True)), shown])
+
+
+# --- One run
+
+
+def run_details(run: "ListedRun", steps: Sequence["RunStep"], now: datetime, zone: tzinfo | None = None) -> list[Line]:
+    """Everything that helps to choose what to do with a run: its task, its end, its context, its steps."""
+    stored = json.loads(run.stored_context)
+    lines = [
+        Line(one_line(f"run {run.run_id}"), "bold"),
+        Line(f"task: {one_line(run.task, _LONGEST_TASK)}"),
+        Line(f"state: {state_words(run.standing, run.reason)}", _STYLES.get(run.standing, "")),
+    ]
+    if run.request != run.task:
+        lines.append(Line(f"last request: {one_line(run.request, _LONGEST_TASK)}"))
+    if run.message:
+        lines.append(Line(f"end: {one_line(run.message, _LONGEST_TASK)}"))
+    lines.append(Line(f"begun: {when_words(run.created, now, zone)}, at work: {when_words(run.updated, now, zone)}"))
+    if run.parent:
+        lines.append(Line(f"forked from: run {short_id(run.parent)} after step {run.forked_at}"))
+    lines.append(Line(f"folder: {one_line(str(stored.get('workspace', '')))}"))
+    chosen = _chosen(stored)
+    if chosen or run.durability != "sync":
+        words = [f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in chosen.items()]
+        words += [f"durability={run.durability}"] * (run.durability != "sync")
+        lines.append(Line(f"context: {one_line(', '.join(words), 1_000)}"))
+    return [*lines, Line(""), *_step_lines(steps)]
+
+
+def _chosen(stored: JsonMap) -> JsonMap:
+    """The fields of a stored context that are not as they are by default."""
+    from graph.context import AgentContext
+
+    default = json.loads(AgentContext().model_dump_json())
+    return {name: value for name, value in stored.items() if name != "workspace" and value != default.get(name)}
+
+
+def _step_lines(steps: Sequence["RunStep"]) -> list[Line]:
+    if not steps:
+        return [Line("No step of it is kept: it has made none yet, or was kept with --durability exit.")]
+    size = max(4, *(len(str(step.number)) for step in steps))
+    lines = [Line(f"{'STEP':>{size}}  FORK  CALLS AND FILES", "bold")]
+    turn = 1
+    for step in steps:
+        if step.turn > turn:
+            turn = step.turn
+            lines.append(Line(f"{'':>{size}}        (request {turn})", "dim"))
+        first, *more = _step_words(step)
+        lines.append(Line(f"{step.number:>{size}}  {'yes ' if step.can_fork else '-   '}  {first}"))
+        lines += [Line(f"{'':>{size}}        {each}") for each in more]
+        lines += [Line(f"{'':>{size}}        changed: {one_line(path)}", "dim") for path in step.changed]
+    return lines
+
+
+def _step_words(step: "RunStep") -> list[str]:
+    if step.calls:
+        return [one_line(f"{call.tool or 'a malformed call'} {_target(call)}").rstrip() for call in step.calls]
+    return [_KINDS[step.kind]]
+
+
+_KINDS = {
+    "start": "(the start)",
+    "calls": "(no call)",
+    "answer": "(the answer)",
+    "unusable": "(a reply that could not be used)",
+    "unknown": "(no checkpoint of it is left)",
+}
+
+
+def _target(call: Any) -> str:
+    return target_of(call.arguments) if isinstance(call, ToolCall) else ""
+
+
+# --- For programs
+
+
+def run_object(run: "ListedRun") -> JsonMap:
+    """A run with all that is known of it; `state` is where it stands now."""
+    known = asdict(run)
+    for name in ("standing", "changed", "stored_context", "damage"):
+        del known[name]
+    context = json.loads(run.stored_context)
+    more = {"state": str(run.standing), "can_go_on": run.resumable, "files": list(run.files), "context": context}
+    return known | more
+
+
+def step_object(step: "RunStep") -> JsonMap:
+    """A step; of its calls the tool, and what it was aimed at."""
+    calls = [{"tool": call.tool, "target": _target(call)} for call in step.calls]
+    return {
+        "step": step.number,
+        "turn": step.turn,
+        "kind": str(step.kind),
+        "calls": calls,
+        "changed": list(step.changed),
+        "can_fork": step.can_fork,
+    }
+
+
+def bytes_words(count: int) -> str:
+    """`12 bytes`, `3.4 kB`, `5.6 MB`."""
+    for size, unit in ((1_000_000, "MB"), (1_000, "kB")):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return count_of(count, "byte")

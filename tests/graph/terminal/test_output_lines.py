@@ -1,0 +1,568 @@
+"""The end of a run, as lines and as JSON."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graph.context import AgentContext
+from graph.events import Compacted, Paid, Text
+from graph.run_steps import RunStep, StepKind
+from graph.runs import ListedRun, RunState
+from graph.terminal.chat import chat
+from graph.terminal.output_lines import (
+    NOTES_READ,
+    NOTES_UNREAD,
+    Account,
+    Line,
+    as_json,
+    bytes_words,
+    compaction_words,
+    cost_words,
+    diff_lines,
+    interruption,
+    notes_lines,
+    outcome_lines,
+    result_object,
+    run_details,
+    run_lines,
+    run_object,
+    session_line,
+    step_object,
+    usage_block,
+    usage_lines,
+)
+from graph.terminal.process_end import ExitCode
+from graph.terminal.turns import run_once
+from nodes.call_model.budget import APILimits
+from nodes.call_model.ledger import Spending, begin_turn, settle, usage_report
+from nodes.call_model.prices import Price
+from nodes.language.display import usd
+from nodes.records import (
+    CallError,
+    ChangeKind,
+    ExtractionError,
+    ExtractionErrorType,
+    FileChange,
+    JsonMap,
+    Outcome,
+    OutcomeKind,
+    Plan,
+    PlanStep,
+    StopReason,
+    ToolCall,
+)
+from tests.doubles.replies import Say
+from tests.graph.terminal.played_terminal import READ, Terminal
+
+DIFF = "--- a/a.py\n+++ b/a.py\n@@ -1,3 +1,3 @@\n same\n--- old\n+++ new\n\\ No newline at end of file\n"
+CHANGE = FileChange(path="a.py", kind=ChangeKind.EDITED, sha256_before="0", sha256_after="1", diff=DIFF)
+
+
+def test_a_diff_is_coloured_by_its_signs() -> None:
+    assert [line.style for line in diff_lines([DIFF])] == ["bold", "bold", "cyan", "", "red", "green", "dim"]
+    assert "\n".join(line.text for line in diff_lines([DIFF, DIFF])) == (DIFF + DIFF).removesuffix("\n")
+
+
+def test_a_finished_run_says_what_changed() -> None:
+    done = Outcome(kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="Done.", answer="Done.")
+    changed = done.model_copy(update={"changed_files": ("a.py", "b.py"), "value": {"é": 1}})
+    assert list(outcome_lines(done)) == [Line("FINISHED (answered): no file changed", "bold green")]
+    assert list(outcome_lines(changed)) == [
+        Line('value: {"é": 1}'),
+        Line("FINISHED (answered): 2 files changed: a.py, b.py", "bold green"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("checks", "said"),
+    [
+        ("", ""),
+        ("none", ""),
+        ("passed", "; checks passed"),
+        ("failed", "; checks failed"),
+        ("unavailable", "; checks unavailable"),
+    ],
+)
+def test_a_finished_run_says_what_its_checks_came_to(checks: str, said: str) -> None:
+    done = Outcome(
+        kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="x", changed_files=("a.py",), checks=checks
+    )
+    assert list(outcome_lines(done)) == [Line(f"FINISHED (answered): 1 file changed: a.py{said}", "bold green")]
+
+
+def test_a_run_that_did_not_finish_says_why_and_how_to_go_on() -> None:
+    stopped = Outcome(
+        kind=OutcomeKind.SYSTEM_ERROR,
+        reason=StopReason.LOOP_PERSISTED,
+        message="It went\nround.",
+        diagnostics=("one\ntwo", "three"),
+        changed_files=("a.py",),
+        how_to_go_on="Take another model.",
+    )
+    assert list(outcome_lines(stopped)) == [
+        Line("SYSTEM_ERROR (loop_persisted): It went round.", "bold red"),
+        Line("  - one two", "dim"),
+        Line("  - three", "dim"),
+        Line("1 file changed: a.py"),
+        Line("How to go on: Take another model."),
+    ]
+    budget = stopped.model_copy(update={"kind": OutcomeKind.BUDGET_STOP, "changed_files": ()})
+    assert [line.style for line in outcome_lines(budget)] == ["bold yellow", "dim", "dim", ""]
+
+
+def test_a_run_that_a_limit_ended_gives_the_account_of_its_model() -> None:
+    stopped = Outcome(
+        kind=OutcomeKind.BUDGET_STOP,
+        reason=StopReason.MAX_CALLS_PER_TURN,
+        message="Limit reached.",
+        account="Done: the fix.\n\nLeft: its test.",
+        how_to_go_on="Send another message.",
+    )
+    assert [line.text for line in outcome_lines(stopped)] == [
+        "BUDGET_STOP (max_calls_per_turn): Limit reached.",
+        "The model's own account:",
+        "  Done: the fix.",
+        "",
+        "  Left: its test.",
+        "How to go on: Send another message.",
+    ]
+    shown = result_object(stopped, [], Plan(), "thread", {}, None)
+    assert shown["outcome"]["account"] == "Done: the fix.\n\nLeft: its test."
+
+
+def test_a_result_is_one_object_on_one_line_of_ascii() -> None:
+    outcome = Outcome(
+        kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="é\u202e", usage={"total_calls": 1}
+    )
+    used = {"steps": [{"step": 1}], "compactions": []}
+    text = as_json(result_object(outcome, [CHANGE], Plan(steps=(PlanStep(title="x"),)), "thread", used, "/data/é"))
+    assert text.isascii()
+    assert text.isprintable()
+    assert json.loads(text) == {
+        "schema": 1,
+        "outcome": outcome.model_dump(mode="json"),
+        "changes": [CHANGE.model_dump(mode="json")],
+        "plan": {"steps": [{"title": "x", "status": "pending"}]},
+        "usage": {"total_calls": 1},
+        "steps": [{"step": 1}],
+        "compactions": [],
+        "thread_id": "thread",
+        "log": "/data/é",
+    }
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"), [([], ""), (["b.py", "a.py", "b.py"], "; changed before that: b.py, a.py")]
+)
+def test_a_run_that_was_ended_at_once_says_how_to_go_on(changed: list[str], said: str) -> None:
+    assert interruption("SIGTERM", changed, "resume it") == f"stopped by SIGTERM{said}; go on with: resume it"
+    assert interruption("Ctrl-C", changed, None) == f"stopped by Ctrl-C{said}"
+
+
+def test_what_programs_are_given_is_strict_json() -> None:
+    odd = {"a\ud83d": [float("nan"), float("-inf"), 1.5, "x\udc00y"], "pair": "\U0001f600", "b": (True, None)}
+    shown = as_json(odd)
+    assert json.loads(shown, parse_constant=str) == {
+        "a\ufffd": [None, None, 1.5, "x\ufffdy"],
+        "pair": "\U0001f600",
+        "b": [True, None],
+    }
+    assert json.loads(shown).keys() == json.loads(shown.encode("ascii")).keys()
+
+
+LIMITS = APILimits()
+PRICE = Price(input=1.0, output=10.0, cached_input=0.1)
+USAGE = {
+    "calls_in_current_turn": 3,
+    "input_tokens_in_current_turn": 12_345,
+    "output_tokens_in_current_turn": 67,
+    "seconds_in_current_turn": 8.91,
+    "total_calls": 3,
+    "cached_tokens": 0,
+    "cost_usd": 0.0,
+}
+LINE = "usage: 3/10 calls, 12,345 tokens in, 67 out, 8.9 s"
+
+
+def paid(input_tokens: int = 1_000, cached_tokens: int = 0, cost_usd: float | None = 0.0, model: str = "m") -> Paid:
+    return Paid(
+        1, "reply", model, input_tokens, 10, cached_tokens, cost_usd, 0.5, reasoning_tokens=cached_tokens // 100
+    )
+
+
+def account(*events: Paid) -> Account:
+    noted = Account()
+    for event in events:
+        noted.note(event)
+    return noted
+
+
+@pytest.mark.parametrize(
+    ("changed", "line"),
+    [
+        ({}, LINE),
+        ({"cost_usd": 0.01234}, f"{LINE}, 0.0123 USD"),
+        ({"cost_usd": 0.00001}, f"{LINE}, less than 0.0001 USD"),
+        ({"cost_usd": None}, f"{LINE}, cost unknown: no price for the model (see prices.toml)"),
+        ({"cached_tokens": 10_000}, LINE.replace(" in", " in (10,000 cached)")),
+        ({"cache_write_tokens": 2_000}, LINE.replace(" in", " in (2,000 written to the cache)")),
+        (
+            {"cached_tokens": 10_000, "cache_write_tokens": 2_000, "reasoning_tokens": 60},
+            LINE.replace(" in", " in (10,000 cached, 2,000 written to the cache)").replace(
+                " out", " out (60 reasoning)"
+            ),
+        ),
+    ],
+)
+def test_a_session_of_one_turn_is_one_line(changed: dict[str, Any], line: str) -> None:
+    assert list(usage_lines({**USAGE, **changed}, LIMITS, Account())) == [Line(line, "dim")]
+
+
+def test_where_no_model_was_called_nothing_is_told() -> None:
+    assert list(usage_lines({}, LIMITS, Account())) == []
+
+
+def second_turn() -> dict[str, Any]:
+    """The report of a session whose first turn had 40,000 tokens, and whose second had 1,000."""
+    first = settle(Spending(), 40_000, 100, 3.0, cached_tokens=30_000, reasoning_tokens=90, price=PRICE)
+    second = settle(begin_turn(first), 1_000, 10, 0.5, cached_tokens=600, reasoning_tokens=6, price=PRICE)
+    return usage_report(second)
+
+
+def test_a_later_turn_has_its_own_cost_beside_the_session_s() -> None:
+    assert [line.text for line in usage_lines(second_turn(), LIMITS, account(paid(1_000, 600, 0.00056)))] == [
+        "usage: 1/10 calls, 1,000 tokens in (600 cached), 10 out (6 reasoning), 0.5 s, 0.0006 USD",
+        "session: 2/100 calls, 41,000 tokens in (30,600 cached), 110 out (96 reasoning), 0.0146 USD",
+    ]
+
+
+def test_of_a_turn_that_was_taken_up_again_only_what_is_known_is_told() -> None:
+    assert [line.text for line in usage_lines(second_turn(), LIMITS, account(paid(400, 400, 0.00056)))] == [
+        "usage: 1/10 calls, 1,000 tokens in, 10 out, 0.5 s",
+        "session: 2/100 calls, 41,000 tokens in (30,600 cached), 110 out (96 reasoning), 0.0146 USD",
+    ]
+
+
+def test_a_price_that_is_not_known_is_said_with_its_model() -> None:
+    noted = account(paid(1_000, cost_usd=None, model="a"), paid(0, cost_usd=None, model="b"), paid(0, cost_usd=0.5))
+    unknown = "cost unknown: no price for a, b (see prices.toml)"
+    turn, session = usage_lines({**second_turn(), "cost_usd": None}, LIMITS, noted)
+    assert turn.text.endswith(f"0.5 s, {unknown}")
+    assert session.text.endswith(f"110 out (96 reasoning), {unknown}")
+
+
+def test_a_session_remembers_whose_price_is_not_known_and_a_turn_begins_anew() -> None:
+    noted = account(paid(model="a", cost_usd=None), paid(model="a", cost_usd=None))
+    noted.note(Compacted(1, "slid", 2, 1))
+    noted.begin()
+    assert noted == Account(unpriced=["a"])
+
+
+def test_the_embedded_model_s_price_is_not_worth_a_word() -> None:
+    assert cost_words(0.0, []) == []
+    assert (usd(0.0), usd(0.0001), usd(12.3)) == ("0.0000 USD", "0.0001 USD", "12.3000 USD")
+
+
+def test_the_block_is_that_of_the_specification() -> None:
+    report = second_turn()
+    assert "\n".join(line.text for line in usage_block(report, LIMITS)) == (
+        "API Usage Stats:\n  Calls: 2/100\n  Turn Calls: 1/10\n  Input Tokens: 41000/100000\n  Output Tokens: 110/50000"
+    )
+    assert session_line({}, LIMITS, Account()).text.startswith("session: 0/100 calls, 0 tokens in, 0 out")
+
+
+def test_a_program_gets_each_call_and_each_compaction_in_order() -> None:
+    noted = Account()
+    for event in (
+        Compacted(2, "cleared", 900, 400),
+        Text("no matter"),
+        Paid(2, "summary", "a", 9, 1, 0, 0.1 + 0.2, 0.12345),
+        Paid(2, "reply", "b", 5, 2, 3, None, 1.0, 1, 2),
+    ):
+        noted.note(event)
+    first = {"step": 2, "purpose": "summary", "model": "a", "input_tokens": 9, "output_tokens": 1, "cached_tokens": 0}
+    second = {"step": 2, "purpose": "reply", "model": "b", "input_tokens": 5, "output_tokens": 2, "cached_tokens": 3}
+    first |= {"cost_usd": 0.3, "seconds": 0.123, "reasoning_tokens": 0, "cache_write_tokens": 0}
+    second |= {"cost_usd": None, "seconds": 1.0, "reasoning_tokens": 1, "cache_write_tokens": 2}
+    assert noted.as_map() == {
+        "steps": [first, second],
+        "compactions": [{"step": 2, "kind": "cleared", "tokens_before": 900, "tokens_after": 400}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("cleared", "older results are no longer shown to the model: 13,400 -> 6,900 tokens"),
+        ("summarised", "the model is shown a summary of the conversation's beginning: 13,400 -> 6,900 tokens"),
+        ("slid", "the conversation's beginning is no longer shown to the model: 13,400 -> 6,900 tokens"),
+        ("new", "the model is shown less of the conversation: 13,400 -> 6,900 tokens"),
+    ],
+)
+def test_a_compaction_says_what_it_did_and_saved(kind: str, words: str) -> None:
+    assert compaction_words(Compacted(1, kind, 13_400, 6_900)) == words
+
+
+# --- At the terminal
+
+PRICED = {"model": "gpt-4o", "evidence": False}
+UNPRICED = "cost unknown: no price for nobody-s-model (see prices.toml)"
+
+
+def test_a_task_ends_with_its_usage_and_the_block(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, [Say(READ, (400, 20)), Say("It adds.", (400, 20))], context=PRICED)
+    assert run_once(terminal.setup, "Does it add?") is ExitCode.FINISHED
+    *_, usage, head, calls, turn, tokens_in, tokens_out = terminal.out.splitlines()
+    assert usage.startswith("usage: 2/10 calls, 800 tokens in, 40 out, ")
+    assert usage.endswith(" s, 0.0024 USD")
+    assert [head, calls, turn, tokens_in, tokens_out] == [
+        "API Usage Stats:",
+        "  Calls: 2/100",
+        "  Turn Calls: 2/10",
+        "  Input Tokens: 800/100000",
+        "  Output Tokens: 40/50000",
+    ]
+
+
+def test_a_price_that_nobody_knows_is_said_at_the_end_of_a_task(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, ["It adds."], context={"model": "nobody-s-model"})
+    assert run_once(terminal.setup, "Does it add?") is ExitCode.FINISHED
+    assert terminal.out.splitlines()[2].endswith(f" s, {UNPRICED}")
+
+
+def test_a_chat_shows_its_usage_when_it_is_asked(tmp_path: Path) -> None:
+    script = [Say("Hello.", (300, 5)), Say("Bye.", (400, 10))]
+    terminal = Terminal(tmp_path, script, lines=["hi", "bye", " /usage "], context=PRICED)
+    assert chat(terminal.setup) is ExitCode.FINISHED
+    lines = terminal.out.splitlines()
+    assert lines.count("API Usage Stats:") == 2
+    assert lines.count("session: 2/100 calls, 700 tokens in, 15 out, 0.0019 USD") == 3
+    (second,) = [line for line in lines if line.startswith("usage: 1/10 calls, 400 tokens in, 10 out, ")]
+    assert second.endswith(" s, 0.0011 USD")
+
+
+def test_in_json_a_chat_s_usage_is_an_object(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, [Say("Hello.", (300, 5))], lines=["/usage", "hi", "/usage"], as_json=True)
+    assert chat(terminal.setup) is ExitCode.FINISHED
+    before, turn, after = (json.loads(line) for line in terminal.out.splitlines())
+    assert [each["usage"]["total_calls"] for each in (before, turn, after)] == [0, 1, 1]
+    assert set(before) == {"usage"}
+
+
+def test_json_has_a_row_for_each_call(tmp_path: Path) -> None:
+    script = [Say(READ, (400, 20)), Say("It adds.", (400, 20))]
+    terminal = Terminal(tmp_path, script, context=PRICED, as_json=True)
+    assert run_once(terminal.setup, "Does it add?") is ExitCode.FINISHED
+    shown = json.loads(terminal.out)
+    for step in shown["steps"]:
+        step.pop("seconds")
+    one = {"purpose": "reply", "model": "gpt-4o", "input_tokens": 400, "output_tokens": 20}
+    one |= {"cached_tokens": 0, "reasoning_tokens": 0, "cache_write_tokens": 0}
+    assert shown["steps"] == [{"step": number, **one, "cost_usd": 0.0012} for number in (1, 2)]
+    assert (shown["compactions"], shown["usage"]["cost_usd"]) == ([], 0.0024)
+
+
+def test_the_account_of_a_run_that_a_limit_ended_is_shown_and_paid(tmp_path: Path) -> None:
+    context = {**PRICED, "max_calls_per_turn": 3}
+    terminal = Terminal(tmp_path, [READ, READ, "Nothing is done yet."], context=context)
+    assert run_once(terminal.setup, "Mend it") is ExitCode.BUDGET_STOP
+    assert "The model's own account:\n  Nothing is done yet.\nHow to go on: " in terminal.out
+    in_json = Terminal(tmp_path, [READ, READ, "Nothing is done yet."], context=context, as_json=True)
+    assert run_once(in_json.setup, "Mend it") is ExitCode.BUDGET_STOP
+    shown = json.loads(in_json.out)
+    assert shown["outcome"]["account"] == "Nothing is done yet."
+    assert [step["purpose"] for step in shown["steps"]] == ["reply", "reply", "wrap_up"]
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_compaction_is_a_line_and_an_object(tmp_path: Path, as_json: bool) -> None:
+    looks = [f'tool: read_file({{"path": "calc.py", "start_line": {line}}})' for line in range(1, 9)]
+    context = {**PRICED, "window_tokens": 4_096, "max_output_tokens_per_call": 256}
+    terminal = Terminal(tmp_path, [*looks, "It adds."], context=context, as_json=as_json)
+    terminal.calc.write_text("".join(f"number_{line} = {line} * {line}\n" for line in range(120)), encoding="utf-8")
+    assert run_once(terminal.setup, "Does it add?") is ExitCode.FINISHED
+    told = [line for line in (terminal.err if as_json else terminal.out).splitlines() if " -> " in line]
+    assert told
+    if as_json:
+        saved = [(each["tokens_before"], each["tokens_after"]) for each in json.loads(terminal.out)["compactions"]]
+        assert [line.rpartition(": ")[2] for line in told] == [f"{was:,} -> {now:,} tokens" for was, now in saved]
+
+
+FILES = [{"path": "AGENTS.md", "lines": 34, "cut": False}, {"path": "a\x1b/AGENTS.md", "lines": 1, "cut": True}]
+
+
+@pytest.mark.parametrize(
+    ("name", "payload", "lines"),
+    [
+        (
+            NOTES_READ,
+            {"files": FILES},
+            ["→ AGENTS.md  34 lines of notes", "→ a\\x1b/AGENTS.md  1 line of notes, the rest left out"],
+        ),
+        (NOTES_UNREAD, {"path": "AGENTS.md", "reason": "no\ntext"}, ["→ AGENTS.md  not read as notes: no text"]),
+        ("tool.invoke.start", {"path": "AGENTS.md"}, []),
+    ],
+)
+def test_each_file_has_a_line(name: str, payload: JsonMap, lines: list[str]) -> None:
+    assert notes_lines(name, payload) == lines
+
+
+NOW = datetime(2026, 11, 20, 11, tzinfo=UTC)
+DEFAULTS: dict[str, Any] = {
+    "run_id": "3f2a9c01" + "0" * 24,
+    "task": "Mend add.",
+    "created": "2026-11-20T09:00:00.000+00:00",
+    "updated": "2026-11-20T10:05:00.000+00:00",
+    "turns": 1,
+    "request": "Mend add.",
+    "state": "ended",
+    "kind": "FINISHED",
+    "reason": "answered",
+    "message": "",
+    "answer": "It adds now.",
+    "changed": ("calc.py",),
+    "stored_context": AgentContext(workspace="/w").model_dump_json(),
+    "durability": "sync",
+    "parent": "",
+    "forked_at": None,
+    "standing": RunState.FINISHED,
+    "files": ("calc.py", "new.py"),
+}
+
+
+def run(**more: Any) -> ListedRun:
+    return ListedRun(**{**DEFAULTS, **more})
+
+
+DONE = run()
+LONG = run(
+    run_id="nightly",
+    standing=RunState.STOPPED,
+    reason="max_steps",
+    turns=12,
+    files=(),
+    task="Look at\n\tall of\x1b[31m it " + "and more " * 40,
+)
+
+
+def call(tool: str, **arguments: Any) -> ToolCall:
+    return ToolCall(call_id="1", tool=tool, arguments=arguments, raw_arguments="{}")
+
+
+BROKEN = CallError(
+    call_id="2",
+    tool="",
+    raw_arguments="{",
+    error=ExtractionError(ExtractionErrorType.INVALID_JSON_SYNTAX, 1, "{", "no"),
+)
+STEPS = (
+    RunStep(0, StepKind.START, 1, can_fork=True),
+    RunStep(1, StepKind.CALLS, 1, (call("edit_file", path="a.py"), BROKEN), ("a.py", "b\x1b.py"), can_fork=True),
+    RunStep(2, StepKind.ANSWER, 1, can_fork=True),
+    RunStep(10, StepKind.UNUSABLE, 2),
+)
+
+
+# --- All runs
+
+
+def test_a_pipe_gets_a_line_for_each_run_as_wide_as_it_takes() -> None:
+    head, done, long = run_lines([DONE, LONG], None, NOW, UTC)
+    assert head == Line("RUN       WHEN         STATE               TURNS  FILES  TASK", "bold")
+    assert done == Line("3f2a9c01  today 10:05  finished            1      2      Mend add.")
+    beginning = r"nightly   today 10:05  stopped: max steps  12     0      Look at all of\x1b[31m it and more and more "
+    assert long.text.startswith(beginning)
+    assert (long.style, long.text.endswith("...")) == ("yellow", True)
+
+
+def test_a_terminal_gets_no_line_that_is_wider_than_it() -> None:
+    *_, done, long = run_lines([DONE, LONG], 90, NOW, UTC)
+    assert done.text == "3f2a9c01  today 10:05  finished            1      2      Mend add."
+    assert long.text == r"nightly   today 10:05  stopped: max steps  12     0      Look at all of\x1b[31m it and..."
+
+
+# --- One run
+
+
+def test_a_run_is_told_with_its_steps() -> None:
+    assert [line.text for line in run_details(DONE, STEPS, NOW, UTC)] == [
+        f"run {DONE.run_id}",
+        "task: Mend add.",
+        "state: finished",
+        "begun: today 09:00, at work: today 10:05",
+        "folder: /w",
+        "",
+        "STEP  FORK  CALLS AND FILES",
+        "   0  yes   (the start)",
+        "   1  yes   edit_file a.py",
+        "            a malformed call",
+        "            changed: a.py",
+        r"            changed: b\x1b.py",
+        "   2  yes   (the answer)",
+        "            (request 2)",
+        "  10  -     (a reply that could not be used)",
+    ]
+
+
+def test_what_is_not_as_usual_is_told_too() -> None:
+    context = AgentContext(workspace="/w", mode="ask", max_calls_per_turn=3).model_dump_json()
+    odd = run(
+        request="And now?",
+        message="Limit reached.",
+        standing=RunState.STOPPED,
+        reason="max_steps",
+        parent="a" * 32,
+        forked_at=4,
+        stored_context=context,
+        durability="exit",
+    )
+    lines = [line.text for line in run_details(odd, (), NOW, UTC)]
+    assert lines == [
+        f"run {DONE.run_id}",
+        "task: Mend add.",
+        "state: stopped: max steps",
+        "last request: And now?",
+        "end: Limit reached.",
+        "begun: today 09:00, at work: today 10:05",
+        "forked from: run aaaaaaaa after step 4",
+        "folder: /w",
+        'context: mode="ask", max_calls_per_turn=3, durability=exit',
+        "",
+        "No step of it is kept: it has made none yet, or was kept with --durability exit.",
+    ]
+
+
+# --- For programs
+
+
+def test_a_run_as_an_object_has_all_that_is_known() -> None:
+    shown = run_object(DONE)
+    assert shown == {
+        **{name: DEFAULTS[name] for name in DEFAULTS if name not in {"standing", "stored_context", "changed"}},
+        "state": "finished",
+        "can_go_on": False,
+        "files": ["calc.py", "new.py"],
+        "context": AgentContext(workspace="/w").model_dump(mode="json"),
+    }
+    assert as_json(shown).isascii()
+
+
+def test_a_step_as_an_object_names_tools_and_targets() -> None:
+    assert step_object(STEPS[1]) == {
+        "step": 1,
+        "turn": 1,
+        "kind": "calls",
+        "calls": [{"tool": "edit_file", "target": "a.py"}, {"tool": "", "target": ""}],
+        "changed": ["a.py", "b\x1b.py"],
+        "can_fork": True,
+    }
+
+
+@pytest.mark.parametrize(
+    ("count", "words"), [(1, "1 byte"), (999, "999 bytes"), (1_234, "1.2 kB"), (5_600_000, "5.6 MB")]
+)
+def test_bytes(count: int, words: str) -> None:
+    assert bytes_words(count) == words
