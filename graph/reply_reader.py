@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 
 from graph.context import AgentContext
 from graph.gateway import Gateway
-from graph.way_on import takes_up
+from graph.run_records import is_resuming
 from nodes.call_model.ledger import Spending
 from nodes.call_model.turn_view import TurnView, view_turn
 from nodes.heal.corrective_prompt import HealingAttempt
@@ -112,7 +112,7 @@ def _facts(gateway: Gateway, state: ReadingSlice) -> TurnFacts:
     return TurnFacts(
         request=request,
         changed=tuple(dict.fromkeys(change.path for change in state.get("changes") or [])),
-        hindered=lambda: context.mode == "read-only" or takes_up(request) or view_turn(messages).refused,
+        hindered=lambda: context.mode == "read-only" or is_resuming(request) or view_turn(messages).refused,
         met=sum(is_unfounded(attempt.errors) for attempt in state.get("healing_attempts") or []),
         insistent=state["profile"].small,
         checked=checking and context.evidence,

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from graph.cassettes.cassette_file import Exchange
 from nodes.execute_tools.secrets.known_secrets import forms_of, known_values
 
+
 def secret_variable(exchanges: Sequence[Exchange], environment: Mapping[str, str]) -> str:
     """Where the first secret stands and which variable holds it, such as "the request of exchange 2 holds ...".
 

@@ -102,8 +102,8 @@ def undo(
 
     Nothing is restored where one of them was changed since by somebody else, and no other file is touched.
     """
+    from graph.runs import undo_run
     from graph.terminal.ending import Line
-    from graph.time_travel import undo_run
 
     chosen = options_without_a_task(context)
     done = undo_run(run, str(chosen.root), from_step=from_step, skip_changed=skip_changed)
@@ -119,8 +119,8 @@ def fork(context: typer.Context, run: opt.Run, at: opt.AtStep, skip_changed: opt
 
     It has the conversation and the files of that time: what the other run did later is taken back.
     """
+    from graph.runs import fork_run
     from graph.terminal.ending import Line
-    from graph.time_travel import fork_run
 
     chosen = options_without_a_task(context)
     done = fork_run(run, at, str(chosen.root), skip_changed=skip_changed)

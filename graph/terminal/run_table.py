@@ -14,8 +14,7 @@ from graph.terminal.run_words import short_id, state_words, when_words
 from nodes.records import JsonMap, ToolCall
 
 if TYPE_CHECKING:
-    from graph.run_steps import RunStep
-    from graph.runs import ListedRun
+    from graph.runs import ListedRun, RunStep
 
 _HEAD = ("RUN", "WHEN", "STATE", "TURNS", "FILES", "TASK")
 _GAP = "  "

@@ -1,13 +1,9 @@
 """Runs in the words of the terminal: their short names, where they stand, when that was, and how they go on. Pure."""
 
-import re
-import shlex
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 
-_OUR_ID = re.compile(r"[0-9a-f]{32}")
-_SHORT = 8
-"""Characters of a random id that tell the runs of one workspace apart."""
+from graph.report.words import command_line, short_id as short_id  # noqa: PLC0414 - others take it from here
 
 
 @dataclass(frozen=True)
@@ -28,8 +24,7 @@ class KeptRun:
 
     def command(self, *words: str) -> str:
         """A command of ours in the same folder, as a shell takes it."""
-        where = () if self.root == "." else ("--root", self.root)
-        return shlex.join(["mendgraph", *words, *where])
+        return command_line(self.root, *words)
 
     def after_a_task(self) -> str:
         """What is said of it when a task has ended."""
@@ -44,11 +39,6 @@ class KeptRun:
         """What is said of it when a chat has ended."""
         talk = self.command("chat", "--run", short_id(self.run_id))
         return f"run {short_id(self.run_id)}; go on with: {talk}"
-
-
-def short_id(run_id: str) -> str:
-    """The beginning of an id that we made up; one that a person chose is shown whole."""
-    return run_id[:_SHORT] if _OUR_ID.fullmatch(run_id) else run_id
 
 
 def state_words(standing: str, reason: str) -> str:

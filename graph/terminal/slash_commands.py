@@ -10,15 +10,12 @@ from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from graph.context import AgentContext
-from graph.run_steps import RunStep
-from graph.run_work import RunDiff, run_diffs, run_plan
-from graph.runs import steps_of
+from graph.runs import RunDiff, RunStep, run_diffs, run_plan, steps_of, undo_run
 from graph.terminal.ending import Line, diff_lines
 from graph.terminal.options import fallback_problem
 from graph.terminal.plain_text import one_line
 from graph.terminal.run_commands import NOTHING_TO_UNDO, restored_lines, restored_object, terminal_width
 from graph.terminal.turns import Turns
-from graph.time_travel import undo_run
 from nodes.call_model.endpoint import Endpoint, find_endpoint, split_provider
 from nodes.call_model.weights import WeightsState, embedded_weights, weights_status
 from nodes.execute_tools.environment.restoring import Restored

@@ -8,12 +8,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Final
 
 from graph.events import Compacted, Event, Paid
+from graph.report.words import output_words, usd as usd  # noqa: PLC0414 - others take it from here
 from graph.terminal.ending import Line
 from nodes.call_model.budget import APILimits, APIUsageStats, format_usage_stats
 from nodes.records import JsonMap
-
-LEAST_USD: Final = 0.0001
-"""What four decimals can show."""
 
 _PARTS: Final = ("cached_tokens", "cache_write_tokens", "reasoning_tokens")
 _COMPACTIONS: Final = {
@@ -100,20 +98,10 @@ def cost_words(cost_usd: float | None, unpriced: list[str]) -> list[str]:
     return [usd(cost_usd)] if cost_usd > 0 else []
 
 
-def usd(amount: float) -> str:
-    """An amount of money, with four decimals."""
-    return f"less than {LEAST_USD} USD" if 0 < amount < LEAST_USD else f"{amount:.4f} USD"
-
-
 def compaction_words(event: Compacted) -> str:
     """What a compaction did, and what it saved."""
     done = _COMPACTIONS.get(event.kind, "the model is shown less of the conversation")
     return f"{done}: {event.tokens_before:,} -> {event.tokens_after:,} tokens"
-
-
-def output_words(tokens: int, reasoning: int) -> str:
-    """Output tokens, and how many of them were reasoning, where any were."""
-    return f"{tokens:,} out" + (f" ({reasoning:,} reasoning)" if reasoning else "")
 
 
 def _input_words(tokens: int, parts: Mapping[str, int]) -> str:

@@ -5,6 +5,7 @@ from pathlib import PurePosixPath
 from tests.architecture.house import PACKAGES, ROOT, sources
 
 WITHOUT_TEST_FILE = {
+    "words.py": "see test_call_words.py, test_plain_text.py, test_usage_words.py and test_run_words.py of the terminal",
     "__init__.py": "a docstring at most; the lazy names of graph/__init__.py have tests/graph/test_init.py",
 }
 """File names that need no test file of their own, and why. (`py.typed` is no source file.)"""

@@ -8,8 +8,7 @@ from hypothesis import given, strategies as st
 from rich.cells import cell_len
 
 from graph.context import AgentContext
-from graph.run_steps import RunStep, StepKind
-from graph.runs import ListedRun, RunState
+from graph.runs import ListedRun, RunState, RunStep, StepKind
 from graph.terminal.ending import Line, as_json
 from graph.terminal.plain_text import plain
 from graph.terminal.run_table import bytes_words, run_details, run_lines, run_object, step_object

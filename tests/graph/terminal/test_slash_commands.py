@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from graph.run_steps import RunStep, StepKind
+from graph.runs import RunStep, StepKind
 from graph.terminal.chat import chat
 from graph.terminal.exit_codes import ExitCode
 from graph.terminal.slash_commands import COMMANDS, KEYS, as_request, begin_of_last_change, run_command

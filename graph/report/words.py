@@ -1,0 +1,208 @@
+"""Calls, results, amounts and runs in a few words, fit for a terminal and for a page: nothing in them steers a screen.
+
+Pure.
+"""
+
+import re
+import shlex
+from collections.abc import Mapping
+from typing import Any, Final
+from unicodedata import category
+
+from nodes.records import ExtractionError, ToolResult
+
+LEAST_USD: Final = 0.0001
+"""What four decimals can show."""
+
+_KEPT = frozenset("\n\t\u200c\u200d")
+"""Line ends, tabs, and the two joiners that scripts and emojis need."""
+
+_UNSAFE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+"""Unicode's categories of control and format characters (bidi ones among them), surrogates, and line separators."""
+
+_LONGEST_TARGET = 80
+_LISTED_FILES = 5
+_RULED = re.compile(r"(?m)^[^\S\n]*+([=\-_*#~])\1{4,}+[^\S\n]*+$")
+"""A line that test runners draw between their parts."""
+
+_FOR_THE_MODEL = re.compile(r"\A[A-Z]+(?:_[A-Z]+)+: | Available: \[.*\]\Z")
+"""What a message has for the model alone: the name of the error, and all names that there are."""
+
+_OUR_ID = re.compile(r"[0-9a-f]{32}")
+_SHORT = 8
+"""Characters of a random id that tell the runs of one workspace apart."""
+
+
+def plain(text: str) -> str:
+    """The text with each control, bidi or format character written as its escape; line ends and tabs stay."""
+    if text.isascii() and text.isprintable():
+        return text
+    safe = (each in _KEPT or category(each) not in _UNSAFE for each in text)
+    return "".join(
+        each if fine else each.encode("unicode_escape").decode("ascii") for each, fine in zip(text, safe, strict=True)
+    )
+
+
+def one_line(text: str, limit: int = 200) -> str:
+    """The same on one line: runs of white space are one space, and what is longer than `limit` ends in `...`."""
+    words = plain(" ".join(text.split()))
+    return words if len(words) <= limit else words[: limit - 3] + "..."
+
+
+def count_of(number: int, noun: str, plural: str = "") -> str:
+    """`1 line`, `2 lines`."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def usd(amount: float) -> str:
+    """An amount of money, with four decimals."""
+    return f"less than {LEAST_USD} USD" if 0 < amount < LEAST_USD else f"{amount:.4f} USD"
+
+
+def output_words(tokens: int, reasoning: int) -> str:
+    """Output tokens, and how many of them were reasoning, where any were."""
+    return f"{tokens:,} out" + (f" ({reasoning:,} reasoning)" if reasoning else "")
+
+
+def short_id(run_id: str) -> str:
+    """The beginning of an id that we made up; one that a person chose is shown whole."""
+    return run_id[:_SHORT] if _OUR_ID.fullmatch(run_id) else run_id
+
+
+def command_line(root: str, *words: str) -> str:
+    """A command of ours in the folder `root`, as a shell takes it."""
+    return shlex.join(["mendgraph", *words, *(() if root == "." else ("--root", root))])
+
+
+# --- Calls and their results
+
+
+def target_of(arguments: Mapping[str, Any]) -> str:
+    """What a call is about (a command, a URL, a pattern, a path), on one line; "" where it says nothing of the kind."""
+    return one_line(_command(arguments) or _place(arguments), _LONGEST_TARGET)
+
+
+def result_words(result: ToolResult) -> str:
+    """What a result amounts to: `35 lines`, `1 replacement`, `not found: ...`; "ok" for what has no number."""
+    if result.error is not None:
+        message = one_line(_RULED.sub("", _FOR_THE_MODEL.sub("", result.error.message)))
+        return f"{result.error.code.value.replace('_', ' ')}: {message}"
+    data = result.data
+    for key, words in _WORDS.items():
+        if key in data:
+            return one_line(words(data))
+    return "ok"
+
+
+def error_words(errors: tuple[ExtractionError, ...]) -> str:
+    """The first error of a reply, and how many more there are."""
+    if not errors:
+        return "it could not be read"
+    first = errors[0]
+    place = f" in line {first.line_number}" if first.line_number else ""
+    more = f" and {len(errors) - 1} more" if len(errors) > 1 else ""
+    return f"{first.error_type.name}{place}{more}"
+
+
+def _command(arguments: Mapping[str, Any]) -> str:
+    argv, folder = arguments.get("argv"), arguments.get("cwd")
+    if not isinstance(argv, list) or not all(isinstance(word, str) for word in argv):
+        return ""
+    return shlex.join(argv) + (f" in {folder}" if isinstance(folder, str) and folder != "." else "")
+
+
+def _place(arguments: Mapping[str, Any]) -> str:
+    named = {key: value for key, value in arguments.items() if isinstance(value, str)}
+    if "url" in named:
+        return named["url"]
+    if "pattern" in named:
+        return repr(named["pattern"]) + (f" in {named['path']}" if named.get("path", ".") != "." else "")
+    return _moved(named) if "path" in named else ""
+
+
+def _moved(names: Mapping[str, str]) -> str:
+    return f"{names['path']} → {names['target']}" if "target" in names else names["path"]
+
+
+def _page(data: Mapping[str, Any]) -> str:
+    shown, remaining = data["lines_shown"], data.get("lines_remaining", 0)
+    return count_of(shown, "line") + (f", {remaining:,} more" if remaining else "")
+
+
+def _found(key: str, noun: str, plural: str = "") -> Any:
+    def words(data: Mapping[str, Any]) -> str:
+        return count_of(len(data[key]), noun, plural) + (" and more" if data.get("has_more") else "")
+
+    return words
+
+
+def _edit(data: Mapping[str, Any]) -> str:
+    if not data["replacements"]:
+        return "created"
+    edits = f"{count_of(data['edits'], 'edit')}, " if "edits" in data else ""
+    return edits + count_of(data["replacements"], "replacement")
+
+
+def _merged(data: Mapping[str, Any]) -> str:
+    names = ", ".join(map(str, data["changed"]))
+    return f"{data.get('action', 'changed')} {names}".strip()
+
+
+def _written(data: Mapping[str, Any]) -> str:
+    return f"{data.get('action', 'written')}, {count_of(data['lines'], 'line')}"
+
+
+def _listing(data: Mapping[str, Any]) -> str:
+    return f"{count_of(data['files'], 'file')}, {count_of(data['directories'], 'directory', 'directories')}"
+
+
+def _plan(data: Mapping[str, Any]) -> str:
+    return f"{data['done']} done, {data['in_progress']} in progress, {data['pending']} pending"
+
+
+def _ended(data: Mapping[str, Any]) -> str:
+    end = f"killed by signal {data['signal']}" if "signal" in data else f"exit {data['exit_code']}"
+    made = data.get("made_denied", ())
+    return end + (f", made {count_of(len(made), 'denied file')}" if made else "")
+
+
+def _fetched(data: Mapping[str, Any]) -> str:
+    return f"{data['status']}, {count_of(data['size'], 'byte')}" + (" and more" if data.get("has_more") else "")
+
+
+def _patched(data: Mapping[str, Any]) -> str:
+    files = data["files"]
+    more = f" and {len(files) - _LISTED_FILES} more" if len(files) > _LISTED_FILES else ""
+    return ", ".join(f"{each['action']} {_moved(each)}" for each in files[:_LISTED_FILES]) + more
+
+
+def _done(data: Mapping[str, Any]) -> str:
+    return str(data["action"])
+
+
+def _checked(data: Mapping[str, Any]) -> str:
+    ran = len(data.get("ran", ()))
+    words = {
+        "passed": f"{count_of(ran, 'check')} passed",
+        "none": "nothing to run",
+        "unavailable": f"cannot run: {data.get('reason', '')}",
+    }
+    return words.get(data["checks"], str(data["checks"]))
+
+
+_WORDS: Mapping[str, Any] = {
+    "checks": _checked,
+    "exit_code": _ended,
+    "status": _fetched,
+    "lines_shown": _page,
+    "replacements": _edit,
+    "changed": _merged,
+    "lines": _written,
+    "directories": _listing,
+    "paths": _found("paths", "file"),
+    "matches": _found("matches", "match", "matches"),
+    "in_progress": _plan,
+    "files": _patched,
+    "action": _done,
+}
+"""The key by which a tool's result is known, and the words for it; the first one that is there counts."""
