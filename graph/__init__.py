@@ -42,16 +42,19 @@ if TYPE_CHECKING:
         run_task as run_task,
         stream_task as stream_task,
     )
-    from graph.run_steps import RunStep as RunStep
     from graph.runs import (
+        Forked as Forked,
         ListedRun as ListedRun,
         RunState as RunState,
+        RunStep as RunStep,
+        fork_run as fork_run,
         get_run as get_run,
         list_runs as list_runs,
         open_run as open_run,
         prune_runs as prune_runs,
         resume_run as resume_run,
         steps_of as steps_of,
+        undo_run as undo_run,
     )
     from graph.spending_accounts import (
         AccountSpent as AccountSpent,
@@ -60,7 +63,6 @@ if TYPE_CHECKING:
     )
     from graph.state import serializer as serializer
     from graph.store import Pruned as Pruned
-    from graph.time_travel import Forked as Forked, fork_run as fork_run, undo_run as undo_run
     from nodes.execute_tools.environment.mcp_tools import (
         load_mcp_tools as load_mcp_tools,
         load_mcp_tools_sync as load_mcp_tools_sync,
@@ -112,11 +114,11 @@ _HOMES = {
     "prune_runs": "graph.runs",
     "ListedRun": "graph.runs",
     "RunState": "graph.runs",
-    "RunStep": "graph.run_steps",
+    "RunStep": "graph.runs",
     "Pruned": "graph.store",
-    "undo_run": "graph.time_travel",
-    "fork_run": "graph.time_travel",
-    "Forked": "graph.time_travel",
+    "undo_run": "graph.runs",
+    "fork_run": "graph.runs",
+    "Forked": "graph.runs",
     "Restored": "nodes.execute_tools.environment.restoring",
     "tool": "nodes.execute_tools.registry",
     "ToolContext": "nodes.execute_tools.registry",

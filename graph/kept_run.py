@@ -28,8 +28,7 @@ class KeptRun:
 
     def command(self, *words: str) -> str:
         """A command of ours in the same folder, as a shell takes it."""
-        where = () if self.root == "." else ("--root", self.root)
-        return shlex.join(["mendgraph", *words, *where])
+        return command_line(self.root, *words)
 
     def after_a_task(self) -> str:
         """What is said of it when a task has ended."""
@@ -62,3 +61,8 @@ def when_words(time: str, now: datetime, zone: tzinfo | None = None) -> str:
     if there.date() == here.date():
         return f"today {there:%H:%M}"
     return f"{there:%b %d %H:%M}" if there.year == here.year else f"{there:%Y-%m-%d}"
+
+
+def command_line(root: str, *words: str) -> str:
+    """A command of ours in the folder `root`, as a shell takes it."""
+    return shlex.join(["mendgraph", *words, *(() if root == "." else ("--root", root))])

@@ -9,8 +9,8 @@ from langchain_core.messages import AIMessage, AnyMessage
 from typing_extensions import TypedDict
 
 from graph.context import AgentContext
+from graph.run_records import is_resuming
 from graph.tool_runtime import ToolRuntime
-from graph.way_on import takes_up
 from nodes.call_model.ledger import Spending
 from nodes.call_model.turn_view import TurnView, view_turn
 from nodes.heal.corrective_prompt import HealingAttempt
@@ -112,7 +112,7 @@ def _facts(tools: ToolRuntime, state: ReadingSlice) -> TurnFacts:
     return TurnFacts(
         request=request,
         changed=tuple(dict.fromkeys(change.path for change in state.get("changes") or [])),
-        hindered=lambda: context.mode == "read-only" or takes_up(request) or view_turn(messages).refused,
+        hindered=lambda: context.mode == "read-only" or is_resuming(request) or view_turn(messages).refused,
         met=sum(is_unfounded(attempt.errors) for attempt in state.get("healing_attempts") or []),
         insistent=state["profile"].small,
         checked=checking and context.evidence,

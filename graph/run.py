@@ -2,16 +2,18 @@
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 from contextlib import aclosing
-from typing import Unpack, cast
+from threading import Thread
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack, cast
 
 from graph.build_arguments import SessionOptions
 from graph.context import AgentContext
 from graph.events import Asked, Event
-from graph.loop_thread import LoopThread
 from graph.run_result import RunResult
 from graph.session import Session
+from nodes.call_model.model_loop import run_in
 from nodes.guard.approvals import Action, ApprovalAnswer, ApprovalRequest
 
 __all__ = [
@@ -33,6 +35,7 @@ Approve = Callable[[ApprovalRequest], Answer | Awaitable[Answer]]
 """Decides on the calls of one reply that need approval, in mode "ask": a function of the request, sync or async."""
 
 _NOBODY: Answer = "nobody"
+_Done = TypeVar("_Done")
 
 
 def run_task(
@@ -166,3 +169,35 @@ async def _aanswer(approve: Approve | None, asked: Asked) -> Answer:
 
 async def _awaited(answer: Awaitable[Answer]) -> Answer:
     return await answer
+
+
+class LoopThread:
+    """An event loop in a thread of its own, for a sync program that wants what only an event loop can do.
+
+    There a model call ends at once when nobody wants it any more; a thread that waits for an endpoint cannot be
+    stopped. And it works where an event loop is running already, as in a notebook. It runs coroutines one after the
+    other; what they leave behind goes on in between.
+    """
+
+    def __enter__(self) -> Self:
+        """Start the thread."""
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._loop.run_forever, name="mendgraph-loop", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the thread, after its generators and its worker threads."""
+        try:
+            self.run(self._loop.shutdown_asyncgens())
+            self.run(self._loop.shutdown_default_executor())
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    def run(self, work: Coroutine[Any, Any, _Done]) -> _Done:
+        """Run the coroutine as `run_in` does."""
+        return run_in(self._loop, work)

@@ -127,6 +127,12 @@ class RunKeeper:
                 self._store.end_turn(self._thread_id, outcome)
         self.release()
 
+    def kept_bytes(self, sha256: str) -> bytes | None:
+        """What the journal kept of a file, by its hash; None where that is gone."""
+        with suppress(StoreError):
+            return Journal(workspace_folder_path(self._root)).backup(sha256) if self._root else None
+        return None
+
     def wait(self) -> None:
         """Nothing is at work while a person is asked; the workspace stays ours."""
         self.at_work = False

@@ -21,6 +21,9 @@ UNDONE: Final = "undone"
 REQUEST_ID: Final = "request-"
 """How the ids of requests begin that the store knows of; the number of the turn follows, the same when sent again."""
 
+_AFRESH: Final = "Your changes of the files were taken back since, so look at them anew. The task is: "
+_GO_ON: Final = "Go on with this task, which is not finished yet: "
+
 LONGEST_TEXT: Final = 2_000
 """Characters that are kept of a run's first request, and of what was said at its end; the history has all of it."""
 
@@ -129,6 +132,17 @@ _WORDS: Final[Mapping[str, Collection[str]]] = {
     "kind": ("", *OutcomeKind),
     "durability": get_args(Durability),
 }
+
+
+def resuming_request(request: str, *, undone: bool = False) -> str:
+    """What the model is told in the turn that takes an unfinished task up again."""
+    task = request.removeprefix(_AFRESH).removeprefix(_GO_ON)
+    return f"{_AFRESH if undone else _GO_ON}{task}"
+
+
+def is_resuming(request: str) -> bool:
+    """Whether this is such a request of a task that is half done, so that there may be nothing left to change."""
+    return request.startswith(_GO_ON)
 
 
 def bounded(text: str) -> str:

@@ -4,6 +4,7 @@ A session keeps its thread in the workspace's database or in a checkpointer of t
 """
 
 import asyncio
+import hashlib
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import aclosing, closing, suppress
@@ -19,25 +20,35 @@ from langgraph.store.base import BaseStore
 
 from graph.build import NO_ROLES, build_machine
 from graph.build_arguments import BuildArguments, check_arguments, with_keys
-from graph.combined_diff import combined_diffs
 from graph.context import AgentContext
 from graph.events import Asked, Ended, Event, EventReader
-from graph.left_stream import Parts
+from graph.resume_plan import (
+    NOBODY_ASKED,
+    NOTHING_BEGUN,
+    TO_THE_CALL,
+    ResumePlan,
+    TurnStart,
+    before_the_call,
+    reader_from,
+    requests_of,
+    resume_plan,
+)
 from graph.routes import recursion_limit
 from graph.run_keeper import AT_WORK, RunKeeper, given_up
-from graph.run_records import REQUEST_ID
-from graph.run_result import RunResult
+from graph.run_records import REQUEST_ID, resuming_request
+from graph.run_result import RunResult, net_diffs
 from graph.stop_request import StopRequest
 from graph.store import Durability
-from graph.turn_start import NOBODY_ASKED, NOTHING_BEGUN, TurnStart, last_request, reader_from, request_message
 from graph.two_ways import NodeTimeoutError
-from graph.way_on import TO_THE_CALL, WayOn, before_the_call, go_on_with, way_on
 from nodes.call_model.ledger import Spending, usage_report
 from nodes.execute_tools.environment.database import StoreError
 from nodes.execute_tools.registry import Tool
 from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
 from nodes.records import FileChange, JsonMap, Outcome, OutcomeKind, Plan, StopCause
 from nodes.stop.report import stopped
+
+Begin = Callable[[], TurnStart | StopCause]
+"""How a turn begins, or why it cannot."""
 
 
 class Session:
@@ -74,11 +85,7 @@ class Session:
         self.thread_id = str(thread_id) if thread_id else uuid4().hex
         self._reader, self._durability = EventReader(), durability
         self._keeper = RunKeeper(
-            context,
-            self.thread_id,
-            secrets=secrets,
-            durability=durability,
-            checkpointer=checkpointer,
+            context, self.thread_id, secrets=secrets, durability=durability, checkpointer=checkpointer
         )
         self.context = self._keeper.context
         self._failed: Outcome | None = None
@@ -111,46 +118,35 @@ class Session:
 
         Closing it early stops the run, after the call at work; `astream` and `stream_task` drop a model call at once.
         """
-        self._clear_stop()
-        yield from self._stream(partial(self._begin, self._asked(request)))
+        return self._stream(partial(self._begin, request))
 
     def work(self, request: str) -> Event:
         """Work on one request that nobody watches: its last event alone, `Ended` or `Asked`, at a lower cost."""
-        self._clear_stop()
-        return self._last(partial(self._begin, self._asked(request)))
-
-    def work_on(self, decisions: Mapping[str, Any] | str) -> Event:
-        """Go on after `Asked`, as `answer` does, while nobody watches."""
-        return self._last(partial(self._answered, decisions))
+        return _last(self._stream(partial(self._begin, request), watched=False))
 
     def answer(self, decisions: Mapping[str, Any] | str) -> Generator[Event, None, None]:
         """Go on after `Asked`, with "approve", "reject", "stop", or decisions call by call."""
-        yield from self._stream(partial(self._answered, decisions))
+        return self._stream(partial(self._answered, decisions), new=False)
+
+    def work_on(self, decisions: Mapping[str, Any] | str) -> Event:
+        """Go on after `Asked`, as `answer` does, while nobody watches."""
+        return _last(self._stream(partial(self._answered, decisions), new=False, watched=False))
 
     def resume(self) -> Generator[Event, None, None]:
         """Go on where the last turn was cut off or stopped; a run that has finished gives its outcome once more."""
-        self._clear_stop()
-        yield from self._stream(self._begin_again)
+        return self._stream(self._begin_again)
 
-    async def astream(self, request: str) -> AsyncGenerator[Event, None]:
+    def astream(self, request: str) -> AsyncGenerator[Event, None]:
         """Work on one request without blocking the event loop."""
-        self._clear_stop()
-        async with aclosing(self._astream(partial(self._begin, self._asked(request)))) as events:
-            async for event in events:
-                yield event
+        return self._astream(partial(self._begin, request))
 
-    async def aanswer(self, decisions: Mapping[str, Any] | str) -> AsyncGenerator[Event, None]:
+    def aanswer(self, decisions: Mapping[str, Any] | str) -> AsyncGenerator[Event, None]:
         """Go on after `Asked` without blocking the event loop."""
-        async with aclosing(self._astream(partial(self._answered, decisions))) as events:
-            async for event in events:
-                yield event
+        return self._astream(partial(self._answered, decisions), new=False)
 
-    async def aresume(self) -> AsyncGenerator[Event, None]:
+    def aresume(self) -> AsyncGenerator[Event, None]:
         """Go on where the last turn was cut off or stopped, without blocking the event loop."""
-        self._clear_stop()
-        async with aclosing(self._astream(self._begin_again)) as events:
-            async for event in events:
-                yield event
+        return self._astream(self._begin_again)
 
     def stop(self, reason: str = "by the program", *, in_step: bool = True) -> None:
         """Let the turn at work end early; any thread and any signal handler may ask. `reason` says who did.
@@ -190,25 +186,17 @@ class Session:
 
     # --- One turn
 
-    def _asked(self, request: str) -> str:
+    def _begin(self, request: str) -> TurnStart | StopCause:
         if not isinstance(request, str):
             raise TypeError(f"request: {type(request).__name__} is no text: say in words what is wanted.")
-        return self.scrub(request)
-
-    def _begin(self, request: str) -> TurnStart | StopCause:
-        begun = self._keeper.begin(request, self._rooms.records)
+        begun = self._keeper.begin(self.scrub(request), self._rooms.records)
         if isinstance(begun, StopCause):
             return begun
         self._reader = EventReader()
         if begun.request_id:
             first = begun.request_id == f"{REQUEST_ID}1"
             self._rooms.mark_turn(self.context, self.thread_id, first=first)
-        return TurnStart(request_message(begun))
-
-    def _clear_stop(self) -> None:
-        """What somebody asked of the turn before does not concern this one; one that is at work is left alone."""
-        if not self._keeper.at_work:
-            self._stop.clear()
+        return TurnStart.asking(begun.request, begun.request_id)
 
     def _answered(self, decisions: Mapping[str, Any] | str) -> TurnStart | StopCause:
         """Somebody may have asked in another process, which is gone: then the workspace has to be taken again."""
@@ -223,7 +211,7 @@ class Session:
         return TurnStart.answering(decisions)
 
     def _begin_again(self) -> TurnStart | StopCause:
-        """Take the turn up again, as its own state says; see `graph.way_on`."""
+        """Take the turn up again, as its own state says; see `graph.resume_plan`."""
         begun = self._keeper.begin_again(self._rooms.records)
         if isinstance(begun, StopCause):
             return begun
@@ -232,21 +220,21 @@ class Session:
             self._keeper.release()
             return NOTHING_BEGUN
         self._reader = reader_from(values)
-        match way_on(values, begun.request_id, undone=begun.undone):
-            case WayOn.NOTHING:
+        match resume_plan(values, begun.request_id, undone=begun.undone):
+            case ResumePlan.NOTHING:
                 return TurnStart(None, ended=values["outcome"])
-            case WayOn.NEW_TURN:
-                task = begun.request or last_request(values)
+            case ResumePlan.NEW_TURN:
+                task = begun.request or next((each.text for each in reversed(requests_of(values))), "")
                 self._keeper.wait()
-                return self._begin(go_on_with(task, undone=begun.undone))
-            case WayOn.GO_BACK:
-                way = TurnStart(None, self._before_the_stop(values))
-            case WayOn.GO_ON:
-                way = TurnStart(None)
-            case WayOn.SEND_AGAIN:
-                way = TurnStart(request_message(begun))
+                return self._begin(resuming_request(task, undone=begun.undone))
+            case ResumePlan.GO_BACK:
+                start = TurnStart(None, self._before_the_stop(values))
+            case ResumePlan.GO_ON:
+                start = TurnStart(None)
+            case ResumePlan.SEND_AGAIN:
+                start = TurnStart.asking(begun.request, begun.request_id)
         self._keeper.take_up()
-        return way
+        return start
 
     def _before_the_stop(self, values: Mapping[str, Any]) -> RunnableConfig | None:
         """The checkpoint before the model call that did not happen; what has been spent since stays spent."""
@@ -255,39 +243,34 @@ class Session:
             return None
         return self._machine.update_state(found.config, {"spending": values["spending"]}, as_node=TO_THE_CALL)
 
-    def _opened(self, begin: Callable[[], TurnStart | StopCause]) -> TurnStart | Ended:
-        """The way that this turn takes, or its end, where there is nothing to do or nothing can be done."""
+    def _opened(self, begin: Begin) -> TurnStart | Ended:
+        """How this turn starts, or its end, where there is nothing to do or nothing can be done."""
         if self._keeper.at_work:
             return Ended(self._stopped(AT_WORK))
         self._failed, self._result, self._values = None, None, {}
         try:
-            way = begin()
+            start = begin()
         except StoreError as error:
             self._keeper.release()
-            way = given_up(error)
-        if isinstance(way, StopCause):
-            return self._gives_up(way)
-        if way.ended is not None:
-            self._finish(way.ended)
-            return Ended(way.ended)
-        return way
+            start = given_up(error)
+        if isinstance(start, StopCause):
+            return self._gives_up(start)
+        if start.ended is not None:
+            self._finish(start.ended)
+            return Ended(start.ended)
+        return start
 
-    def _last(self, begin: Callable[[], TurnStart | StopCause]) -> Event:
-        """The last event of a turn. Where no other is wanted, LangGraph runs the nodes in this thread."""
-        return deque(self._stream(begin, watched=False), maxlen=1)[0]
-
-    def _stream(
-        self, begin: Callable[[], TurnStart | StopCause], *, watched: bool = True
-    ) -> Generator[Event, None, None]:
-        way = self._opened(begin)
-        if isinstance(way, Ended):
-            yield way
+    def _stream(self, begin: Begin, *, new: bool = True, watched: bool = True) -> Generator[Event, None, None]:
+        """The turn's events. Where only the last one is wanted, LangGraph runs the nodes in this thread."""
+        self._clear_stop(new=new)
+        start = self._opened(begin)
+        if isinstance(start, Ended):
+            yield start
             return
         last: Event | None = None
         over = False
         try:
-            stream = self._machine.stream(way.request, way.config or self._config(), **self._settings(watched))
-            with closing(Parts(stream)) as parts:
+            with closing(_Parts(self._machine.stream(**self._arguments(start, watched=watched)))) as parts:
                 try:
                     for mode, part in parts:
                         for last in self._read(mode, part):
@@ -305,15 +288,16 @@ class Session:
             self._finish(last.outcome)
             yield last
 
-    async def _astream(self, begin: Callable[[], TurnStart | StopCause]) -> AsyncGenerator[Event, None]:
-        way = await self._aopened(begin)
-        if isinstance(way, Ended):
-            yield way
+    async def _astream(self, begin: Begin, *, new: bool = True) -> AsyncGenerator[Event, None]:
+        self._clear_stop(new=new)
+        start = await self._aopened(begin)
+        if isinstance(start, Ended):
+            yield start
             return
         last: Event | None = None
         over = False
         try:
-            parts = self._machine.astream(way.request, way.config or self._config(), **self._settings(watched=True))
+            parts = self._machine.astream(**self._arguments(start, watched=True))
             async with aclosing(cast("AsyncGenerator[Any, None]", parts)):
                 async for mode, part in parts:
                     for last in self._read(mode, part):
@@ -328,7 +312,12 @@ class Session:
             await asyncio.to_thread(self._finish, last.outcome)
             yield last
 
-    def _left(self, parts: Parts) -> None:
+    def _clear_stop(self, *, new: bool) -> None:
+        """What somebody asked of the turn before does not concern a new one; one that is at work is left alone."""
+        if new and not self._keeper.at_work:
+            self._stop.clear()
+
+    def _left(self, parts: "_Parts") -> None:
         """Who leaves early drops the model call at work, and waits for a step at work; nothing begins any more."""
         self._stop.ask("by the program, which closed the stream", in_step=False)
         with suppress(StoreError):
@@ -343,7 +332,7 @@ class Session:
         else:
             yield from self._reader.read(mode, part)
 
-    async def _aopened(self, begin: Callable[[], TurnStart | StopCause]) -> TurnStart | Ended:
+    async def _aopened(self, begin: Begin) -> TurnStart | Ended:
         """The same in a thread. It is waited for even where nobody waits for the turn: what it has locked is freed."""
         opening = asyncio.ensure_future(asyncio.to_thread(self._opened, begin))
         try:
@@ -379,29 +368,73 @@ class Session:
 
     def _read_result(self) -> RunResult:
         if self._failed is not None:
-            changes = self._reader.changes
-            return RunResult(self._failed, (), changes, Plan(), self.thread_id, self._net_diff(changes))
+            return self._result_of({"outcome": self._failed, "changes": self._reader.changes})
         return self._result_of(self._machine.get_state(self._config()).values)
 
     def _result_of(self, values: Mapping[str, Any]) -> RunResult:
-        changes = tuple(values.get("changes", ()))
+        changes: tuple[FileChange, ...] = tuple(values.get("changes", ()))
         return RunResult(
             outcome=values["outcome"],
             messages=tuple(values.get("messages", ())),
             changes=changes,
             plan=values.get("plan") or Plan(),
             thread_id=self.thread_id,
-            diff=self._net_diff(changes),
+            diffs=tuple(map(self.scrub, net_diffs(changes, self._bytes))),
         )
 
-    def _net_diff(self, changes: Sequence[FileChange]) -> str:
-        """What these changes come to; files that were changed more than once are read for it."""
-        return self.scrub("".join(combined_diffs(changes, partial(self._rooms.read_file, self.context))))
+    def _bytes(self, path: str, sha256: str) -> bytes | None:
+        """What a file held: what it holds now, or what the journal kept of it."""
+        now = self._rooms.read_file(self.context, path)
+        same = now is not None and hashlib.sha256(now).hexdigest() == sha256
+        return now if same else self._keeper.kept_bytes(sha256)
 
-    def _settings(self, watched: bool) -> dict[str, Any]:
-        modes = ["custom", "updates", "values"] if watched else ["updates", "values"]
-        return {"context": self.context, "stream_mode": modes, "durability": self._durability}
+    def _arguments(self, start: TurnStart, *, watched: bool) -> dict[str, Any]:
+        return {
+            "input": start.request,
+            "config": start.config or self._config(),
+            "context": self.context,
+            "stream_mode": ["custom", "updates", "values"] if watched else ["updates", "values"],
+            "durability": self._durability,
+        }
 
     def _config(self) -> RunnableConfig:
         limit = recursion_limit(self.context.max_calls_per_turn)
         return {"configurable": {"thread_id": self.thread_id}, "recursion_limit": limit}
+
+
+def _last(events: Iterator[Event]) -> Event:
+    """The last event of a turn; every turn has one."""
+    return deque(events, maxlen=1)[0]
+
+
+class _Parts:
+    """What LangGraph streams, part by part, which may be left before its end; close it, however it was left."""
+
+    def __init__(self, stream: Iterator[Any]) -> None:
+        self._stream = cast("Generator[tuple[str, Any], None, None]", stream)
+        self._at_work = False
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        """What a node says of its own comes while it is at work, its update once it has ended."""
+        for mode, part in self._stream:
+            self._at_work = mode == "custom"
+            yield mode, part
+
+    def rest(self) -> Iterator[tuple[str, Any]]:
+        """The parts until the node at work has ended, if one is; those of the terminal too, where it ended the run.
+
+        A stream that is closed sooner waits for the node as well, but may shut its threads down before they have
+        handed over what came of it, a reply that is paid for. Source: measured on LangGraph 1.2,
+        "cannot schedule new futures after shutdown" in `BackgroundExecutor`.
+        """
+        ending = False
+        for mode, part in self._stream if self._at_work else ():
+            yield mode, part
+            if mode == "updates":
+                ending = ending or any(isinstance(each, Mapping) and each.get("stop") for each in part.values())
+                if not ending:
+                    return
+
+    def close(self) -> None:
+        """Leave what has not come."""
+        self._stream.close()

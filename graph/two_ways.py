@@ -47,39 +47,35 @@ def bounded(name: str, node: Callable[[Any], Any]) -> TwoWays:
         NodeTimeoutError: it did not end. A TimeoutError that the node raises itself comes out as it is.
     """
 
+    def late() -> NodeTimeoutError:
+        return NodeTimeoutError(f"The step {name} did not end within {NODE_S:g} s: `mendgraph resume` tries it again.")
+
+    def guarded(state: Any) -> tuple[Any, TimeoutError | None]:
+        try:
+            return node(state), None
+        except TimeoutError as error:  # which would be taken for our own deadline's
+            return None, error
+
+    def settled(value: Any, error: TimeoutError | None) -> Any:
+        if error is not None:
+            raise error
+        return value
+
     def here(state: Any) -> Any:
         try:
-            value, error = call_here(NODE_S, partial(_told, node, state), Lease())
+            ended = call_here(NODE_S, partial(guarded, state), Lease())
         except TimeoutError:
-            raise _overdue(name) from None
-        return _outcome(value, error)
+            raise late() from None
+        return settled(*ended)
 
     async def in_loop(state: Any) -> Any:
         try:
-            value, error = await await_call(partial(_told, node, state), NODE_S)
+            ended = await await_call(partial(guarded, state), NODE_S)
         except TimeoutError:
-            raise _overdue(name) from None
-        return _outcome(value, error)
+            raise late() from None
+        return settled(*ended)
 
     return TwoWays(name, here, in_loop)
-
-
-def _told(node: Callable[[Any], Any], state: Any) -> tuple[Any, TimeoutError | None]:
-    """What the node returns, or the error that would be taken for our own deadline's."""
-    try:
-        return node(state), None
-    except TimeoutError as error:
-        return None, error
-
-
-def _outcome(value: Any, error: TimeoutError | None) -> Any:
-    if error is not None:
-        raise error
-    return value
-
-
-def _overdue(name: str) -> NodeTimeoutError:
-    return NodeTimeoutError(f"The step {name} did not end within {NODE_S:g} s: `mendgraph resume` tries it again.")
 
 
 class Route(RunnableLambda[Any, str]):

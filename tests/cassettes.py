@@ -20,10 +20,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from graph.cassettes import library as files
-from graph.cassettes.cassette_file import CassetteFile, scrubbed
-from graph.cassettes.player import Player
-from graph.cassettes.tape import Tape, recorded, replayed
+from graph.cassettes.cassette_file import CassetteFile, read, scrubbed, write
+from graph.cassettes.player import Player, Tape, recorded, replayed
 from nodes.records import ToolError, ToolErrorCode
 from tests import network
 from tests.doubles.scripted_server import Reply, ScriptedServer
@@ -83,7 +81,7 @@ def cassette(name: str, live: Live | None = None, *, library: Path = LIBRARY) ->
 
 @contextmanager
 def _replayed(name: str, path: Path, live: Live | None) -> Iterator[Tape]:
-    found = files.read(str(path))
+    found = read(str(path))
     if isinstance(found, ToolError):
         missing = f"there is no cassette {name}: run this test with MENDGRAPH_RECORD=1 to record it"
         raise AssertionError(missing if found.code is ToolErrorCode.NOT_FOUND else found.message)  # noqa: TRY004 - a test's
@@ -115,7 +113,7 @@ def _recorded(name: str, path: Path, live: Live | None) -> Iterator[Tape]:
         yield tape
     if not tape.exchanges:
         raise AssertionError(f"cassette {name}: nothing was said to the endpoint")
-    failed = files.write(str(path), CassetteFile(recorded_from=live.origin.value, exchanges=tape.exchanges))
+    failed = write(str(path), CassetteFile(recorded_from=live.origin.value, exchanges=tape.exchanges))
     assert failed is None, failed
 
 

@@ -29,7 +29,7 @@ from benchmarks.mutants.mutation import Mutant, mutants_of
 from benchmarks.mutants.report import WANTED, rows, staleness, survivors, table, verdict
 from benchmarks.mutants.verdicts import Judged, Place, Verdict, judge
 from tests.architecture.house import PACKAGES, ROOT, is_pure, module_name, sources, text_of
-from tests.architecture.test_mirror import ATTACKS
+from tests.runs.test_project_notes import ATTACKS
 
 THIRD_PARTY: Final = (
     *("jsonschema", "langchain_core.messages", "langchain_openai", "langgraph.checkpoint.sqlite", "langgraph.graph"),

@@ -17,8 +17,8 @@ from types import ModuleType
 from typing import Any, Final
 
 from graph.batch.ray_node import BATCH_DIR_VARIABLE, NodeLook, lacks, look
+from nodes.call_model.pull import one_line
 from nodes.execute_tools.environment.shared_url import STORE_URL_VARIABLE, is_shared
-from nodes.language.display import one_line
 from nodes.records import ToolError, ToolErrorCode
 
 EXTRA_MISSING: Final = "Work on a Ray cluster needs the extra `ray`: pip install 'mendgraph[ray]'."

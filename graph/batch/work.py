@@ -21,12 +21,12 @@ from graph.batch.orders import (
 from graph.batch.settings import context_of
 from graph.build_arguments import SessionOptions
 from graph.events import Asked, Event
+from graph.resume_plan import RETRIED
 from graph.run_records import UNDONE, RunRecord
 from graph.run_result import RunResult
 from graph.runs import get_run
 from graph.session import Session
 from graph.stop_request import StopRequest
-from graph.way_on import RETRIED
 from nodes.execute_tools.environment.deadline import monotonic_s
 from nodes.execute_tools.environment.run_folder import workspace_folder
 from nodes.execute_tools.environment.shared_name import give_shared_name

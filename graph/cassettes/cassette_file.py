@@ -7,14 +7,19 @@ be read is a value that names the file, the place and the remedy.
 
 import functools
 import json
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from http import HTTPStatus
-from typing import Any, Final, NamedTuple
+from secrets import token_hex
+from typing import Annotated, Any, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
-from pydantic import Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from graph.cassettes.naming import SUFFIX
+from nodes.execute_tools.environment.user_files import open_regular, read_bytes
 from nodes.execute_tools.secrets.known_secrets import forms_of, known_values
 from nodes.execute_tools.secrets.redact import Redactor, without_spans
 from nodes.language.documents import DocumentProblem, read_yaml
@@ -43,7 +48,6 @@ MACHINE_SHAPES: Final[Mapping[str, re.Pattern[str]]] = {
 _SHAPES: Final = Redactor()
 _FOREIGN_BREAKS: Final = re.compile("[\r\x85\u2028\u2029]")
 """What YAML takes for the end of a line, too, and would not give back as it was."""
-_TOP_KEYS: Final = frozenset({"recorded_from", "settings", "interactions", "version"})
 _LONGEST: Final = 300
 """Characters of what is wrong with a cassette, which may quote it."""
 _REMEDY: Final = "record it again with `pytest --mendgraph-record`, or take it back from version control"
@@ -90,10 +94,8 @@ def parse(text: str, name: str = "the cassette") -> CassetteFile | ToolError:
     if isinstance(document, DocumentProblem):
         place = f" (line {document.line}, column {document.column})" if document.line else ""
         return _unreadable(name, f"is not YAML{place}: {document.message}")
-    try:
-        return _cassette_of(document)
-    except _ShapeError as error:
-        return _unreadable(name, str(error))
+    cassette = _cassette_of(document)
+    return _unreadable(name, cassette) if isinstance(cassette, str) else cassette
 
 
 def decode(content: bytes, name: str = "the cassette") -> str | ToolError:
@@ -171,115 +173,96 @@ def only_headers(headers: Mapping[str, Any], allowed: Iterable[str]) -> dict[str
 
 # --- Reading
 
-
-class _ShapeError(Exception):
-    """A document that is YAML but no cassette; the message says where."""
-
-
-def _cassette_of(document: Any) -> CassetteFile:
-    top = _map(document, "the top level")
-    if "recorded_from" not in top or "interactions" not in top:
-        raise _ShapeError("is no cassette of mendgraph: `recorded_from` or `interactions` is missing at the top level")
-    if top.get("version") != VERSION:
-        raise _ShapeError(f"has version {top.get('version')!r}, and this mendgraph reads version {VERSION}")
-    unknown = sorted(map(str, set(top) - _TOP_KEYS))
-    if unknown:
-        raise _ShapeError(f"has keys at the top level that this mendgraph does not know: {', '.join(unknown)[:100]}")
-    return CassetteFile(
-        recorded_from=_text(top["recorded_from"], "recorded_from"),
-        settings=_settings_of(_map(top.get("settings", {}), "settings")),
-        exchanges=tuple(
-            _exchange_of(each, f"interactions[{index}]")
-            for index, each in enumerate(_list(top["interactions"], "interactions"))
-        ),
-    )
+_Headers = Annotated[
+    dict[str, str],
+    BeforeValidator(
+        lambda value: {name.lower(): _joined(each) for name, each in value.items()} if isinstance(value, dict) else {}
+    ),
+]
+_Bytes = Annotated[bytes, BeforeValidator(lambda value: _encoded(value) if isinstance(value, str) else value or b"")]
 
 
-def _settings_of(value: JsonMap) -> dict[str, str]:
-    from graph.cassettes.pinned import pinned_problem
+class _Foreign(BaseModel):
+    """A part of vcrpy's layout, in which tools keep more than we read."""
 
-    settings = {_text(key, "settings"): _text(each, f"settings.{key}") for key, each in value.items()}
-    problem = pinned_problem(settings)
-    if problem:
-        raise _ShapeError(f"has {problem}")
-    return settings
+    model_config = ConfigDict(strict=True)
 
 
-def _exchange_of(value: Any, at: str) -> Exchange:
-    request = _map(_member(value, "request", at), f"{at}.request")
-    response = _map(_member(value, "response", at), f"{at}.response")
-    status = _member(_member(response, "status", f"{at}.response"), "code", f"{at}.response.status")
-    if type(status) is not int or not 100 <= status <= 999:
-        raise _ShapeError(f"has no HTTP status in {at}.response.status.code")
-    body = _member(_member(response, "body", f"{at}.response"), "string", f"{at}.response.body")
-    return Exchange(
-        method=_text(_member(request, "method", f"{at}.request"), f"{at}.request.method"),
-        path=_path_of(_member(request, "uri", f"{at}.request"), f"{at}.request.uri"),
-        request=_bytes(request.get("body"), f"{at}.request.body"),
-        request_headers=_headers_of(request.get("headers"), f"{at}.request.headers"),
-        status=status,
-        headers=_headers_of(response.get("headers"), f"{at}.response.headers"),
-        response=_bytes(body, f"{at}.response.body.string"),
-    )
+class _Request(_Foreign):
+    method: str
+    uri: Annotated[str, AfterValidator(lambda uri: urlsplit(uri).path)]
+    body: _Bytes = b""
+    headers: _Headers = Field({})
 
 
-def _path_of(uri: Any, at: str) -> str:
+class _Status(_Foreign):
+    code: int = Field(ge=100, le=999)
+
+
+class _Body(_Foreign):
+    string: _Bytes
+
+
+class _Response(_Foreign):
+    status: _Status
+    headers: _Headers = Field({})
+    body: _Body
+
+
+class _Interaction(_Foreign):
+    request: _Request
+    response: _Response
+
+    def exchange(self) -> Exchange:
+        request, response = self.request, self.response
+        return Exchange(
+            method=request.method,
+            path=request.uri,
+            request=request.body,
+            request_headers=request.headers,
+            status=response.status.code,
+            headers=response.headers,
+            response=response.body.string,
+        )
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    recorded_from: str
+    settings: dict[str, str] = Field({})
+    interactions: list[_Interaction]
+    version: Literal[1]
+
+
+def _cassette_of(document: Any) -> CassetteFile | str:
+    """The cassette, or in words what is wrong with the document, and where."""
+    from graph.cassettes.source import pinned_problem
+
     try:
-        return urlsplit(_text(uri, at)).path
-    except ValueError:
-        raise _ShapeError(f"has no address in {at}") from None
+        found = _Document.model_validate(document)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        place = ".".join(map(str, first["loc"])) or "the top level"
+        return f"is no cassette of version {VERSION}: {first['msg']} in {place}"
+    problem = pinned_problem(found.settings)
+    if problem:
+        return f"has {problem}"
+    exchanges = tuple(each.exchange() for each in found.interactions)
+    return CassetteFile(recorded_from=found.recorded_from, settings=found.settings, exchanges=exchanges)
 
 
-def _member(value: Any, key: str, at: str) -> Any:
-    found = _map(value, at)
-    if key not in found:
-        raise _ShapeError(f"has no {key!r} in {at}")
-    return found[key]
-
-
-def _map(value: Any, at: str) -> JsonMap:
-    if not isinstance(value, dict):
-        raise _ShapeError(f"has {_kind(value)} in {at}, and a map belongs there")
-    return value
-
-
-def _list(value: Any, at: str) -> list[Any]:
-    if not isinstance(value, list):
-        raise _ShapeError(f"has {_kind(value)} in {at}, and a list belongs there")
-    return value
-
-
-def _text(value: Any, at: str) -> str:
-    if not isinstance(value, str):
-        raise _ShapeError(f"has {_kind(value)} in {at}, and text belongs there (put it in quotes)")
-    return value
-
-
-def _bytes(value: Any, at: str) -> bytes:
-    if value is None or isinstance(value, bytes):
-        return value or b""
-    return _text(value, at).encode("utf-8", "surrogatepass")
-
-
-def _headers_of(value: Any, at: str) -> dict[str, str]:
-    headers = {} if value is None else _map(value, at)
-    return {_text(name, at).lower(): _header_of(each, f"{at}.{name}") for name, each in headers.items()}
-
-
-def _header_of(value: Any, at: str) -> str:
-    return _joined([_text(each, at) for each in value]) if isinstance(value, list) else _text(value, at)
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
 
 
 def _joined(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
-def _kind(value: Any) -> str:
-    return "nothing" if value is None else f"a value of type {type(value).__name__}"
-
-
 def _unreadable(name: str, problem: str) -> ToolError:
-    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=f"{name} {problem[:_LONGEST]}: {_REMEDY}")
+    message = f"{name} {problem[:_LONGEST]}: {_REMEDY}"
+    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
 
 
 # --- Writing
@@ -339,3 +322,61 @@ def _block_dumper() -> Any:
 
     BlockDumper.add_representer(str, represent_text)
     return BlockDumper
+
+
+_FIRST_WORD: Final = b"recorded_from:"
+
+
+def read_text(path: str, name: str = "") -> str | ToolError:
+    """The text of the cassette file at `path`, which errors call `name`; NOT_FOUND where there is none."""
+    name = name or path
+    content = read_bytes(path, MOST_BYTES, name)
+    if not isinstance(content, ToolError):
+        return decode(content, name)
+    if content.code is ToolErrorCode.NOT_FOUND:
+        return ToolError(code=ToolErrorCode.NOT_FOUND, message=f"there is no cassette {name}")
+    return content
+
+
+def read(path: str, name: str = "") -> CassetteFile | ToolError:
+    """The cassette at `path`, which errors call `name`; NOT_FOUND where there is none."""
+    text = read_text(path, name)
+    return text if isinstance(text, ToolError) else parse(text, name or path)
+
+
+def write(path: str, cassette: CassetteFile) -> ToolError | None:
+    """Put the cassette at `path` in one step; its folder is made. Others see the old file or the whole new one."""
+    folder, file_name = os.path.split(os.path.abspath(path))
+    draft = os.path.join(folder, f".{file_name[:100]}.{token_hex(8)}.recording")
+    try:
+        os.makedirs(folder, exist_ok=True)
+        try:
+            with open(draft, "xb") as file:
+                file.write(render(cassette).encode())
+            os.replace(draft, path)
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(draft)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        return ToolError(code=ToolErrorCode.IO_ERROR, message=f"{path} cannot be written: {reason}")
+    return None
+
+
+def cassettes_below(folder: str) -> list[str]:
+    """The paths of all cassette files in `folder` and below, relative to it and with "/", sorted."""
+    found = [os.path.join(root, name) for root, _, names in os.walk(folder) for name in names if _is_cassette(name)]
+    return sorted(os.path.relpath(path, folder).replace(os.sep, "/") for path in found)
+
+
+def is_ours(path: str) -> bool:
+    """Whether the file begins as our cassettes do: other tools keep theirs in folders of the same name."""
+    try:
+        with open_regular(path) as file:
+            return file.read(len(_FIRST_WORD)) == _FIRST_WORD
+    except OSError:
+        return False
+
+
+def _is_cassette(name: str) -> bool:
+    return name.endswith(SUFFIX) and not name.startswith(".")

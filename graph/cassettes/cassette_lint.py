@@ -1,10 +1,14 @@
 """`mendgraph cassette lint`: what is wrong with a folder's cassettes, each finding with its place and its remedy."""
 
+import json
 import os
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice, pairwise
-from typing import Final
+from itertools import islice, pairwise, takewhile
+from typing import Any, Final, NoReturn
+
+from langchain_core.messages import HumanMessage
 
 from graph.cassettes.cassette_file import (
     MOST_BYTES,
@@ -16,16 +20,26 @@ from graph.cassettes.cassette_file import (
     parse,
     secrets_in,
 )
-from graph.cassettes.drift import drift
-from graph.cassettes.naming import SUFFIX
-from graph.cassettes.orphans import orphans
+from graph.cassettes.difference import difference, parsed
+from graph.cassettes.naming import SUFFIX, orphans
+from graph.cassettes.player import REPLAY_URL
 from graph.cassettes.replayed_run import anything_goes
+from graph.context import AgentContext
+from graph.langchain.chat_model import ChatModel
+from graph.langchain.chat_models import endpoint_chat
+from graph.langchain.failures import Provider
+from graph.langchain.learned import Learned
+from nodes.call_model.endpoint import PLAIN, Endpoint
+from nodes.call_model.model import Call
+from nodes.call_model.model_loop import MODEL_LOOP
+from nodes.call_model.offered_tools import offered_tools
+from nodes.call_model.prompt import Prompt, build_prompt
 from nodes.execute_tools.environment.failures import quoted
 from nodes.execute_tools.environment.workspace import FileContent, Workspace
-from nodes.execute_tools.secrets.known_secrets import known_values
 from nodes.execute_tools.registry import ActionRegistry
+from nodes.execute_tools.secrets.known_secrets import known_values
 from nodes.execute_tools.tools import default_tools
-from nodes.records import ToolError, ToolErrorCode, ToolSpec
+from nodes.records import EditForm, JsonMap, Profile, Protocol, ToolError, ToolErrorCode, ToolSpec
 
 RECORD_AGAIN: Final = "record it again with `pytest --mendgraph-record`"
 MOST_MODULES: Final = 5_000
@@ -94,8 +108,8 @@ def _findings(library: Workspace, path: str, specs: Sequence[ToolSpec]) -> Itera
         what = f"drift was not looked for: it is known for {_KNOWN_PATH}, and this begins with {asked[0]}"
         yield LintFinding(path, first, what, "its test tells of every request that differs", note=True)
         return
-    for difference in islice(drift(cassette, specs), _SHOWN):
-        yield LintFinding(path, first, f"this version sends something else: {difference}", RECORD_AGAIN)
+    for each in islice(drift(cassette, specs), _SHOWN):
+        yield LintFinding(path, first, f"this version sends something else: {each}", RECORD_AGAIN)
 
 
 def _unusable(path: str, why: ToolError) -> LintFinding:
@@ -142,3 +156,150 @@ def _modules(root: Workspace, library: str) -> Iterator[tuple[str, str]]:
 
 def _may_test(path: str) -> bool:
     return path.endswith(".py") and "test" in path
+
+
+_KEPT: Final = ("stream", "stream_options", "stop")
+"""Parameters that say how mendgraph speaks; others depend on the run's limits."""
+
+_LINE = re.compile(r"^- (\w+)\(\{.*?\}\): (.*)$", re.MULTILINE)
+_NOTE = re.compile(r" (Allowed(?: hosts)?: .{0,2000}\.)$")
+"""What the description of a tool says of one run's permissions; see `graph.gateway.Gateway.notes`."""
+
+
+def drift(cassette: CassetteFile, specs: Sequence[ToolSpec]) -> list[str]:
+    """Readable differences between the recorded head and today's; none for requests that are not mendgraph's.
+
+    `specs` are all the tools that this version has.
+    """
+    request = parsed(cassette.exchanges[0].request) if cassette.exchanges else None
+    try:
+        return _drift(cassette.settings, request, specs)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        return []  # it is built otherwise than ours are
+
+
+def _drift(settings: Mapping[str, str], request: Any, specs: Sequence[ToolSpec]) -> list[str]:
+    if not _is_ours(request):
+        return []
+    profile, recorded = _profile(settings, request), _told(request)
+    known = {spec.name: spec for spec in specs}
+    gone = [f"tools: {name} was recorded, and there is no such tool any more" for name in recorded if name not in known]
+    chosen = [
+        _as_recorded(known[name], recorded[name], request)
+        for name in known
+        if name in recorded and not _is_of_one_run(known[name], request)
+    ]
+    theirs = _head(profile, chosen)
+    ours = _recorded_head(request, len(theirs["messages"]), chosen)
+    return [*gone, *difference(_encoded(ours), _encoded(theirs))]
+
+
+def _is_ours(request: JsonMap) -> bool:
+    """Whether it begins with the first sentence of an agent for one workspace."""
+    first = request["messages"][0]
+    return first["role"] == "system" and str(first["content"]).startswith("You are a coding agent. You ")
+
+
+def _profile(settings: Mapping[str, str], request: JsonMap) -> Profile:
+    """How the cassette's run talked; what its settings do not tell is to be seen in the request."""
+    tools = _told(request)
+    system = str(request["messages"][0]["content"])
+    blocks = "fenced block" in system
+    form = EditForm.BLOCKS if blocks else EditForm.PATCH if "apply_patch" in tools else EditForm.REPLACE
+    protocol = Protocol.NATIVE if "tools" in request else Protocol.TEXT
+    chosen: Any = {
+        "protocol": settings.get("protocol", protocol.value),
+        "edit_form": settings.get("edit_form", form.value),
+        "model": settings.get("model", str(request.get("model", ""))),
+    }
+    context = AgentContext.model_validate(chosen)
+    return context.profile(embedded=False, model=context.model or "")
+
+
+def _told(request: JsonMap) -> dict[str, str]:
+    """The tools that the request names, with their descriptions."""
+    tools = request.get("tools")
+    if isinstance(tools, list):
+        functions = [tool["function"] for tool in tools]
+        return {str(each.get("name")): str(each.get("description")) for each in functions}
+    return dict(_LINE.findall(str(request["messages"][0]["content"])))
+
+
+def _as_recorded(spec: ToolSpec, description: str, request: JsonMap) -> ToolSpec:
+    """The tool of today with what one run alone said of it: its permissions, and the schema of its answer."""
+    note = _NOTE.search(description)
+    if note and not spec.description.endswith(note[1]):
+        spec = spec.model_copy(update={"description": f"{spec.description} {note[1]}"})
+    recorded = next((each for each in request.get("tools", ()) if each["function"].get("name") == spec.name), None)
+    wanted = recorded and recorded["function"].get("parameters", {})
+    if spec.terminal and wanted and "value" in wanted.get("required", []):
+        schema = wanted["properties"]["value"]
+        (spec,) = offered_tools([spec], EditForm.REPLACE, read_only=False, answer_schema=schema)
+    return spec
+
+
+def _is_of_one_run(spec: ToolSpec, request: JsonMap) -> bool:
+    """Whether the schema of a run's answer stands in the line of this tool: that cannot be read back from a text."""
+    lines = str(request["messages"][0]["content"]).splitlines()
+    return spec.terminal and any(line.startswith(f"- {spec.name}(") and '"value": ' in line for line in lines)
+
+
+def _head(profile: Profile, specs: Sequence[ToolSpec]) -> JsonMap:
+    """What this version would send of the same kind of run."""
+    prompts = [_prompt(profile, specs, text) for text in ("One task.", "Another one, which is longer.")]
+    pairs = zip(*(prompt.messages for prompt in prompts), strict=False)
+    same = [*takewhile(lambda pair: pair[0] == pair[1], pairs)]
+    sent = _sent(prompts[0])
+    return {**_only(sent), **_tools(sent.get("tools", [])), "messages": sent["messages"][: len(same)]}
+
+
+def _sent(prompt: Prompt) -> JsonMap:
+    """The request that the chat model of an endpoint makes of a prompt; it goes nowhere."""
+    heard = _Heard()
+    chat = endpoint_chat(Endpoint(model="m", base_url=REPLAY_URL), PLAIN, verify=False)
+    chat.async_client = heard
+    model = ChatModel(lambda: chat, Provider("the cassette"), Learned())
+    MODEL_LOOP.run(model.acomplete(Call(prompt=prompt, max_output_tokens=1, timeout_s=60.0), lambda _: None))
+    return heard.request
+
+
+class _Heard:
+    """In place of the client that would send a request."""
+
+    def __init__(self) -> None:
+        self.request: JsonMap = {}
+
+    async def create(self, **request: Any) -> NoReturn:
+        self.request = request
+        raise ConnectionError
+
+
+def _recorded_head(request: JsonMap, length: int, specs: Sequence[ToolSpec]) -> JsonMap:
+    """The same of what was recorded: as many messages as today's head has, and the tools that are still there."""
+    names = {spec.name for spec in specs}
+    tools = [each for each in request.get("tools", ()) if each["function"].get("name") in names]
+    messages = [dict(message) for message in request["messages"][:length]]
+    if "tools" not in request:
+        messages[0]["content"] = _without_lines(str(messages[0]["content"]), names)
+    return {**_only(request), **_tools(tools), "messages": messages}
+
+
+def _without_lines(system: str, names: Collection[str]) -> str:
+    lines = system.split("\n")
+    return "\n".join(line for line in lines if not (found := _LINE.match(line)) or found[1] in names)
+
+
+def _prompt(profile: Profile, specs: Sequence[ToolSpec], text: str) -> Prompt:
+    return build_prompt(profile, specs, [HumanMessage(text)], (), 0.0)
+
+
+def _only(said: Mapping[str, Any]) -> JsonMap:
+    return {name: said[name] for name in _KEPT if name in said}
+
+
+def _tools(tools: list[JsonMap]) -> JsonMap:
+    return {"tools": tools} if tools else {}
+
+
+def _encoded(head: JsonMap) -> bytes:
+    return json.dumps(head, ensure_ascii=False).encode("utf-8", "surrogatepass")

@@ -4,7 +4,7 @@ Pure. Equal parts are left out, however long they are: of two prompts only the f
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Final
 
 from nodes.records import JsonMap
@@ -105,28 +105,15 @@ def _of_messages(at: str, ours: Any, theirs: Any) -> Iterator[str]:
     if len(ours) != len(theirs):
         yield f"{at}: {len(ours)} were recorded, {len(theirs)} were sent"
     for index, (left, right) in enumerate(zip(ours, theirs, strict=False)):
-        yield from _of_values(f"{at}[{index}] ({_who(right, theirs[:index])})", left, right)
+        yield from _of_values(f"{at}[{index}] ({_who(right)})", left, right)
     longer, word = (ours, "recorded") if len(ours) > len(theirs) else (theirs, "sent")
     for index in range(min(len(ours), len(theirs)), len(longer)):
         text = _short(next(filter(None, map(longer[index].get, ("content", "tool_calls", "parts"))), None))
-        yield f"{at}[{index}] ({_who(longer[index], longer[:index])}): only {word}, {text}"
+        yield f"{at}[{index}] ({_who(longer[index])}): only {word}, {text}"
 
 
-def _who(message: JsonMap, before: Sequence[JsonMap]) -> str:
-    """The role of a message, and which tool's result it is."""
-    role = str(message.get("role", message.get("type", "no role")))
-    name = message.get("name") or _called(message.get("tool_call_id"), before)
-    return f"{role} {name}" if name else role
-
-
-def _called(call_id: Any, before: Sequence[JsonMap]) -> str:
-    for message in reversed(before):
-        calls: Any = message.get("tool_calls")
-        for call in calls if _are_maps(calls) else ():
-            function = call.get("function")
-            if call_id is not None and call.get("id") == call_id and isinstance(function, dict):
-                return str(function.get("name", ""))
-    return ""
+def _who(message: JsonMap) -> str:
+    return str(message.get("role", message.get("type", "no role")))
 
 
 def _of_values(at: str, ours: Any, theirs: Any) -> Iterator[str]:

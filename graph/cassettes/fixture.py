@@ -1,24 +1,31 @@
 """What a test gets as `mendgraph_cassette`: an endpoint that is recorded, or that answers from the recording."""
 
+import ipaddress
 import os
+import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, Final
+from unittest import mock
 from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
-from graph.cassettes import library, offline
-from graph.cassettes.cassette_file import CassetteFile, Finding, parse, scrubbed, secrets_in
+from graph.cassettes.cassette_file import (
+    CassetteFile,
+    Finding,
+    parse,
+    read_text,
+    scrubbed,
+    secret_variable,
+    secrets_in,
+    write,
+)
 from graph.cassettes.difference import parsed
-from graph.cassettes.cassette_file import secret_variable
-from graph.cassettes.pinned import context_on
-from graph.cassettes.player import Player
-from graph.cassettes.recording_server import RecordingServer
-from graph.cassettes.replay_server import LoopbackServer, ReplayServer
-from graph.cassettes.source import Source, provider_problem, version
-from graph.cassettes.tape import REPLAY_URL, Tape, recorded, replayed
+from graph.cassettes.player import REPLAY_URL, Player, Tape, recorded, replayed
+from graph.cassettes.servers import LoopbackServer, RecordingServer, ReplayServer
+from graph.cassettes.source import Source, context_on, provider_problem, version
 from graph.context import AgentContext
 from graph.langchain.learned import LESSONS
 from nodes.call_model.endpoint import NO_KEY
@@ -148,7 +155,7 @@ class ReplayedCassette(Cassette):
         self._player = Player(cassette, name, version=version())
         self._blocked: list[str] = []
         self._allowed = frozenset(allow_hosts)
-        self._stack.enter_context(offline.only(self._is_allowed, self._explain))
+        self._stack.enter_context(only(self._is_allowed, self._explain))
 
     def problem(self) -> str:
         """A request that was not recorded, or an exchange that nobody has asked for."""
@@ -174,7 +181,7 @@ class ReplayedCassette(Cassette):
         return ReplayServer(self._player)
 
     def _is_allowed(self, host: str) -> bool:
-        return host in self._allowed or (self._served and offline.is_loopback(host))
+        return host in self._allowed or (self._served and is_loopback(host))
 
     def _explain(self, host: str) -> str:
         told = (
@@ -211,7 +218,7 @@ class RecordedCassette(Cassette):
             )
         origin, settings = self._said_by()
         cassette = CassetteFile(recorded_from=origin, settings=settings, exchanges=exchanges)
-        failed = library.write(self.path, cassette)
+        failed = write(self.path, cassette)
         return failed.message if failed else ""
 
     def _said_by(self) -> tuple[str, dict[str, str]]:
@@ -239,7 +246,7 @@ class RecordedCassette(Cassette):
 
 def load(path: str, name: str) -> CassetteFile | str:
     """The cassette to replay, or in words why it cannot be; one that holds secrets is refused."""
-    text = library.read_text(path, name)
+    text = read_text(path, name)
     if isinstance(text, ToolError):
         missing = text.code is ToolErrorCode.NOT_FOUND
         return f"{text.message}: record it with `pytest --mendgraph-record=missing`" if missing else text.message
@@ -263,3 +270,59 @@ def _settings_of(cassette: CassetteFile) -> dict[str, str]:
         if isinstance(body, dict) and isinstance(body.get("model"), str):
             return {"model": body["model"], **cassette.settings}
     return dict(cassette.settings)
+
+
+Permission = Callable[[str], bool]
+
+
+class OfflineError(RuntimeError):
+    """Somebody reached for the network in a replay.
+
+    It is no OSError: HTTP clients would take that for a connection that failed, and try again.
+    """
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host`, a name or an address, is this machine as itself."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+@contextmanager
+def only(allowed: Permission, explain: Callable[[str], str]) -> Iterator[None]:
+    """Let sockets of this process reach, and names be looked up, only where `allowed` says yes of the host.
+
+    Elsewhere `explain` of the host is the message of an `OfflineError`. Sockets without a host (Unix domain) are free.
+    Blocks nest: a host has to be allowed by each of them.
+    """
+
+    def check(host: str) -> None:
+        if not allowed(host):
+            raise OfflineError(explain(host))
+
+    with (
+        mock.patch.object(socket.socket, "connect", _checked_connect(socket.socket.connect, check)),
+        mock.patch.object(socket.socket, "connect_ex", _checked_connect(socket.socket.connect_ex, check)),
+        mock.patch.object(socket, "getaddrinfo", _checked_lookup(socket.getaddrinfo, check)),
+    ):
+        yield
+
+
+def _checked_connect(connect: Callable[..., Any], check: Callable[[str], None]) -> Callable[..., Any]:
+    def checked(self: socket.socket, address: Any) -> Any:
+        if self.family in (socket.AF_INET, socket.AF_INET6):
+            check(str(address[0]))
+        return connect(self, address)
+
+    return checked
+
+
+def _checked_lookup(lookup: Callable[..., Any], check: Callable[[str], None]) -> Callable[..., Any]:
+    def checked(host: str | bytes | None, *args: Any, **kwargs: Any) -> Any:
+        if host is not None:
+            check(host.decode() if isinstance(host, bytes) else host)
+        return lookup(host, *args, **kwargs)
+
+    return checked

@@ -7,17 +7,16 @@ replies are recited, and once more on the cassette that came of it. Only what we
 import os
 import re
 import shlex
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
+from configparser import ConfigParser, Error as IniError
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from graph.cassettes.cassette_file import CassetteFile, Exchange, render, scrubbed
-from graph.cassettes.course_difference import course_difference
 from graph.cassettes.naming import cassette_name
-from graph.cassettes.pinned import context_on
+from graph.cassettes.player import REPLAY_URL
 from graph.cassettes.replayed_run import (
-    REPLAY_URL,
-    Files,
     Reciter,
     Replayer,
     anything_goes,
@@ -26,23 +25,31 @@ from graph.cassettes.replayed_run import (
     playground,
     write_files,
 )
-from graph.cassettes.run_course import RunCourse, read_course
-from graph.cassettes.run_files import KEEPS_TESTS_OUT, MOST_FILES, StartFiles, files_at_start, secret_in
-from graph.cassettes.source import settings_of
-from graph.cassettes.tests_root import TestsRoot, library_of, tests_root
-from graph.cassettes.written_test import TestedRun, render_test, settings_in_test
+from graph.cassettes.run_course import (
+    KEEPS_TESTS_OUT,
+    RunCourse,
+    StartFiles,
+    course_difference,
+    files_at_start,
+    read_course,
+    secret_in,
+)
+from graph.cassettes.source import context_on, settings_of
 from graph.context import AgentContext
-from graph.open_store import with_store
+from graph.runs import with_store
 from graph.store import Store
+from nodes.begin_turn.noted_files import MOST_FILES
+from nodes.begin_turn.turn_start import Files
 from nodes.call_model.endpoint import EMBEDDED_MODEL, split_provider
 from nodes.call_model.local_model import CONTEXT_TOKENS
 from nodes.call_model.weights import embedded_weights
 from nodes.execute_tools.environment.failures import quoted
 from nodes.execute_tools.environment.sandbox import check_workspace
 from nodes.execute_tools.environment.workspace import DeleteFile, FileContent, Workspace, WriteFile
-from nodes.execute_tools.secrets.redact import MARK, Redactor
 from nodes.execute_tools.secrets.known_secrets import known_values
-from nodes.records import JsonMap, Profile, StopReason, ToolError, ToolErrorCode
+from nodes.execute_tools.secrets.redact import MARK, Redactor
+from nodes.language.documents import DocumentProblem, read_toml
+from nodes.records import JsonMap, Outcome, Profile, StopReason, ToolError, ToolErrorCode
 
 FOLDER: Final = "tests"
 """Where the test goes where nobody says so."""
@@ -60,9 +67,11 @@ _UNREPEATABLE: Final = frozenset(
         StopReason.WORKSPACE_CHANGED,
         StopReason.WORKSPACE_FAILED,
         StopReason.INVALID_REQUEST,
+        StopReason.PROVIDER_FAILED,
+        StopReason.CONTEXT_OVERFLOW,
     }
 )
-"""Ends that the model has no part in: time, a person, or the machine made them."""
+"""Ends that the model has no part in: time, a person, the endpoint or the machine made them."""
 
 _NAME = re.compile(r"[a-z0-9_]+")
 
@@ -150,7 +159,7 @@ def _made(kept: _Kept) -> _Made | ToolError:
     made = _played(kept, few)
     if isinstance(made, _Made):
         return made
-    every = kept.start.every(kept.course)
+    every = kept.start.every()
     if isinstance(every, ToolError):
         return made.model_copy(update={"message": f"{made.message} {every.message}"})
     return made if every == few else _played(kept, every)
@@ -256,8 +265,8 @@ def _write(kept: _Kept, made: _Made, target: str, name: str, *, force: bool) -> 
     course, outcome = kept.course, kept.course.outcomes[-1]
     left = {path: data for path, data in made.after.items() if made.before.get(path) != data}
     gone = tuple(path for path in made.before if path not in made.after)
-    place = tests_root(target, kept.start.workspace.root)
-    root, library = place.folder, library_of(place.folder)
+    root, configured = tests_root(target, kept.start.workspace.root)
+    library = library_of(root)
     if isinstance(library, ToolError):
         return library
     module = os.path.relpath(os.path.join(target, f"test_{name}.py"), root)
@@ -282,15 +291,8 @@ def _write(kept: _Kept, made: _Made, target: str, name: str, *, force: bool) -> 
         return problem
     paths = tuple(os.path.join(root, path) for path in contents)
     end = f"{outcome.kind.value} ({outcome.reason.value})"
-    return WrittenCassette(
-        kept.run_id, name, paths, len(made.cassette.exchanges), len(made.before), end, _command(place, paths[0])
-    )
-
-
-def _command(root: TestsRoot, test: str) -> str:
-    """How the test is started from anywhere."""
-    given = [] if root.configured else ["--rootdir", root.folder]
-    return shlex.join(["pytest", *given, test])
+    command = shlex.join(["pytest", *([] if configured else ["--rootdir", root]), paths[0]])  # from anywhere
+    return WrittenCassette(kept.run_id, name, paths, len(made.cassette.exchanges), len(made.before), end, command)
 
 
 def _changes(workspace: Workspace, contents: Files, *, force: bool) -> list[WriteFile] | ToolError:
@@ -321,3 +323,140 @@ def _workspace_of(target: str) -> tuple[Workspace, str]:
         root, name = os.path.split(root)
         rest = f"{name}/{rest}"
     return anything_goes(root), rest
+
+
+_ROOM = 55
+"""Characters for further arguments on the line of the session."""
+
+
+@dataclass(frozen=True)
+class TestedRun:
+    """What the test says: settings, each turn's request, the last end, the files that the run left, or took away."""
+
+    __test__ = False
+
+    name: str
+    run_id: str
+    given: JsonMap
+    requests: tuple[str, ...]
+    outcome: Outcome
+    has_files: bool
+    left: tuple[str, ...]
+    gone: tuple[str, ...]
+
+
+def settings_in_test(context: AgentContext, pinned: Mapping[str, str]) -> JsonMap:
+    """The settings of a run that the fixture does not give by itself, in the order of the form."""
+    usual = context_on(pinned, {}, context.workspace, context.base_url or "")
+    return {
+        name: value for name in AgentContext.model_fields if (value := getattr(context, name)) != getattr(usual, name)
+    }
+
+
+def render_test(run: TestedRun) -> str:
+    """The text of the test file."""
+    lines = [
+        f'"""The run {run.run_id[:8]} once more, on what its model said."""',
+        "",
+        *(["import shutil"] if run.has_files else []),
+        *(["from pathlib import Path"] if run.has_files or run.left else []),
+        *([""] if run.has_files or run.left else []),
+        "import pytest",
+        "",
+        "from graph import Session",
+        "",
+        "",
+        f'@pytest.mark.mendgraph_cassette("{run.name}")',
+        f"def test_{run.name}(mendgraph_cassette, tmp_path):",
+        *(['    files = Path(mendgraph_cassette.path).parent / "files"'] if run.has_files or run.left else []),
+        *(['    shutil.copytree(files / "before", tmp_path, dirs_exist_ok=True)'] if run.has_files else []),
+        f"    with Session(mendgraph_cassette.context(tmp_path{_arguments(run.given)})) as session:",
+        *(f"        session.work({_text(request)})" for request in run.requests),
+        "        outcome = session.result().outcome",
+        f'    assert (outcome.kind, outcome.reason) == ("{run.outcome.kind.value}", "{run.outcome.reason.value}")',
+        *_asserted(run.left, 'assert (tmp_path / path).read_bytes() == (files / "after" / path).read_bytes()'),
+        *_asserted(run.gone, "assert not (tmp_path / path).exists()"),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _asserted(paths: Sequence[str], line: str) -> list[str]:
+    return [f"    for path in [{', '.join(map(_text, paths))}]:", f"        {line}"] if paths else []
+
+
+def _arguments(given: JsonMap) -> str:
+    """Further arguments of a call that has one already: on its line, or each on a line of its own."""
+    arguments = [f"{name}={_literal(value)}" for name, value in given.items()]
+    line = "".join(f", {each}" for each in arguments)
+    if len(line) <= _ROOM:
+        return line
+    return ",\n" + "".join(f"        {each},\n" for each in arguments) + "    "
+
+
+def _literal(value: Any) -> str:
+    return _text(value) if isinstance(value, str) else repr(value)
+
+
+def _text(text: str) -> str:
+    """A literal in double quotes where it can be one; whatever is not printable is escaped."""
+    plain = text.isprintable() and not {'"', "\\"} & {*text}
+    return f'"{text}"' if plain else repr(text)
+
+
+LIBRARY: Final = "cassettes"
+"""Where the plugin looks, below the root directory, where the option does not say otherwise."""
+
+_OPTION: Final = "mendgraph_cassettes"
+_OWN_FILES: Final = ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini")
+_CONFIGURATIONS: Final = (*_OWN_FILES, "pyproject.toml", "tox.ini", "setup.cfg")
+"""The files that pytest reads, in its order. Source: its reference, "Configuration file formats"."""
+
+
+def tests_root(target: str, workspace: str) -> tuple[str, bool]:
+    """What pytest takes for its root directory where it runs tests in `target`, and whether it finds that by itself.
+
+    It is the nearest folder above that is set up for pytest, or the workspace, or outside of it the target.
+    Source: pytest's reference, "Initialization: determining rootdir and configfile".
+    """
+    real = folder = os.path.realpath(target)
+    while folder != os.path.dirname(folder):
+        if any(os.path.isfile(os.path.join(folder, name)) for name in (*_CONFIGURATIONS, "setup.py")):
+            return folder, True
+        folder = os.path.dirname(folder)
+    return (workspace if real.startswith(f"{workspace.rstrip('/')}/") else real), False
+
+
+def library_of(root: str) -> str | ToolError:
+    """The folder of cassettes, relative to the root directory; one outside of it is refused."""
+    for name in _CONFIGURATIONS:
+        content = anything_goes(root).read_file(name)
+        text = "" if isinstance(content, ToolError) else content.data.decode("utf-8", "replace")
+        tables = _toml_tables(text) if name.endswith(".toml") else _ini_tables(text)
+        options = [each for each in tables if isinstance(each, Mapping)]
+        if options or (name in _OWN_FILES and not isinstance(content, ToolError)):  # pytest reads on in no other file
+            said = next((each[_OPTION] for each in options if _OPTION in each), LIBRARY)
+            path = os.path.relpath(os.path.join(root, said), root) if isinstance(said, str) and said else ".."
+            if path != ".." and not path.startswith(f"..{os.sep}"):
+                return path.replace(os.sep, "/")
+            message = (
+                f"{_OPTION} in {quoted(os.path.join(root, name))} is {said!r}, which is no folder below it: name one"
+                " there, or write the test elsewhere with --output."
+            )
+            return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+    return LIBRARY
+
+
+def _toml_tables(text: str) -> list[Any]:
+    document = read_toml(text)
+    if isinstance(document, DocumentProblem):
+        return []
+    tool = document.get("tool")
+    pytest = tool.get("pytest") if isinstance(tool, dict) else None
+    return [document.get("pytest"), pytest, pytest.get("ini_options") if isinstance(pytest, dict) else None]
+
+
+def _ini_tables(text: str) -> list[Any]:
+    parser = ConfigParser(interpolation=None, strict=False, allow_no_value=True)
+    with suppress(IniError):
+        parser.read_string(text)
+    return [parser[name] for name in ("pytest", "tool:pytest") if name in parser]

@@ -3,13 +3,28 @@
 Pure but for its own memory; safe in threads.
 """
 
+import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from threading import Lock
 from typing import Any, Final
+from urllib.parse import parse_qsl, urlsplit
 
-from graph.cassettes.cassette_file import CassetteFile, Exchange, scrubbed
-from graph.cassettes.difference import canonical, conversation, difference, parsed, text_of
+from graph.cassettes.cassette_file import (
+    HOST,
+    REQUEST_HEADERS,
+    RESPONSE_HEADERS,
+    CassetteFile,
+    Exchange,
+    only_headers,
+    scrubbed,
+)
+from graph.cassettes.difference import CONVERSATIONS, canonical, conversation, difference, parsed, text_of
+from nodes.execute_tools.secrets.keys import is_secret_key
+from nodes.execute_tools.secrets.known_secrets import is_findable_key
+from nodes.records import JsonMap
 
 Scrub = Callable[[bytes], bytes]
 LAST_WORDS: Final = 80
@@ -104,3 +119,173 @@ def _told(body: Any) -> str:
     last = messages[-1]
     who, text = last.get("role", last.get("type")), text_of(last)[:LAST_WORDS]
     return f", {len(messages)} messages, the last by {who}: {text!r}"
+
+
+ROOT: Final = "/v1"
+REPLAY_URL: Final = f"{HOST}{ROOT}"
+"""The endpoint of a replay in process; it exists nowhere."""
+
+
+class CassetteMissError(BaseException):
+    """A request that was not recorded.
+
+    No `Exception`, as pytest's own failures are none: after such the anthropic SDK would try again for seconds and tell
+    of a connection that failed, and a retry policy, a fallback or a tolerant agent would hide it.
+    """
+
+
+class Tape:
+    """A conversation in use: `base_url` is the endpoint to give to the client, "" where no one is named yet."""
+
+    def __init__(self, base_url: str, exchanges: Callable[[], Sequence[Exchange]] = tuple, *, recording: bool) -> None:
+        """`exchanges` tells what is recorded: all of it in a replay, what was said so far in a recording."""
+        self.base_url, self.recording = base_url, recording
+        self.host = ""
+        """Of a recording, the host that was asked last."""
+        self.tell = exchanges
+
+    @property
+    def exchanges(self) -> tuple[Exchange, ...]:
+        """What is recorded, oldest first."""
+        return tuple(self.tell())
+
+    @property
+    def requests(self) -> list[JsonMap]:
+        """The recorded requests' bodies, oldest first; those that are no JSON object are left out."""
+        bodies = (parsed(exchange.request) for exchange in self.exchanges)
+        return [body for body in bodies if isinstance(body, dict)]
+
+    def heard(self, request: Any) -> Any:
+        """The request that vcrpy has caught, None where it is not meant for a model."""
+        if not _is_at(request.uri, self.base_url) and not _asks_a_model(request):
+            return None
+        self.host = urlsplit(request.uri).hostname or ""
+        return request
+
+
+@contextmanager
+def replayed(player: Player, *, skip: Sequence[str] = ()) -> Iterator[Tape]:
+    """Answer from the player. `skip` are clients, in vcrpy's names, that need not be caught.
+
+    A request that was not recorded raises `CassetteMissError` in the client, and is among the player's misses.
+    """
+    tape = Tape(REPLAY_URL, lambda: player.cassette.exchanges, recording=False)
+    with _recorder("none", tape, skip).use_cassette("replay") as played:
+        played.can_play_response_for = partial(_can_play, player, tape)
+        played.play_response = _play
+        yield tape
+
+
+@contextmanager
+def recorded(base_url: str = "", *, scrub: Scrub = scrubbed, skip: Sequence[str] = ()) -> Iterator[Tape]:
+    """Let the client speak to its model, and write down both sides.
+
+    `base_url` ends where `/chat/completions` begins; the tape's may be set later, when the endpoint is known.
+    """
+    tape = Tape(base_url, recording=True)
+    with _recorder("all", tape, skip).use_cassette("recording") as taken:
+        tape.tell = lambda: [exchange_of(asked, said, tape.base_url, scrub) for asked, said in taken.data]
+        yield tape
+
+
+def exchange_of(request: Any, response: JsonMap, base_url: str, scrub: Scrub) -> Exchange:
+    """What vcrpy has heard as ours, without the host, the query, secrets and whatever a header might give away."""
+    keys = _keys_of(request)
+    return Exchange(
+        method=request.method.upper(),  # google-genai writes it small where aiohttp speaks for it
+        path=recorded_path(request.uri, base_url),
+        request=scrubbed(scrub(_body_of(request)), keys),
+        request_headers=only_headers(request.headers, REQUEST_HEADERS),
+        status=response["status"]["code"],
+        headers=only_headers(response["headers"], {*RESPONSE_HEADERS, "content-encoding"}),  # where it stays packed
+        response=scrubbed(scrub(response["body"].get("string") or b""), keys),
+    )
+
+
+def recorded_path(uri: str, base_url: str) -> str:
+    """The path of a request as it stands in a cassette: at the endpoint below `/v1`, wherever that has its own root."""
+    path, root = urlsplit(uri).path, urlsplit(base_url).path.rstrip("/")
+    ours = root and path.startswith(f"{root}/") and _is_at(uri, base_url)
+    return ROOT + path.removeprefix(root) if ours else path
+
+
+def _keys_of(request: Any) -> list[str]:
+    """The keys in a request's headers and address: an endpoint may repeat them in its answer."""
+    headers = only_headers(request.headers, map(str.lower, request.headers))
+    named = [*headers.items(), *parse_qsl(urlsplit(request.uri).query)]
+    values = [value.rpartition(" ")[2] for name, value in named if name == "key" or is_secret_key(name)]
+    return [value for value in values if is_findable_key(value)]
+
+
+def _recorder(mode: str, tape: Tape, skip: Sequence[str]) -> Any:
+    try:
+        import vcr
+    except ModuleNotFoundError as error:
+        raise ImportError(f"a cassette in process needs vcrpy ({error}): pip install 'mendgraph[cassettes]'") from error
+    recorder = vcr.VCR(
+        record_mode=vcr.record_mode.RecordMode(mode),
+        before_record_request=tape.heard,
+        decode_compressed_response=True,
+        skip_patchers=tuple(skip),
+    )
+    recorder.register_persister(_Nowhere)
+    return recorder
+
+
+class _Nowhere:
+    """vcrpy's store: it loads and keeps nothing, as files are read and written elsewhere."""
+
+    @staticmethod
+    def load_cassette(*_: Any, **__: Any) -> tuple[list[Any], list[Any]]:
+        """Nothing."""
+        return [], []
+
+    @staticmethod
+    def save_cassette(*_: Any, **__: Any) -> None:
+        """Keep nothing."""
+
+
+def _is_at(uri: str, base_url: str) -> bool:
+    return _origin(uri) == _origin(base_url)
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+
+
+def _asks_a_model(request: Any) -> bool:
+    """Whether it is a JSON object that holds a conversation, or an input for a model that it names."""
+    body = parsed(_body_of(request)) if request.method.upper() == "POST" else None
+    if not isinstance(body, dict):
+        return False
+    return any(isinstance(body.get(key), list) for key in CONVERSATIONS) or {"model", "input"} <= body.keys()
+
+
+def _body_of(request: Any) -> bytes:
+    """The body as bytes: JSON that aiohttp is still to encode is encoded, and what is read in parts is none of ours."""
+    body = request.body
+    if isinstance(body, dict):
+        return json.dumps(body).encode()
+    return body if isinstance(body, bytes) else b""
+
+
+def _can_play(player: Player, tape: Tape, request: Any) -> bool:
+    """Whether a request is meant for us; some clients ask twice of the same one, which is one exchange all the same."""
+    if tape.heard(request) is None:
+        return False
+    if not hasattr(request, "answered_by"):
+        found = player.take(request.method.upper(), request.path, _body_of(request))
+        if isinstance(found, str):
+            raise CassetteMissError(found)
+        request.answered_by = found
+    return True
+
+
+def _play(request: Any) -> JsonMap:
+    exchange: Exchange = request.answered_by
+    return {
+        "status": {"code": exchange.status, "message": ""},
+        "headers": {name: [value] for name, value in exchange.headers.items()},
+        "body": {"string": exchange.response},
+    }

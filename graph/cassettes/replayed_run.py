@@ -3,44 +3,99 @@
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from itertools import islice
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from httpx2 import MockTransport, Request, Response
 from langgraph.checkpoint.memory import InMemorySaver
 
 from graph.cassettes.cassette_file import CassetteFile, Exchange
 from graph.cassettes.player import Player
-from graph.cassettes.replay_server import MISSED, refusal
-from graph.cassettes.reply_wire import Failed, Said, failed, failure_said, reply_said
 from graph.cassettes.run_course import RunCourse, TurnSaid, read_course
+from graph.cassettes.servers import MISSED, refusal
 from graph.context import AgentContext
 from graph.langchain.chat_models import EndpointModel, endpoint_chat
 from graph.langchain.learned import LESSONS
 from graph.run import Session
 from graph.state import serializer
-from nodes.call_model.compaction import SUMMARY_SYSTEM
+from nodes.begin_turn.turn_start import Files
 from nodes.call_model.effects import Connect
-from nodes.call_model.compaction import SUMMARY_SYSTEM
-from nodes.call_model.exchange import WRAP_UP_SYSTEM
-from nodes.execute_tools.environment.change_plan import MOST_CHANGES
 from nodes.call_model.exchange import WRAP_UP_SYSTEM
 from nodes.execute_tools.environment.change_plan import MOST_CHANGES
 from nodes.execute_tools.environment.run_folder import DATA_DIR_VARIABLE
 from nodes.execute_tools.environment.workspace import Change, FileContent, Workspace, WriteFile
-from nodes.records import ModelReply, ProviderErrorKind, ProviderFailure, ToolError, ToolErrorCode
+from nodes.records import (
+    FinishReason,
+    JsonMap,
+    ModelReply,
+    ProviderFailure,
+    ToolError,
+    ToolErrorCode,
+)
 
-REPLAY_URL = "http://llm.test/v1"
+CREATED: Final = 1_700_000_000
+"""The `created` time of every reply, in seconds."""
+
+
+class Said(NamedTuple):
+    """An answer over HTTP."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+def reply_said(reply: ModelReply, model: str, number: int) -> Said:
+    """The reply as a stream of events; `number` counts the exchanges from 1."""
+    events = [_event(document, reply.model or model, number) for document in _documents(reply)]
+    return Said(200, {"content-type": "text/event-stream"}, "".join([*events, "data: [DONE]\n\n"]).encode())
+
+
+def _documents(reply: ModelReply) -> Iterator[JsonMap]:
+    yield _choice({"role": "assistant", "content": ""})
+    if reply.reasoning:
+        yield _choice({"reasoning_content": reply.reasoning})
+    if reply.text:
+        yield _choice({"content": reply.text})
+    if reply.refusal:
+        yield _choice({"refusal": reply.refusal})
+    for index, call in enumerate(reply.calls):
+        function = {"name": call.tool, "arguments": call.arguments}
+        yield _choice({"tool_calls": [{"index": index, "id": call.call_id, "type": "function", "function": function}]})
+    refused = reply.finish_reason is FinishReason.REFUSAL
+    yield _choice({}, FinishReason.STOP.value if refused else reply.finish_reason.value)
+    if reply.input_tokens or reply.output_tokens:
+        usage: JsonMap = {
+            "prompt_tokens": reply.input_tokens,
+            "completion_tokens": reply.output_tokens,
+            "total_tokens": reply.input_tokens + reply.output_tokens,
+        }
+        details = {"cached_tokens": reply.cached_tokens, "cache_write_tokens": reply.cache_write_tokens}
+        if told := {name: count for name, count in details.items() if count}:
+            usage["prompt_tokens_details"] = told
+        if reply.reasoning_tokens:
+            usage["completion_tokens_details"] = {"reasoning_tokens": reply.reasoning_tokens}
+        yield {"choices": [], "usage": usage}
+
+
+def _choice(delta: JsonMap, finish: str | None = None) -> JsonMap:
+    return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+
+
+def _event(document: JsonMap, model: str, number: int) -> str:
+    head = {"id": f"chatcmpl-{number}", "object": "chat.completion.chunk", "created": CREATED, "model": model}
+    return f"data: {json.dumps({**head, **document}, ensure_ascii=False)}\n\n"
+
+
+# --- Playing
+
+
 PATH = "/v1/chat/completions"
 THREAD = "replayed"
-NO_FURTHER_REPLY = Failed(ProviderErrorKind.BAD_REQUEST, 1, "The run had no further reply.")
-
-Files = Mapping[str, bytes]
-"""What the files of a folder hold, by their paths with "/" between the parts."""
 
 
 class Endpointless(ABC):
@@ -88,31 +143,21 @@ class Reciter(Endpointless):
     def next_turn(self) -> None:
         """From here on it is the next turn's words that are said."""
         turn = next(self._turns, TurnSaid())
-        self._replies, self._summaries = iter(turn.replies), iter(turn.summaries)
-        self._account, self._tries = turn.account, 0
-        self._failed = failed(turn.failure) if turn.failure else NO_FURTHER_REPLY
+        self._replies, self._account = iter(turn.replies), turn.account
 
     def answer(self, body: bytes) -> Said:
         """What the run was told next."""
-        number = len(self.exchanges) + 1
-        reply = self._reply_to(str(json.loads(body)["messages"][0].get("content")))
+        wrapped_up = json.loads(body)["messages"][0].get("content") == WRAP_UP_SYSTEM
+        reply = ModelReply(text=self._account) if wrapped_up else next(self._replies, None)
         if reply is None:
-            self._tries += 1
-            last = self._tries >= self._failed.tries
-            said = failure_said(self._failed, self.model, number, last=last)
-        else:
-            said = reply_said(reply, self.model, number)
+            return Said(MISSED, *refusal("The run had no further reply."))
+        said = reply_said(reply, self.model, len(self.exchanges) + 1)
         self.exchanges.append(
             Exchange(
                 method="POST", path=PATH, request=body, status=said.status, headers=said.headers, response=said.body
             )
         )
         return said
-
-    def _reply_to(self, system: str) -> ModelReply | None:
-        if system == SUMMARY_SYSTEM:
-            return ModelReply(text=next(self._summaries, ""))
-        return ModelReply(text=self._account) if system == WRAP_UP_SYSTEM else next(self._replies, None)
 
 
 class Replayer(Endpointless):

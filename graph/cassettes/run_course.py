@@ -1,49 +1,49 @@
 """What a run went through, read from its checkpoints: its nodes, the replies it was given, its results and its ends."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import Any
+from itertools import pairwise, zip_longest
+from typing import Any, Final
 
-from langchain_core.messages import AnyMessage
-from langchain_core.runnables import RunnablePassthrough
+from langchain_core.messages import AIMessage, AnyMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver
-from langgraph.graph import StateGraph
 from langgraph.types import StateSnapshot
-from typing_extensions import TypedDict
 
 from graph import routes
 from graph.build import build_graph
+from graph.cassettes.cassette_file import secrets_in
 from graph.context import AgentContext
-from graph.open_store import thread_config
+from graph.judged_workspace import judged_workspace
+from graph.runs import small_history, thread_config
 from nodes.call_model.window import Window
+from nodes.execute_tools.environment.failures import quoted
+from nodes.execute_tools.environment.journal import Journal
+from nodes.execute_tools.environment.restoring import net_effects
+from nodes.execute_tools.environment.workspace import FileContent, Workspace
+from nodes.execute_tools.secrets.redact import Redactor
 from nodes.language.history import is_request
 from nodes.records import (
     CallError,
-    CallResult,
     ModelReply,
     Outcome,
     Profile,
-    StopCause,
-    StopReason,
     ToolCall,
     ToolError,
     ToolErrorCode,
 )
 
-FAILED_CALL = frozenset({StopReason.PROVIDER_FAILED, StopReason.CONTEXT_OVERFLOW})
-"""Ends that are the endpoint's word, so that its failure has to be said again."""
+Files = Mapping[str, bytes]
+"""What the files of a folder hold, by their paths with "/" between the parts."""
 
 
 @dataclass
 class TurnSaid:
-    """What the endpoint said in one turn: replies, summaries of the history, its account, its failure at the end."""
+    """What the endpoint said in one turn: replies, and the account of a run that a limit ended."""
 
     replies: list[ModelReply] = field(default_factory=list)
-    summaries: list[str] = field(default_factory=list)
     account: str = ""
-    failure: StopCause | None = None
 
 
 @dataclass(frozen=True)
@@ -71,27 +71,13 @@ class RunCourse:
     files_read: Mapping[str, str]
 
 
-class _Told(TypedDict, total=False):
-    """The channels that are read at each checkpoint; those that grow are read at the end alone."""
-
-    step: int
-    context: AgentContext
-    profile: Profile
-    window: Window
-    reply: ModelReply | None
-    items: list[ToolCall | CallError]
-    results: list[CallResult]
-    stop: StopCause | None
-    outcome: Outcome | None
-
-
 def read_course(saver: BaseCheckpointSaver[Any], run_id: str) -> RunCourse | ToolError:
     """What the run went through, or why that cannot be played again.
 
     Raises:
         StoreError: a checkpoint cannot be read.
     """
-    history = [*reversed([*_snapshots(saver, run_id)])]
+    history = [*reversed([*small_history(saver, run_id)])]
     problem = _problem(history)
     if problem:
         return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=problem)
@@ -121,14 +107,6 @@ def read_course(saver: BaseCheckpointSaver[Any], run_id: str) -> RunCourse | Too
     )
 
 
-def _snapshots(saver: BaseCheckpointSaver[Any], run_id: str) -> Iterator[StateSnapshot]:
-    builder = StateGraph(_Told)
-    for node in routes.NODES:
-        builder.add_node(node, RunnablePassthrough())  # it is never run
-    builder.add_edge(routes.TRANSITIONS[0].source, routes.TRANSITIONS[0].target)
-    return builder.compile(checkpointer=saver).get_state_history(thread_config(run_id))
-
-
 def _nodes(snapshot: StateSnapshot) -> Iterator[str]:
     return (node for node in snapshot.next if node in routes.NODES)
 
@@ -148,6 +126,10 @@ def _problem(history: Sequence[StateSnapshot]) -> str:
                 f"The run was forked, or taken up again after it was stopped, at step {step}: what it was before is"
                 " another run's. Take a run that went on by itself."
             )
+        if (snapshot.values.get("window") or Window()).summary:
+            return (
+                f"In step {step} the conversation was summarised, which cannot be asked for again: take a shorter run."
+            )
         if snapshot.interrupts:
             return f"In step {step} a person was asked, and the answer cannot be played again: take a run in mode auto."
     return ""
@@ -160,34 +142,14 @@ def _turns(history: Sequence[StateSnapshot]) -> tuple[TurnSaid, ...]:
         if snapshot.next == ("begin_turn",):
             turns.append(TurnSaid())
         elif before.next == ("call_model",) and turns:
-            _take(turns[-1], before.values, snapshot.values)
+            _take(turns[-1], snapshot.values)
     return tuple(turns)
 
 
-def _take(turn: TurnSaid, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
-    shown, was = after.get("window") or Window(), before.get("window") or Window()
-    if shown.summarised_at != was.summarised_at:
-        turn.summaries.append(_as_asked_for(shown.summary) if shown.summary != was.summary else "")
+def _take(turn: TurnSaid, after: Mapping[str, Any]) -> None:
     reply, stop = after.get("reply"), after.get("stop")
     turn.replies += [] if reply is None or reply.preloaded else [reply]
-    if stop is not None:
-        turn.account = stop.account
-        turn.failure = stop if stop.reason in FAILED_CALL else None
-
-
-_SECTIONS = {"Done so far:": "done", "Found out:": "findings", "Left to do:": "left", "Files that matter:": "files"}
-
-
-def _as_asked_for(summary: str) -> str:
-    """The reply that such a summary is read from; see `nodes.call_model.compaction.summary_text`."""
-    fields: dict[str, list[str]] = {}
-    items: list[str] = []
-    for line in summary.splitlines():
-        if line in _SECTIONS:
-            items = fields.setdefault(_SECTIONS[line], [])
-        else:
-            items.append(line.removeprefix("- "))
-    return json.dumps(fields, ensure_ascii=False)
+    turn.account = turn.account if stop is None else stop.account
 
 
 def _results(history: Sequence[StateSnapshot]) -> Iterator[ToolStep]:
@@ -196,3 +158,189 @@ def _results(history: Sequence[StateSnapshot]) -> Iterator[ToolStep]:
             for each in snapshot.values.get("results") or ():
                 result = json.dumps(each.result.as_map(), ensure_ascii=False, sort_keys=True, default=str)
                 yield ToolStep(snapshot.values.get("step", 0), each.tool, result)
+
+
+_AROUND = 60
+"""Characters that are shown before and after the place where two texts differ."""
+
+FOLDER = "<workspace>"
+
+
+def course_difference(stored: RunCourse, played: RunCourse) -> str:
+    """The first thing that differs, in one sentence without its full stop; "" where both went the same way.
+
+    The name of the folder that each of them was played in makes no difference.
+    """
+    first = next(_differences(stored, played), "")
+    return first and next(_changed_results(stored, played), first)
+
+
+def _differences(stored: RunCourse, played: RunCourse) -> Iterator[str]:
+    for was, now in zip_longest(stored.path, played.path, fillvalue=(0, "nothing")):
+        if was != now:
+            yield f"in step {was[0] or now[0]} the run went to {was[1]}, and now it goes to {now[1]}"
+    for number, (first, second) in enumerate(zip_longest(stored.messages, played.messages), start=1):
+        one, other = _words(first, stored), _words(second, played)
+        if one != other:
+            yield f"message {number} of the conversation is another one: {_apart(one, other)}"
+    for turn, (ended, ends) in enumerate(zip_longest(map(_end, stored.outcomes), map(_end, played.outcomes)), start=1):
+        if ended != ends:
+            yield f"turn {turn} ended with {ended}, and now it ends with {ends}"
+
+
+def _changed_results(stored: RunCourse, played: RunCourse) -> Iterator[str]:
+    """The results that are other ones: they say best why a run does not repeat."""
+    for was, now in zip(stored.results, played.results, strict=False):
+        one = was.result.replace(stored.context.workspace, FOLDER)
+        other = now.result.replace(played.context.workspace, FOLDER)
+        if (was.step, was.tool) == (now.step, now.tool) and one != other:
+            yield f"in step {was.step} {was.tool} gave another result: {_apart(one, other)}"
+
+
+def _end(outcome: Outcome) -> str:
+    return f"{outcome.kind.value} ({outcome.reason.value})"
+
+
+def _words(message: AnyMessage | None, course: RunCourse) -> str:
+    """What a message says, without the name of the folder."""
+    if message is None:
+        return ""
+    calls = str([(call["name"], call["args"]) for call in message.tool_calls]) if isinstance(message, AIMessage) else ""
+    return f"{message.type}: {message.text}{calls}".replace(course.context.workspace, FOLDER)
+
+
+def _apart(one: str, other: str) -> str:
+    pairs = enumerate(zip(one, other, strict=False))
+    at = next((place for place, (left, right) in pairs if left != right), min(len(one), len(other)))
+    start = max(at - _AROUND, 0)
+    return f"it was ...{one[start : at + _AROUND]!r}, and is now ...{other[start : at + _AROUND]!r}"
+
+
+MOST_FILES: Final = 200
+MOST_BYTES: Final = 2_000_000
+"""What is kept beside a cassette; a test that needs more is no test of one run."""
+
+KEEPS_TESTS_OUT: Final = "conftest.py"
+"""Stands in the folder `files` beside a cassette, so that pytest collects nothing there."""
+
+_COPY: Final = re.compile(r"((?:.*?/)?files)/(?:before|after)/")
+
+
+@dataclass(frozen=True)
+class StartFiles:
+    """A workspace at a run's start. `before` are the files that the run changed, None where there was none."""
+
+    workspace: Workspace
+    before: Mapping[str, bytes | None]
+
+    def touched(self, course: RunCourse) -> Files | ToolError:
+        """Those files that the run read, changed or named, and what lies in the folders that it named.
+
+        Files that lie beside the cassettes of other runs are among them only where they were named.
+        """
+        named = {*self.before, *course.files_read, *_named(course, self.workspace.root)}
+        return self._read(
+            path
+            for path in self._names()
+            if _is_named(path, named) or (path.rpartition("/")[2] == ".gitignore" and not self._is_copy(path))
+        )
+
+    def every(self) -> Files | ToolError:
+        """All files that git would not ignore and that the rules allow."""
+        return self._read(self._names())
+
+    def _names(self) -> Iterator[str]:
+        """The files that were there, those first that are there now."""
+        seen: set[str] = set()
+        for entry in self.workspace.walk():
+            allowed = entry.kind == "file" and self.workspace.denied(entry.path) is None
+            if allowed and self.before.get(entry.path, b"") is not None:
+                seen.add(entry.path)
+                yield entry.path
+        yield from sorted(path for path, data in self.before.items() if data is not None and path not in seen)
+
+    def _is_copy(self, path: str) -> bool:
+        """Whether it is a file of an earlier run, kept beside the cassette that was made of that."""
+        found = _COPY.match(path)
+        return found is not None and self.workspace.exists(f"{found[1]}/{KEEPS_TESTS_OUT}")
+
+    def _read(self, names: Iterator[str]) -> Files | ToolError:
+        files: dict[str, bytes] = {}
+        left = MOST_BYTES
+        for path in names:
+            data = self.before.get(path)
+            content = FileContent.of(path, data) if data is not None else self.workspace.read_file(path, MOST_BYTES)
+            if isinstance(content, ToolError):
+                return content
+            files[path] = content.data
+            left -= len(content.data)
+            if len(files) > MOST_FILES or left < 0:
+                message = (
+                    f"The run needs more than {MOST_FILES} files or {MOST_BYTES:,} bytes of its workspace, more"
+                    " than is kept beside a test. Let a .gitignore name what it does not need, or run the task in a"
+                    " smaller folder."
+                )
+                return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+        return files
+
+
+def files_at_start(records: str, root: str, run_id: str) -> StartFiles | ToolError:
+    """The workspace at `root` before the run; `records` is the folder of its journal.
+
+    Raises:
+        StoreError: the journal cannot be read.
+    """
+    journal = Journal(records)
+    before: dict[str, bytes | None] = {}
+    for effect in net_effects(journal.changes_of(run_id)):
+        sha256 = effect.before.sha256
+        before[effect.path] = journal.backup(sha256) if sha256 else None
+        if sha256 and before[effect.path] is None:
+            message = (
+                f"What {quoted(effect.path)} held before the run is gone or damaged: the run cannot be played again."
+            )
+            return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
+    return StartFiles(judged_workspace(root), before)
+
+
+def secret_in(files: Files, redactor: Redactor) -> ToolError | None:
+    """The refusal of the first file that holds a secret."""
+    for path, data in files.items():
+        text = data.decode("utf-8", "replace")
+        found = secrets_in(text)
+        if found or redactor.unnamed(text) != text:
+            what = f"{found[0].what} in line {found[0].line}" if found else "a secret of the environment"
+            message = (
+                f"{quoted(path)} holds {what}, and the test would need the file: take the secret out of it, or let a"
+                " .gitignore name it, and run the task again."
+            )
+            return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message, suggestions=(path,))
+    return None
+
+
+def _named(course: RunCourse, root: str) -> Iterator[str]:
+    """What stands in the arguments of its calls, as far as it may be a path."""
+    for call in course.calls:
+        for text in _texts(getattr(call, "arguments", {})):
+            if len(text) < 1_000 and "\n" not in text:
+                yield text.removeprefix(f"{root}/").removeprefix("./").rstrip("/")
+            yield from (
+                line.split(": ", 1)[1].strip() for line in text.splitlines() if line.startswith("*** ") and ": " in line
+            )
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from _texts(each)
+    elif isinstance(value, Sequence):
+        for each in value:
+            yield from _texts(each)
+
+
+def _is_named(path: str, named: set[str]) -> bool:
+    """Whether the file, or a folder that it lies in, was named."""
+    parts = path.split("/")
+    return any("/".join(parts[:length]) in named for length in range(1, len(parts) + 1))

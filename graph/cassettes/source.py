@@ -10,15 +10,19 @@ from pydantic import SecretStr, ValidationError
 
 from graph.context import AgentContext
 from graph.langchain.chat_models import endpoint_model, served_models
-from nodes.call_model.endpoint import NO_KEY, USUAL_URL, Endpoint, choose_served_model, find_endpoint, split_provider
-from nodes.call_model.endpoint import PLAIN
+from nodes.call_model.endpoint import (
+    NO_KEY,
+    PLAIN,
+    USUAL_URL,
+    Endpoint,
+    choose_served_model,
+    find_endpoint,
+    split_provider,
+)
 from nodes.call_model.local_model import CONTEXT_TOKENS, shared_local_server
-from nodes.records import ProviderFailure, Record
+from nodes.records import JsonMap, ProviderFailure, Record
 
-PINNED: Final = ("protocol", "edit_form")
-"""What a profile decides where nobody does; a replay has to decide the same without asking the model."""
-
-ARGUMENTS: Final = frozenset({"base_url", "model", *PINNED})
+ARGUMENTS: Final = frozenset({"base_url", "model", "protocol", "edit_form"})
 """What a marker may say of the source, with the names and meanings of `AgentContext`."""
 
 
@@ -103,3 +107,34 @@ def settings_of(context: AgentContext, model: str, *, embedded: bool, **more: st
     profile = context.profile(embedded, model)
     pinned = {"protocol": profile.protocol.value, "edit_form": profile.edit_form.value}
     return {"model": model, **pinned, **more, "mendgraph": version()}
+
+
+REPLAYED: Final = ("model", "protocol", "edit_form", "window_tokens")
+"""The settings of a cassette that are settings of `AgentContext`, with the same meaning."""
+
+
+def context_on(settings: Mapping[str, str], given: JsonMap, workspace: str, base_url: str) -> AgentContext:
+    """The context of a run on a cassette with these settings; what is `given` goes before them.
+
+    Evidence is off unless it is asked for: it needs bubblewrap, so what the model is told of it would differ from
+    machine to machine.
+
+    Raises:
+        ValidationError: what is given is no context.
+    """
+    known: JsonMap = {"base_url": base_url, "evidence": False, **_pinned(settings), **given}
+    return AgentContext.model_validate({**known, "workspace": workspace})
+
+
+def pinned_problem(settings: Mapping[str, str]) -> str:
+    """Which of a cassette's settings no run can have, and why; "" where all are good."""
+    try:
+        AgentContext.model_validate(_pinned(settings))
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        return f"settings.{first['loc'][0]} that no run can have ({first['msg']})"
+    return ""
+
+
+def _pinned(settings: Mapping[str, str]) -> JsonMap:
+    return {name: settings[name] for name in REPLAYED if name in settings}

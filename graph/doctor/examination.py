@@ -1,15 +1,19 @@
-"""All checks at once: each bounded in time, none of them able to break the others."""
+"""What a machine lacks for a run: all checks at once, each bounded in time, none of them able to break the others.
+
+A check gives a finding: what there is, how that stands, and a remedy.
+"""
 
 import contextvars
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
 from importlib import import_module
 from time import monotonic
 from typing import Any, Final
 
-from graph.doctor.finding import Check, Finding, Status, broken, cleaned
 from nodes.execute_tools.environment.deadline import Worker
 from nodes.execute_tools.secrets.known_secrets import known_values
 from nodes.execute_tools.secrets.redact import Redactor
@@ -19,6 +23,78 @@ PATIENCE_S: Final = 20.0
 
 DEEP_S: Final = 300.0
 """The same where 1.1 GB are read, on a slow disk."""
+
+
+class Status(StrEnum):
+    """How it stands: fine; worth knowing; no run goes well with it; or not there, and not needed either."""
+
+    OK, WARNING, PROBLEM, OFF = "ok", "warning", "problem", "off"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One check: `found` says what there is, `remedy` what to do, "" where nothing is to be done."""
+
+    name: str
+    status: Status
+    found: str
+    remedy: str = ""
+
+
+Check = Callable[[], Finding]
+
+
+def fine(found: str) -> Finding:
+    """A check that went well."""
+    return Finding("", Status.OK, found)
+
+
+def warning(found: str, remedy: str) -> Finding:
+    """Something worth knowing."""
+    return Finding("", Status.WARNING, found, remedy)
+
+
+def problem(found: str, remedy: str) -> Finding:
+    """Something with which no run goes well."""
+    return Finding("", Status.PROBLEM, found, remedy)
+
+
+def off(found: str, remedy: str = "") -> Finding:
+    """Something that is not there, and not needed either."""
+    return Finding("", Status.OFF, found, remedy)
+
+
+def is_fine(findings: Iterable[Finding]) -> bool:
+    """Whether none of them is a problem."""
+    return all(each.status is not Status.PROBLEM for each in findings)
+
+
+def broken(name: str, error: BaseException, seconds: float) -> Finding:
+    """What is said of a check that could not be made: it took too long, or it raised."""
+    if isinstance(error, TimeoutError):
+        return Finding(name, Status.PROBLEM, f"no answer within {seconds:g} s", "see what hangs, and try again")
+    said = f"this could not be checked ({type(error).__name__}: {error})"
+    return Finding(name, Status.PROBLEM, said, "mend what it names; if that is nothing, please report it")
+
+
+def report(findings: Iterable[Finding]) -> dict[str, Any]:
+    """The findings for programs, and whether none is a problem."""
+    listed = list(findings)
+    return {"ok": is_fine(listed), "checks": [asdict(each) for each in listed]}
+
+
+def summary(findings: Iterable[Finding]) -> str:
+    """The last line: how many problems and warnings there are."""
+    listed = list(findings)
+    counts = {status: sum(each.status is status for each in listed) for status in Status}
+    problems, warnings = counts[Status.PROBLEM], counts[Status.WARNING]
+    if not problems and not warnings:
+        return "all is well"
+    named = [(problems, "problem"), (warnings, "warning")]
+    return ", ".join(f"{count} {word}{'' if count == 1 else 's'}" for count, word in named if count)
+
+
+# --- All checks
 
 
 def examine(
@@ -36,11 +112,9 @@ def examine(
     """
     settings, configured = _with_configuration(root, settings, workspace_file=workspace_file)
     checks: dict[str, Check] = {
-        "python": _later("machine", "python"),
         "packages": _later("machine", "packages"),
-        "module names": _later("machine", "top_level_names"),
         "model": _later("model", "choice", settings, os.environ),
-        "endpoint": _not_asked if offline else _later("model", "answer", settings, os.environ),
+        "endpoint": _later("model", "answer", settings, os.environ),
         "embedded model": _later("model", "weights", settings, os.environ, deep=deep),
         "sandbox": _later("machine", "sandbox"),
         "openat2": _later("machine", "handles"),
@@ -54,12 +128,14 @@ def examine(
         "terminal": _later("machine", "terminal", sys.stdout, os.environ),
         "extras": _later("machine", "extras"),
     }
+    if offline:
+        checks["endpoint"] = lambda: off("not asked (--offline)")
     for module in ("graph.doctor.machine", "graph.doctor.model", "graph.doctor.store"):
         with suppress(Exception):  # once, before several threads want it; who needs it says what is wrong
             import_module(module)
     found = made(checks, patience_s or (DEEP_S if deep else PATIENCE_S))
     scrub = Redactor(known_values(os.environ)).text
-    return tuple(cleaned(each, scrub) for each in found)
+    return tuple(replace(each, found=scrub(each.found), remedy=scrub(each.remedy)) for each in found)
 
 
 def made(checks: Mapping[str, Check], patience_s: float) -> list[Finding]:
@@ -72,7 +148,7 @@ def made(checks: Mapping[str, Check], patience_s: float) -> list[Finding]:
             error = worker.outcome.exception(max(0.0, until - monotonic()))
         except TimeoutError as late:
             error = late
-        found.append(worker.outcome.result() if error is None else broken(name, error, patience_s))
+        found.append(replace(worker.outcome.result(), name=name) if error is None else broken(name, error, patience_s))
     return found
 
 
@@ -87,13 +163,10 @@ def _with_configuration(
     except Exception as error:  # noqa: BLE001 - see above
         return settings, broken("configuration", error, 0.0)
     if isinstance(read, tuple):
-        said = "; ".join(map(str, read))
-        return settings, Finding(
-            "configuration", Status.PROBLEM, said, "correct it; `mendgraph config check` shows it again"
-        )
+        remedy = "correct it; `mendgraph config check` shows it again"
+        return settings, problem("; ".join(map(str, read)), remedy)
     files = ", ".join(read.files)
-    found = Finding("configuration", Status.OK if files else Status.OFF, files or "no file; the defaults hold")
-    return {**read.values, **settings}, found
+    return {**read.values, **settings}, fine(files) if files else off("no file; the defaults hold")
 
 
 def _later(module: str, check: str, *given: Any, **options: Any) -> Check:
@@ -104,7 +177,3 @@ def _later(module: str, check: str, *given: Any, **options: Any) -> Check:
         return found
 
     return make
-
-
-def _not_asked() -> Finding:
-    return Finding("endpoint", Status.OFF, "not asked (--offline)")

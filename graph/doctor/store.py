@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import closing
 from urllib.parse import quote
 
-from graph.doctor.finding import Finding, Status
+from graph.doctor.examination import Finding, fine, off, problem, warning
 from nodes.execute_tools.environment.database import APPLICATION_ID, FILE_NAME, FORMAT, StoreError, check_file
 from nodes.execute_tools.environment.lock_holder import lock_holder
 from nodes.execute_tools.environment.run_folder import DATA_DIR_VARIABLE, data_folder, workspace_folder_path
@@ -26,44 +26,42 @@ def data() -> Finding:
     try:
         folder = os.path.abspath(data_folder())
     except RuntimeError:
-        return Finding("data folder", Status.PROBLEM, "there is no home folder", _ELSEWHERE)
+        return problem("there is no home folder", _ELSEWHERE)
     there = folder
     while not os.path.lexists(there):
         there = os.path.dirname(there)
     if not os.path.isdir(there) or not os.access(there, os.W_OK | os.X_OK):
-        return Finding(
-            "data folder", Status.PROBLEM, f"{there} cannot be written", f"allow yourself to write it, or {_ELSEWHERE}"
-        )
+        return problem(f"{there} cannot be written", f"allow yourself to write it, or {_ELSEWHERE}")
     free = shutil.disk_usage(there).free
     found = f"{folder}{'' if there == folder else ' (made by the first run)'}, {free / 1e9:.1f} GB free"
     if free < LEAST_BYTES:
-        return Finding("data folder", Status.PROBLEM, found, f"make room, or {_ELSEWHERE}")
+        return problem(found, f"make room, or {_ELSEWHERE}")
     if free < SOME_BYTES:
-        return Finding("data folder", Status.WARNING, found, "make room: `mendgraph runs prune` forgets old runs")
-    return Finding("data folder", Status.OK, found)
+        return warning(found, "make room: `mendgraph runs prune` forgets old runs")
+    return fine(found)
 
 
 def workspace(root: str, *, read_only: bool) -> Finding:
     """The folder that runs work in."""
     checked = check_workspace(root)
     if isinstance(checked, ToolError):
-        return Finding("workspace", Status.PROBLEM, checked.message, "name another folder with --root")
+        return problem(checked.message, "name another folder with --root")
     if not read_only and not os.access(checked, os.W_OK | os.X_OK):
-        return Finding("workspace", Status.WARNING, f"{checked} cannot be written", "allow it, or use --mode read-only")
-    return Finding("workspace", Status.OK, checked)
+        return warning(f"{checked} cannot be written", "allow it, or use --mode read-only")
+    return fine(checked)
 
 
 def database(root: str) -> Finding:
     """Whether the workspace's database can be read and is whole. It is opened for reading alone."""
     checked = check_workspace(root)
     if isinstance(checked, ToolError):
-        return Finding("run database", Status.OFF, "not looked at: there is no workspace")
+        return off("not looked at: there is no workspace")
     folder = workspace_folder_path(checked)
     if is_shared():
         return _shared(folder)
     path = os.path.join(folder, FILE_NAME)
     if not os.path.lexists(path):
-        return Finding("run database", Status.OFF, "no run of this folder yet")
+        return off("no run of this folder yet")
     try:
         check_file(path)
         with closing(sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True, timeout=2.0)) as connection:
@@ -76,16 +74,16 @@ def database(root: str) -> Finding:
                     if owner == APPLICATION_ID
                     else f"{path} is not ours"
                 )
-                return Finding("run database", Status.PROBLEM, said, f"move it away, or {_ELSEWHERE}")
+                return problem(said, f"move it away, or {_ELSEWHERE}")
             (whole,) = connection.execute("PRAGMA quick_check(1)").fetchone()
             if whole != "ok":
                 raise sqlite3.DatabaseError(whole)
             (runs,) = connection.execute("SELECT count(*) FROM runs").fetchone()
     except (sqlite3.Error, StoreError, UnicodeDecodeError) as error:
         remedy = f"put a backup of {path} in its place, or move it away and begin with a new one"
-        return Finding("run database", Status.PROBLEM, f"it is damaged or cannot be read ({error})", remedy)
+        return problem(f"it is damaged or cannot be read ({error})", remedy)
     size = f"{os.path.getsize(path) / 1e6:.1f} MB"
-    return Finding("run database", Status.OK, f"{path}: whole, {runs} run{'' if runs == 1 else 's'}, {size}")
+    return fine(f"{path}: whole, {runs} run{'' if runs == 1 else 's'}, {size}")
 
 
 def _shared(folder: str) -> Finding:
@@ -98,10 +96,10 @@ def _shared(folder: str) -> Finding:
         found = look_at(url, known_shared_name(folder))
     except StoreError as error:
         reason, _, remedy = str(error).rstrip(".").rpartition(": ")
-        return Finding("run database", Status.PROBLEM, reason, remedy)
+        return problem(reason, remedy)
     runs = "no run yet" if found.runs is None else f"{found.runs} run{'' if found.runs == 1 else 's'} of this folder"
     said = f"shared store {url.name}: PostgreSQL {found.server}, {runs}, {found.size / 1e6:.1f} MB in all"
-    return Finding("run database", Status.OK, said)
+    return fine(said)
 
 
 def at_work(root: str) -> Finding:
@@ -110,9 +108,9 @@ def at_work(root: str) -> Finding:
     folder = "" if isinstance(checked, ToolError) else workspace_folder_path(checked)
     holder = lock_holder(folder) if folder and os.path.isdir(folder) else None
     if holder is None:
-        return Finding("lock", Status.OK, "nobody is at work in this folder")
+        return fine("nobody is at work in this folder")
     if holder.host:
         found = f"run {holder.run_id}, process {holder.pid} on {holder.host}, since {holder.since}"
-        return Finding("lock", Status.WARNING, found, "wait for its end, or stop it there")
+        return warning(found, "wait for its end, or stop it there")
     found = f"run {holder.run_id}, process {holder.pid}, since {holder.since}"
-    return Finding("lock", Status.WARNING, found, f"wait for its end, or stop it: Ctrl-C there, or `kill {holder.pid}`")
+    return warning(found, f"wait for its end, or stop it: Ctrl-C there, or `kill {holder.pid}`")

@@ -1,64 +1,28 @@
-"""What the checkpoints of a run tell: which node ran when, what it was given, and what it left. Reads, never writes."""
+"""The course of a run, read from its checkpoints: visits of nodes, turns, and in each the steps, one for each reply."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Final
 
 from langchain_core.messages import AIMessage, AnyMessage
-from langchain_core.runnables import RunnablePassthrough
 from langgraph.checkpoint.base import BaseCheckpointSaver
-from langgraph.graph import StateGraph
 from langgraph.types import StateSnapshot
-from typing_extensions import TypedDict
 
 from graph import routes
 from graph.build import build_graph
-from graph.context import AgentContext
-from graph.open_store import thread_config
+from graph.runs import small_history, thread_config
 from nodes.call_model.ledger import Spending
 from nodes.call_model.window import Window
-from nodes.guard.grants import Grant
-from nodes.heal.corrective_prompt import HealingAttempt
 from nodes.language.history import is_request
-from nodes.records import (
-    CallError,
-    CallResult,
-    ExtractionError,
-    LoopRecord,
-    ModelReply,
-    Outcome,
-    Plan,
-    Profile,
-    StopCause,
-    ToolCall,
-    Verdict,
-)
+from nodes.records import CallError, CallResult, LoopRecord, ModelReply, Outcome, ToolCall, Verdict, VerdictKind
 
 START: Final = routes.TRANSITIONS[0].source
 END: Final = routes.TRANSITIONS[-1].target
-
-
-class _Told(TypedDict, total=False):
-    """The channels that are read at each checkpoint: those that grow with the run are not among them."""
-
-    step: int
-    context: AgentContext
-    profile: Profile
-    window: Window
-    spending: Spending
-    reply: ModelReply | None
-    errors: list[ExtractionError]
-    items: list[ToolCall | CallError]
-    verdicts: list[Verdict]
-    results: list[CallResult]
-    healing_attempts: list[HealingAttempt]
-    grants: list[Grant]
-    loop: LoopRecord
-    plan: Plan
-    stop: StopCause | None
-    outcome: Outcome | None
+TERMINALS = frozenset({"FINISHED", "BUDGET_STOP", "SYSTEM_ERROR"})
 
 
 @dataclass(frozen=True)
@@ -87,8 +51,7 @@ class Visit:
     def transition(self) -> routes.Transition | None:
         """The edge by which the run left it; None where it has not, and for one that the table does not know."""
         found = [each for each in routes.TRANSITIONS if (each.source, each.target) == (self.node, self.target)]
-        loop = self.after.get("loop") or LoopRecord()
-        why = routes.LOOP_ENDS.get(loop.verdict)
+        why = routes.LOOP_ENDS.get((self.after.get("loop") or LoopRecord()).verdict)
         return next((each for each in found if len(found) == 1 or each.label == why), None)
 
 
@@ -112,39 +75,25 @@ def read_history(saver: BaseCheckpointSaver[Any], run_id: str) -> History:
     Raises:
         StoreError: a checkpoint cannot be read.
     """
-    snapshots = [*reversed([*_snapshots(saver, run_id)])]
+    snapshots = [*reversed([*small_history(saver, run_id)])]
     if not snapshots:
         return History((), whole=True, values={}, requests=(), messages=())
     messages: Sequence[AnyMessage] = build_graph(saver).get_state(thread_config(run_id)).values.get("messages") or ()
-    newest = snapshots[-1]
     return History(
         visits=tuple(_visits(snapshots)),
         whole=_is_whole(snapshots),
-        values=newest.values,
+        values=snapshots[-1].values,
         requests=tuple(message.text for message in messages if is_request(message)),
-        messages=tuple((_who(message), _said(message)) for message in messages),
+        messages=tuple(map(_said, messages)),
     )
 
 
-def _who(message: AnyMessage) -> str:
-    if is_request(message):
-        return "person"
-    return "model" if isinstance(message, AIMessage) else "results"
-
-
-def _said(message: AnyMessage) -> str:
+def _said(message: AnyMessage) -> tuple[str, str]:
+    """Who said it, and what: calls included."""
     calls = message.tool_calls if isinstance(message, AIMessage) else []
-    return "\n".join(
-        [message.text, *(f"{call['name']}({json.dumps(call['args'], default=str)})" for call in calls)]
-    ).strip()
-
-
-def _snapshots(saver: BaseCheckpointSaver[Any], run_id: str) -> Iterator[StateSnapshot]:
-    builder = StateGraph(_Told)
-    for node in routes.NODES:
-        builder.add_node(node, RunnablePassthrough())  # it is never run
-    builder.add_edge(START, routes.TRANSITIONS[0].target)
-    return builder.compile(checkpointer=saver).get_state_history(thread_config(run_id))
+    lines = [message.text, *(f"{call['name']}({json.dumps(call['args'], default=str)})" for call in calls)]
+    who = "person" if is_request(message) else "model" if isinstance(message, AIMessage) else "results"
+    return who, "\n".join(lines).strip()
 
 
 def _visits(snapshots: Sequence[StateSnapshot]) -> Iterator[Visit]:
@@ -152,18 +101,15 @@ def _visits(snapshots: Sequence[StateSnapshot]) -> Iterator[Visit]:
     known = {_id(each.config): each for each in snapshots}
     for after in snapshots:
         before = known.get(_id(after.parent_config))
-        if before is not None and _follows(before, after):
-            target = after.next[0] if after.next else END
-            for node in before.next[:1]:
-                yield _visit(before, node, target, after)
-    newest = snapshots[-1]
-    for node in newest.next[:1]:
-        yield _visit(newest, node, "", None)
+        if before is not None and before.next and _follows(before, after):
+            yield _visit(before, after.next[0] if after.next else END, after)
+    if snapshots[-1].next:
+        yield _visit(snapshots[-1], "", None)
 
 
-def _visit(before: StateSnapshot, node: str, target: str, after: StateSnapshot | None) -> Visit:
+def _visit(before: StateSnapshot, target: str, after: StateSnapshot | None) -> Visit:
     return Visit(
-        node=node,
+        node=before.next[0],
         target=target,
         began=_time(before),
         ended=_time(after) if after else None,
@@ -176,25 +122,19 @@ def _visit(before: StateSnapshot, node: str, target: str, after: StateSnapshot |
 
 def _follows(before: StateSnapshot, after: StateSnapshot) -> bool:
     """Whether exactly one node ran between them: with durability exit only a turn's end is stored."""
-    return _source(after) == "loop" and _number(after) == _number(before) + 1
+    numbers = [int((each.metadata or {}).get("step", -1)) for each in (before, after)]
+    return _source(after) == "loop" and numbers[1] == numbers[0] + 1
 
 
 def _is_whole(snapshots: Sequence[StateSnapshot]) -> bool:
     """Whether each checkpoint but the first follows from one that is stored, or is the start of a turn or a fork."""
     known = {_id(each.config): each for each in snapshots}
-    for each in snapshots:
-        before = known.get(_id(each.parent_config))
-        if _source(each) == "loop" and (before is None or not _follows(before, each)):
-            return False
-    return True
+    pairs = [(known.get(_id(each.parent_config)), each) for each in snapshots if _source(each) == "loop"]
+    return all(before is not None and _follows(before, each) for before, each in pairs)
 
 
 def _source(snapshot: StateSnapshot) -> str:
     return str((snapshot.metadata or {}).get("source"))
-
-
-def _number(snapshot: StateSnapshot) -> int:
-    return int((snapshot.metadata or {}).get("step", -1))
 
 
 def _id(config: Any) -> str:
@@ -203,3 +143,184 @@ def _id(config: Any) -> str:
 
 def _time(snapshot: StateSnapshot) -> datetime:
     return datetime.fromisoformat(snapshot.created_at or "1970-01-01T00:00:00+00:00")
+
+
+# --- Turns and steps
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One call of a reply: what guard said of it and what came of it, None where that is not known (yet).
+
+    `asked`: a person was asked about it, as `was` shows, whose arguments differ where the person edited them.
+    `granted`: nobody was asked, since a person had allowed such calls before.
+    """
+
+    item: ToolCall | CallError
+    verdict: Verdict | None
+    result: CallResult | None
+    asked: bool = False
+    was: Mapping[str, Any] | None = None
+    granted: bool = False
+
+
+@dataclass
+class Step:
+    """A model call and what came of its reply. `number` counts in the run from 1, `turn` from 1, 0 where unknown."""
+
+    number: int
+    turn: int
+    visits: list[Visit] = field(default_factory=list)
+
+    def of(self, node: str) -> Visit | None:
+        """The visit of this node."""
+        return next((visit for visit in self.visits if visit.node == node), None)
+
+    def _after(self, node: str) -> Mapping[str, Any]:
+        visit = self.of(node)
+        return visit.after if visit else {}
+
+    @property
+    def began(self) -> datetime:
+        """When the model was called."""
+        return self.visits[0].began
+
+    @property
+    def seconds(self) -> float:
+        """From its first node to its last one; what ran between is in it."""
+        return sum(visit.seconds for visit in self.visits)
+
+    def seconds_in(self, *nodes: str) -> float:
+        """Time in these nodes."""
+        return sum(visit.seconds for visit in self.visits if visit.node in nodes)
+
+    @cached_property
+    def reply(self) -> ModelReply | None:
+        """What the model said."""
+        return self._after("call_model").get("reply")
+
+    @cached_property
+    def spending(self) -> tuple[Spending, Spending]:
+        """What had been used before the model call and after it: retries and summaries too."""
+        visit = self.of("call_model")
+        if visit is None or not visit.after:
+            return Spending(), Spending()
+        return visit.before.get("spending") or Spending(), visit.after.get("spending") or Spending()
+
+    @property
+    def tokens(self) -> tuple[int, int]:
+        """Tokens in and out."""
+        was, now = self.spending[0].usage, self.spending[1].usage
+        return now.total_input_tokens - was.total_input_tokens, now.total_output_tokens - was.total_output_tokens
+
+    @cached_property
+    def calls(self) -> tuple[Judged, ...]:
+        """The calls of the reply in order, with their verdicts and results."""
+        guard = self.of("guard")
+        if guard is None:
+            return ()
+        items = ({**guard.before, **guard.after}).get("items") or ()
+        verdicts = list(guard.after.get("verdicts") or ())
+        results = list((self.of("execute_tools") or guard).after.get("results") or ())
+        asked: dict[Any, Mapping[str, Any]] = {}
+        for call in (call for question in guard.asked for call in question.get("calls") or ()):
+            asked.setdefault(call.get("index"), call)  # who edits a call may be asked about it once more
+        return tuple(
+            Judged(
+                item=item,
+                verdict=verdicts[at] if at < len(verdicts) else None,
+                result=results[at] if len(results) == len(items) else None,
+                asked=at in asked,
+                was=asked.get(at),
+                granted=at not in asked and bool(guard.before.get("grants")) and _by_a_rule(verdicts[at : at + 1]),
+            )
+            for at, item in enumerate(items)
+        )
+
+    @property
+    def loop(self) -> LoopRecord | None:
+        """What loop control remembers after it."""
+        return self._after("loop_check").get("loop")
+
+    @property
+    def compaction(self) -> tuple[Window, Window] | None:
+        """The window before and after, where the model was shown less of the conversation from here on."""
+        visit = self.of("call_model")
+        if visit is None or not visit.after:
+            return None
+        was, now = visit.before.get("window") or Window(), visit.after.get("window") or Window()
+        return (was, now) if (was.first, was.head, was.cleared) != (now.first, now.head, now.cleared) else None
+
+
+@dataclass
+class Turn:
+    """A request and the steps that followed. `outcomes` has more than one where it was taken up again.
+
+    `number` is 0 for what a fork took over in the middle of a turn.
+    """
+
+    number: int
+    request: str | None = None
+    steps: list[Step] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
+    began: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Course:
+    """All turns, the newest last; how often each edge was taken and each node visited; the nodes in their order.
+
+    `at` is the node that the run has not left, "" where it has ended.
+    """
+
+    turns: tuple[Turn, ...]
+    edges: Mapping[routes.Transition, int]
+    visited: Mapping[str, int]
+    at: str
+    path: tuple[str, ...]
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps of all turns."""
+        return tuple(step for turn in self.turns for step in turn.steps)
+
+
+def course_of(history: History, *, begun: bool = True) -> Course:
+    """The turns and steps of a history. A run that has not `begun` only stands where it will: a fork."""
+    turns: list[Turn] = []
+    visits = history.visits
+    for visit in visits:
+        _sort_in(visit, turns)
+    own = [turn for turn in turns if turn.number]
+    for turn, request in zip(reversed(own), reversed(history.requests), strict=False):
+        turn.request = request  # a fork has its parent's requests as well: the last ones are those of its own turns
+    return Course(
+        turns=tuple(turns) if begun else (),
+        edges=Counter(visit.transition for visit in visits if visit.transition is not None),
+        visited=Counter(visit.node for visit in visits if visit.target or visit.asked),
+        at=visits[-1].node if visits and not visits[-1].target else "",
+        path=tuple(node for visit in visits for node in (visit.node, END)[: 1 + (visit.target == END)]),
+    )
+
+
+def _sort_in(visit: Visit, turns: list[Turn]) -> None:
+    if visit.node == START:
+        turns.append(Turn(number=sum(turn.number > 0 for turn in turns) + 1, began=visit.began))
+        return
+    if not turns:
+        turns.append(Turn(number=int(visit.node == "begin_turn"), began=visit.began))
+    turn = turns[-1]
+    outcome = visit.after.get("outcome")
+    if visit.node in TERMINALS and isinstance(outcome, Outcome):
+        turn.outcomes.append(outcome)
+    if visit.node == "call_model":
+        known = (visit.after or visit.before).get("step", 0)
+        failed = visit.after.get("reply") is None
+        turn.steps.append(Step(number=known + 1 if failed else known, turn=turn.number))
+    if turn.steps and visit.node != "begin_turn":
+        turn.steps[-1].visits.append(visit)
+
+
+def _by_a_rule(verdict: Iterable[Verdict]) -> bool:
+    """Whether a call is allowed by a rule: without a person's word only what no rule asks about is."""
+    return any(each.kind is VerdictKind.ALLOW and each.rule for each in verdict)

@@ -1,36 +1,98 @@
 """The report of a run as one page: HTML that needs no network, no script and no other file."""
 
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
 from importlib import metadata, resources
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, NamedTuple
 
-from graph.open_store import with_store
+from graph.context import AgentContext
+from graph.kept_run import command_line, short_id
 from graph.redaction import CurrentRedactor
-from graph.report.amounts import DayUse
-from graph.report.booked import booked_calls
-from graph.report.history import read_history
-from graph.report.page_view import PageView, Stored, page_view
-from graph.report.texts import LEVELS, Texts, visible
-from graph.runs import ListedRun, get_run, list_runs
+from graph.report.history import Course, History, Turn, course_of, read_history
+from graph.report.picture import draw
+from graph.report.step_view import Scale, step_view
+from graph.report.texts import (
+    LEVELS,
+    Bar,
+    DayUse,
+    Shown,
+    Texts,
+    seconds_words,
+    session_bars,
+    shared_bars,
+    time_words,
+    turn_bars,
+    visible,
+)
+from graph.routes import TRANSITIONS
+from graph.runs import ListedRun, RunState, get_run, list_runs, with_store
 from graph.spending_accounts import AccountSpent, account_spent
 from graph.spending_days import spent_by_day
 from graph.store import Store
+from nodes.call_model.ledger import Spending
 from nodes.execute_tools.secrets.redact import Redactor
-from nodes.records import ToolError, ToolErrorCode
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
+from nodes.records import JsonMap, Outcome, Plan, ToolError, ToolErrorCode
 
 MOST_BYTES: Final = 4_500_000
 """Of a page: a browser and a mail take that."""
 
 _DAYS: Final = 62
 """How far back the spending book goes."""
+
+_LOOKS: Final = {
+    RunState.FINISHED: "good",
+    RunState.STOPPED: "warn",
+    RunState.FAILED: "bad",
+    RunState.CUT_OFF: "warn",
+    "FINISHED": "good",
+    "BUDGET_STOP": "warn",
+    "SYSTEM_ERROR": "bad",
+}
+_STANDINGS: Final = {
+    RunState.WORKING: "It is at work: this page shows what was on the disk when it was made.",
+    RunState.ASKS: "It waits for a person to decide about the calls of its last step.",
+    RunState.CUT_OFF: "It was cut off: its process ended before the turn did.",
+    RunState.FORKED: "It was forked from another run, and has not gone on yet.",
+}
+_DURABILITIES: Final = {
+    "sync": "each step before the next one began",
+    "async": "each step while the next one ran",
+    "exit": "each turn when it had ended",
+}
+
+
+class Report(NamedTuple):
+    """Which run it is about, and the page."""
+
+    run_id: str
+    html: str
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What is known of a run. `day` and `account` are None where the spending book cannot be read."""
+
+    run: ListedRun
+    history: History
+    day: DayUse | None
+    account: AccountSpent | None
+    version: str
+    made: str
+    root: str
+
+    @property
+    def spending(self) -> Spending:
+        """What the thread has used."""
+        return self.history.values.get("spending") or Spending()
+
+    @property
+    def context(self) -> AgentContext:
+        """The settings of the last turn."""
+        return self.history.values.get("context") or self.run.context
 
 
 def report_html(run: str = "", workspace: str = ".", *, secrets: Sequence[str] = ()) -> str | ToolError:
@@ -46,17 +108,16 @@ def report_html(run: str = "", workspace: str = ".", *, secrets: Sequence[str] =
     return made if isinstance(made, ToolError) else made.html
 
 
-@dataclass(frozen=True)
-class Report:
-    """Which run it is about, and the page."""
-
-    run_id: str
-    html: str
-
-
 def make_report(run: str = "", workspace: str = ".", *, secrets: Sequence[str] = ()) -> Report | ToolError:
     """The same, with the id of the run."""
-    found = _found(run, workspace)
+    if not run:
+        listed = list_runs(workspace)
+        if isinstance(listed, ToolError):
+            return listed
+        if not listed:
+            return ToolError(code=ToolErrorCode.NOT_FOUND, message="There are no runs of this folder yet.")
+        run = listed[0].run_id
+    found = get_run(run, workspace)
     if isinstance(found, ToolError):
         return found
     stored = with_store(workspace, partial(_stored, found, workspace))
@@ -75,24 +136,12 @@ def render(stored: Stored, redactor: Redactor) -> str:
     return page
 
 
-def _found(run: str, workspace: str) -> ListedRun | ToolError:
-    if run:
-        return get_run(run, workspace)
-    listed = list_runs(workspace)
-    if isinstance(listed, ToolError):
-        return listed
-    if not listed:
-        return ToolError(code=ToolErrorCode.NOT_FOUND, message="There are no runs of this folder yet.")
-    return get_run(listed[0].run_id, workspace)
-
-
 def _stored(run: ListedRun, root: str, store: Store) -> Stored:
-    history = read_history(store.saver, run.run_id)
+    account = account_spent(run.context.account)
     return Stored(
         run=run,
-        history=history,
-        booked=booked_calls(run.run_id, run.context.workspace),
-        account=_account(run.context.account),
+        history=read_history(store.saver, run.run_id),
+        account=None if isinstance(account, ToolError) else account,
         day=_day(run.updated[:10], run.context.account if run.context.account_days else ""),
         version=metadata.version("mendgraph"),
         made=datetime.now(UTC).isoformat(),
@@ -111,30 +160,203 @@ def _day(day: str, account: str) -> DayUse | None:
     return DayUse(day, tokens, sum(each.cost_usd for each in of_day), unpriced)
 
 
-def _account(account: str) -> AccountSpent | None:
-    """What the account has used in all; None where the book cannot be read."""
-    found = account_spent(account)
-    return None if isinstance(found, ToolError) else found
-
-
-def _rendered(view: PageView, redactor: Redactor) -> str:
-    folder = resources.files("graph.report")
-    style = folder.joinpath("report.css").read_text(encoding="utf-8")
-    template = _environment(redactor).from_string(folder.joinpath("report.html").read_text(encoding="utf-8"))
-    digest = b64encode(sha256(style.encode()).digest()).decode()
-    from markupsafe import Markup
-
-    page = template.render(view=view, style=Markup(style), style_hash=Markup(digest))  # noqa: S704 - ours
-    return f"{page.strip()}\n"
-
-
-def _environment(redactor: Redactor) -> "Environment":
-    """Everything that a template prints passes `finalize`: what forgot to be cleaned before is cleaned there."""
+def _rendered(view: JsonMap, redactor: Redactor) -> str:
+    """Everything that the template prints passes `finalize`: what forgot to be cleaned before is cleaned there."""
     from jinja2 import Environment, StrictUndefined
+    from markupsafe import Markup
 
     def finalize(value: Any) -> Any:
         return visible(redactor.text(value)) if type(value) is str else value
 
-    return Environment(
+    folder = resources.files("graph.report")
+    style = folder.joinpath("report.css").read_text(encoding="utf-8")
+    template = Environment(
         autoescape=True, finalize=finalize, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    ).from_string(folder.joinpath("report.html").read_text(encoding="utf-8"))
+    digest = b64encode(sha256(style.encode()).digest()).decode()
+    page = template.render(view=view, style=Markup(style), style_hash=Markup(digest))  # noqa: S704 - ours
+    return f"{page.strip()}\n"
+
+
+# --- What the template prints
+
+
+def page_view(stored: Stored, texts: Texts) -> JsonMap:
+    """All that the page shows of a run: words, bars and the picture, by the names that `report.html` has for them."""
+    run, history = stored.run, stored.history
+    course = course_of(history, begun=run.standing is not RunState.FORKED)
+    ends = [outcome for turn in course.turns for outcome in turn.outcomes]
+    last: Outcome | None = ends[-1] if ends else history.values.get("outcome")
+    if last is None or run.state != "ended" or last.reason.value != run.reason:
+        end = _stored_end(run, texts)
+    else:
+        end = _end(last, texts)
+    plan, most = history.values.get("plan") or Plan(), texts.bounds.path
+    said = () if history.whole else history.messages[-200:]
+    return {
+        "title": texts.line(run.task, 80),
+        "task": texts.shown(run.task, 2_000),
+        "standing": str(run.standing),
+        "look": _LOOKS.get(run.standing, "calm"),
+        "standing_says": _STANDINGS.get(run.standing, ""),
+        "end": end,
+        "facts": [(name, texts.line(value, 500)) for name, value in _facts(stored, course)],
+        "settings": _settings(stored.context, texts),
+        "picture": draw(course.edges, course.visited, course.at),
+        "edges": [{**each._asdict(), "count": course.edges.get(each, 0)} for each in TRANSITIONS],
+        "path": list(course.path[:most]),
+        "path_left_out": max(0, len(course.path) - most),
+        "turns": _turns(course, stored, texts),
+        "steps": len(course.steps),
+        "totals": _totals(stored, course),
+        "bars": _bars(stored, texts),
+        "plan": [(each.status.value.replace("_", " "), texts.line(each.title)) for each in plan.steps],
+        "files": [texts.line(path, 500) for path in run.files],
+        "commands": [(what, command_line(stored.root, *words)) for what, *words in _commands(stored, course)],
+        "gaps": list(_gaps(stored, course)),
+        "conversation": [(who, texts.shown(text, 2_000)) for who, text in said],
+        "version": stored.version,
+        "made": time_words(stored.made),
+    }
+
+
+def _facts(stored: Stored, course: Course) -> list[tuple[str, str]]:
+    run, context = stored.run, stored.context
+    said = {step.reply.model for step in course.steps if step.reply and step.reply.model}
+    facts = [
+        ("Begun", time_words(run.created)),
+        ("Last at work", time_words(run.updated)),
+        ("Model", ", ".join(sorted(said)) or context.model or "found from the environment"),
+        ("Mode", context.mode),
+        ("Run", run.run_id),
+        ("Workspace", context.workspace),
+        ("Requests", str(run.turns)),
+        ("On the disk", _DURABILITIES[run.durability]),
+    ]
+    return [*facts, ("Forked from", f"run {short_id(run.parent)} after step {run.forked_at}")] if run.parent else facts
+
+
+def _settings(context: AgentContext, texts: Texts) -> list[tuple[str, str]]:
+    """The fields of the context that are not as they are by default."""
+    given = context.model_dump(mode="json", exclude_defaults=True, exclude={"workspace", "mode", "model"})
+    return [(field.name, texts.line(field.value.text, 500)) for field in texts.fields(given)]
+
+
+def _totals(stored: Stored, course: Course) -> list[tuple[str, str]]:
+    """The numbers at the top of the page: what is counted, and how many."""
+    steps, usage = course.steps, stored.spending.usage
+    counts = [("step", len(steps))] if steps else []
+    counts += [("model call", usage.total_calls), ("token", usage.total_input_tokens + usage.total_output_tokens)]
+    totals = [(name if number == 1 else f"{name}s", f"{number:,}") for name, number in counts]
+    if steps:
+        totals.append(("in its steps", seconds_words(sum(step.seconds for step in steps))))
+    files = len(stored.run.files)
+    return [*totals, ("file changed" if files == 1 else "files changed", f"{files:,}")]
+
+
+def _bars(stored: Stored, texts: Texts) -> list[tuple[str, list[Bar]]]:
+    context, day, account = stored.context, stored.day, stored.account
+    name = texts.line(context.account)
+    groups = [
+        ("The last turn", turn_bars(stored.spending, context)),
+        ("The whole session", session_bars(stored.spending, context)),
+    ]
+    if day is not None:
+        whose = f"account {name}" if context.account_days and name else "all runs of all folders"
+        bars = shared_bars(day, context.max_tokens_per_day, context.max_cost_usd_per_day)
+        groups.append((f"{day.day} (UTC), {whose}", bars))
+    if account is not None and context.account:
+        bars = shared_bars(account, context.max_tokens_per_account, context.max_cost_usd_per_account)
+        groups.append((f"Account {name}, in all", bars))
+    return groups
+
+
+def _turns(course: Course, stored: Stored, texts: Texts) -> list[JsonMap]:
+    """Each request with its steps and its ends; of very many steps those in the middle are left out."""
+    steps = course.steps
+    working = stored.run.standing is RunState.WORKING
+    scale = Scale(
+        max((step.seconds for step in steps), default=0.0), max((sum(step.tokens) for step in steps), default=0)
     )
+    most, count = texts.bounds.steps, len(steps)
+    chosen = {*range(count)} if count <= most else {*range(most // 4), *range(count - most + most // 4, count)}
+    places = {id(step): at for at, step in enumerate(steps) if at in chosen}
+
+    def view(turn: Turn) -> JsonMap:
+        shown = [
+            step_view(step, places[id(step)] + 1, scale, texts, working=working)
+            for step in turn.steps
+            if id(step) in places
+        ]
+        return {
+            "number": turn.number,
+            "request": texts.shown(turn.request or ""),
+            "steps": shown,
+            "left_out": len(turn.steps) - len(shown),
+            "ends": [_end(outcome, texts) for outcome in turn.outcomes],
+        }
+
+    return list(map(view, course.turns))
+
+
+def _end(outcome: Outcome, texts: Texts) -> JsonMap:
+    """How a turn ended. `look` is good, warn or bad."""
+    return {
+        "kind": outcome.kind.value,
+        "reason": outcome.reason.value,
+        "look": _LOOKS[outcome.kind.value],
+        "message": texts.shown(outcome.message),
+        "diagnostics": [texts.line(each, 1_000) for each in outcome.diagnostics],
+        "account": texts.shown(outcome.account),
+        "value": [] if outcome.value is None else texts.fields({"value": outcome.value}),
+        "checks": outcome.checks,
+        "changed": [texts.line(path, 500) for path in outcome.changed_files],
+        "advice": texts.line(outcome.how_to_go_on, 2_000),
+    }
+
+
+def _stored_end(run: ListedRun, texts: Texts) -> JsonMap | None:
+    """The end as the list of runs has it, where no checkpoint tells of one."""
+    if run.state != "ended" or not run.kind:
+        return None
+    told = {"kind": run.kind, "reason": run.reason, "look": _LOOKS.get(run.kind, "warn")}
+    changed = [texts.line(path, 500) for path in run.changed]
+    nothing: JsonMap = {"diagnostics": [], "account": Shown(""), "value": [], "checks": "", "advice": ""}
+    return {**told, **nothing, "message": texts.shown(run.message), "changed": changed}
+
+
+def _commands(stored: Stored, course: Course) -> Iterator[tuple[str, ...]]:
+    """What can be done now, and the words of the command that does it."""
+    run, short = stored.run, short_id(stored.run.run_id)
+    if run.standing is RunState.ASKS:
+        yield "Answer the question, and go on", "resume", short
+    elif run.standing is RunState.WORKING:
+        yield "Make this page again, later", "report", short, "--force"
+    elif run.resumable:
+        yield "Go on from where it is", "resume", short
+    if run.standing is not RunState.WORKING:
+        yield "Send it another request", "chat", "--run", short
+    if run.files:
+        yield "Restore the files as they were before it", "undo", short
+    if course.steps:
+        first = min(step.number for step in course.steps)
+        yield "Begin a new run after one of its steps", "fork", short, "--at", str(first)
+    yield "Show its steps in the terminal", "runs", "show", short
+
+
+def _gaps(stored: Stored, course: Course) -> Iterator[str]:
+    """What the page does not know, and why."""
+    run = stored.run
+    if run.durability == "exit" or not stored.history.whole:
+        yield (
+            "Not every step was kept (durability exit writes a turn down when it has ended), so the picture, the"
+            " counts and the steps show only what is known. What was said is listed below as the run remembers it."
+        )
+    if run.parent:
+        yield f"What it has from run {short_id(run.parent)}, up to step {run.forked_at}, is in that run's report."
+    if run.standing is RunState.CUT_OFF and course.at:
+        yield f"It was cut off in {course.at}: whether that did anything is not in its checkpoints."
+    if stored.day is None:
+        yield "The spending book cannot be read, so the day's budgets are not shown."
+    if run.standing is RunState.ASKS:
+        yield "How the person decides is not known yet."

@@ -1,125 +1,75 @@
-"""One step as the page shows it: its bars, the reply, its corrections, its calls, what loop control said. Pure."""
+"""One step as the page shows it: its bars, the reply, its corrections, its calls, what loop control said. Pure.
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+Each view is a map of what `report.html` prints.
+"""
 
-from graph.report.amounts import cost_words, seconds_words, time_words
-from graph.report.booked import BookedCall
-from graph.report.call_view import CallView, call_view
-from graph.report.steps import Step
-from graph.report.texts import Shown, Texts
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from graph.report.history import Judged, Step
+from graph.report.texts import Field, Texts, cost_words, seconds_words, time_words
 from nodes.call_model.window import Window
 from nodes.heal.corrective_prompt import HealingAttempt
+from nodes.language.call_summary import result_words, target_of
 from nodes.language.display import count_of, output_words
-from nodes.records import LoopVerdict, StopCause
+from nodes.records import CallError, JsonMap, LoopVerdict, StopCause, ToolCall, ToolErrorCode, Verdict, VerdictKind
 
 _LOOP_WORDS: Final = {
-    LoopVerdict.FRESH: "",
     LoopVerdict.OVERRIDE: "The same action came too often: it was refused from here on.",
     LoopVerdict.PERSISTED: "The refused action was asked for again: the run was ended.",
-    LoopVerdict.ANSWERED: "",
     LoopVerdict.BROKEN: "The workspace failed: the run was ended.",
     LoopVerdict.GAVE_UP: "Too many tries in a row had failed: the run was ended.",
 }
+_TIMES: Final = {"model": "model", "tools": "tools", "person": "waiting for a person", "rest": "everything else"}
 
 
-@dataclass(frozen=True)
-class Scale:
+class Scale(NamedTuple):
     """The longest step, in seconds, and the one with most tokens: the ends of the bars."""
 
     seconds: float
     tokens: int
 
 
-@dataclass(frozen=True)
-class Healing:
-    """A reply that could not be used: why, what it was, and what the model was told; or that it was read as it is."""
+def step_view(step: Step, at: int, scale: Scale, texts: Texts, *, working: bool = False) -> JsonMap:
+    """The step, the `at`-th of the page; `working`: the run goes on.
 
-    errors: list[str]
-    reply: Shown
-    prompt: Shown
-    rescued: bool
-
-
-@dataclass(frozen=True)
-class LoopView:
-    """What loop control remembers after a step."""
-
-    says: str
-    overrides: list[str]
-    failed_tries: int
-    repeated: int
-
-    @property
-    def told(self) -> bool:
-        """Whether there is anything to say."""
-        return bool(self.says or self.overrides or self.failed_tries or self.repeated > 1)
-
-
-@dataclass(frozen=True)
-class StepView:
-    """A step. Widths are percentages of the bar; `state` is its look: ok, failed, denied, unusable, now."""
-
-    anchor: str
-    number: int
-    title: str
-    state: str
-    when: str
-    duration: str
-    parts: list[tuple[str, float, str]]
-    tokens: str
-    token_parts: list[tuple[str, float, str]]
-    cost: str
-    notes: list[str]
-    said: Shown
-    reasoning: Shown
-    healing: Healing | None
-    calls: list[CallView]
-    loop: LoopView
-    booked: list[str]
-
-
-def step_view(
-    step: Step, at: int, scale: Scale, booked: Sequence[BookedCall], texts: Texts, *, working: bool = False
-) -> StepView:
-    """The step, the `at`-th of the page. `booked` are its calls in the spending book; `working`: the run goes on."""
-    tries, inputs, outputs, cost, unpriced = step.used
+    Widths are percentages of the bar; `state` is its look: ok, failed, denied, unusable, now.
+    """
+    (was, now), (inputs, outputs) = step.spending, step.tokens
+    tries, cost = now.usage.total_calls - was.usage.total_calls, now.cost_usd - was.cost_usd
+    priced = tries and cost and now.unpriced_calls == was.unpriced_calls
     reply, calls = step.reply, [call_view(each, texts) for each in step.calls]
-    return StepView(
-        anchor=f"step-{at}",
-        number=step.number,
-        title=_title(step, texts, working=working),
-        state=_state(step, calls),
-        when=time_words(step.began),
-        duration=seconds_words(step.seconds),
-        parts=_time_parts(step, scale),
-        tokens=f"{inputs:,} in, {output_words(outputs, step.reasoning_tokens)}",
-        token_parts=[
+    return {
+        "anchor": f"step-{at}",
+        "number": step.number,
+        "title": _title(step, texts, working=working),
+        "state": _state(step, calls),
+        "when": time_words(step.began),
+        "duration": seconds_words(step.seconds),
+        "parts": _time_parts(step, scale),
+        "tokens": f"{inputs:,} in, {output_words(outputs, now.reasoning_tokens - was.reasoning_tokens)}",
+        "token_parts": [
             ("in", _percent(inputs, scale.tokens), f"{inputs:,} tokens in"),
             ("out", _percent(outputs, scale.tokens), f"{outputs:,} tokens out"),
         ],
-        cost=cost_words(cost, unpriced) if tries and not unpriced and cost else "",
-        notes=_notes(step, tries, texts),
-        said=texts.shown(reply.text if reply and not reply.preloaded else ""),
-        reasoning=texts.shown(reply.reasoning if reply else ""),
-        healing=_healing(step, texts),
-        calls=calls,
-        loop=_loop(step, texts),
-        booked=[texts.line(each.words()) for each in booked] if _is_telling(booked) else [],
-    )
+        "cost": cost_words(cost, 0) if priced else "",
+        "notes": _notes(step, tries, texts),
+        "said": texts.shown(reply.text if reply and not reply.preloaded else ""),
+        "reasoning": texts.shown(reply.reasoning if reply else ""),
+        "healing": _healing(step, texts),
+        "calls": calls,
+        "loop": _loop(step, texts),
+    }
 
 
 def _title(step: Step, texts: Texts, *, working: bool) -> str:
-    reply = step.reply
     if step.calls:
         names = [texts.line(call.item.tool, 60) or "a malformed call" for call in step.calls]
-        counted = [
-            f"{name} \N{MULTIPLICATION SIGN}{names.count(name)}" if names.count(name) > 1 else name
-            for name in dict.fromkeys(names)
-        ]
-        return ", ".join(counted)
-    if reply is None:
+        times = "\N{MULTIPLICATION SIGN}"
+        return ", ".join(
+            f"{name} {times}{names.count(name)}" if names.count(name) > 1 else name for name in dict.fromkeys(names)
+        )
+    if step.reply is None:
         if step.visits[-1].target:
             return "no reply"
         return "the model is at work" if working else "cut off while the model was called"
@@ -127,27 +77,25 @@ def _title(step: Step, texts: Texts, *, working: bool) -> str:
     return "a reply that could not be used" if healed else "the answer" if step.of("FINISHED") else "a reply"
 
 
-def _state(step: Step, calls: Sequence[CallView]) -> str:
+def _state(step: Step, calls: Sequence[JsonMap]) -> str:
     if step.visits[-1].target == "":
         return "now"
     if step.of("heal") and not calls:
         return "unusable"
-    if step.reply is None or any(call.state == "failed" for call in calls):
+    if step.reply is None or any(call["state"] == "failed" for call in calls):
         return "failed"
-    return "denied" if any(call.state == "denied" for call in calls) else "ok"
+    return "denied" if any(call["state"] == "denied" for call in calls) else "ok"
 
 
 def _time_parts(step: Step, scale: Scale) -> list[tuple[str, float, str]]:
-    person = sum(visit.seconds for visit in step.visits if visit.asked)
     parts = {
         "model": step.seconds_in("call_model"),
         "tools": step.seconds_in("execute_tools"),
-        "person": person,
+        "person": sum(visit.seconds for visit in step.visits if visit.asked),
     }
     parts["rest"] = max(0.0, step.seconds - sum(parts.values()))
-    words = {"model": "model", "tools": "tools", "person": "waiting for a person", "rest": "everything else"}
     return [
-        (name, _percent(spent, scale.seconds), f"{words[name]}: {seconds_words(spent)}")
+        (name, _percent(spent, scale.seconds), f"{_TIMES[name]}: {seconds_words(spent)}")
         for name, spent in parts.items()
         if spent > 0
     ]
@@ -165,23 +113,16 @@ def _notes(step: Step, tries: int, texts: Texts) -> list[str]:
         notes.append("The machine asked for this itself: files that the request names are read before the model is.")
     if tries > 1:
         notes.append(f"{count_of(tries, 'call')} of the model: retries, fallbacks and summaries count as well.")
-    if granted := _granted(step):
-        notes.append(f"A person allowed for the rest of the run: {texts.line(granted)}.")
+    if guard := step.of("guard"):
+        before = guard.before.get("grants") or ()
+        new = [f"{each.tool} {each.subject}".strip() for each in guard.after.get("grants") or () if each not in before]
+        notes += [f"A person allowed for the rest of the run: {texts.line(', '.join(new))}."] if new else []
     if step.compaction is not None:
         notes.append(_compaction_words(*step.compaction))
     stop = next((each for visit in step.visits if isinstance(each := visit.after.get("stop"), StopCause)), None)
     if stop is not None:
         notes.append(f"The run ended here: {texts.line(stop.message, 500)}")
     return notes
-
-
-def _granted(step: Step) -> str:
-    """What a person allowed here for the rest of the run."""
-    visit = step.of("guard")
-    if visit is None:
-        return ""
-    new = [each for each in visit.after.get("grants") or () if each not in (visit.before.get("grants") or ())]
-    return ", ".join(f"{each.tool} {each.subject}".strip() for each in new)
 
 
 def _compaction_words(was: Window, now: Window) -> str:
@@ -196,37 +137,142 @@ def _compaction_words(was: Window, now: Window) -> str:
     return f"Compacted before this call: {', and '.join(done) or 'the model is shown less of the conversation'}."
 
 
-def _healing(step: Step, texts: Texts) -> Healing | None:
+def _healing(step: Step, texts: Texts) -> JsonMap | None:
+    """A reply that could not be used: why, what it was, and what the model was told; or that it was read as it is."""
     visit = step.of("heal")
     if visit is None:
         return None
     errors = [
-        texts.line(
-            f"{each.error_type.name}{f' in line {each.line_number}' if each.line_number else ''}: {each.details}"
-        )
+        f"{each.error_type.name}{f' in line {each.line_number}' if each.line_number else ''}: {each.details}"
         for each in visit.before.get("errors") or ()
     ]
     attempts: Sequence[HealingAttempt] = visit.after.get("healing_attempts") or ()
-    was: Sequence[HealingAttempt] = visit.before.get("healing_attempts") or ()
-    prompt = attempts[-1].corrective_prompt if len(attempts) > len(was) else ""
+    new = len(attempts) > len(visit.before.get("healing_attempts") or ())
     reply = visit.before.get("reply")
     said = reply.text or "\n".join(f"{call.tool}({call.arguments})" for call in reply.calls) if reply else ""
-    return Healing(errors, texts.shown(said), texts.shown(prompt), rescued=visit.target == "guard")
+    return {
+        "errors": list(map(texts.line, errors)),
+        "reply": texts.shown(said),
+        "prompt": texts.shown(attempts[-1].corrective_prompt if new else ""),
+        "rescued": visit.target == "guard",
+    }
 
 
-def _loop(step: Step, texts: Texts) -> LoopView:
+def _loop(step: Step, texts: Texts) -> JsonMap | None:
+    """What loop control remembers after a step; None where there is nothing to say."""
     loop = step.loop
     if loop is None:
-        return LoopView("", [], 0, 0)
+        return None
     overrides = [
         texts.line(f"{each.tool} {each.target}".strip() + f": asked for {each.repeats} times, and refused")
         for each in loop.overrides
     ]
     last = loop.recent[-1] if loop.recent else ()
     repeated = max((sum(each in signatures for signatures in loop.recent) for each in last), default=0)
-    return LoopView(_LOOP_WORDS[loop.verdict], overrides, loop.failed_tries, repeated)
+    says = _LOOP_WORDS.get(loop.verdict, "")
+    if not (says or overrides or loop.failed_tries or repeated > 1):
+        return None
+    return {"says": says, "overrides": overrides, "failed_tries": loop.failed_tries, "repeated": repeated}
 
 
-def _is_telling(booked: Sequence[BookedCall]) -> bool:
-    """One settled reply says nothing that the step does not; retries, fallbacks and summaries do."""
-    return len(booked) > 1 or any(each.purpose != "reply" or each.settled is None for each in booked)
+# --- One call
+
+
+def call_view(call: Judged, texts: Texts) -> JsonMap:
+    """The call: what was asked, who allowed it, what came of it.
+
+    `state` is its look: ok, failed, denied, unknown; `verdict` and `person` are words, "" where none is.
+    """
+    item, verdict, result = call.item, call.verdict, call.result
+    arguments: Mapping[str, Any] = item.arguments if isinstance(item, ToolCall) else {"text": item.raw_arguments}
+    error = result.result.error if result else None
+    kind, proposed = _previewed(call)
+    return {
+        "tool": texts.line(item.tool, 80) or "a malformed call",
+        "target": texts.line(target_of(arguments), 160),
+        "state": _call_state(call),
+        "verdict": _verdict_words(call),
+        "rule": texts.line(verdict.rule, 80) if verdict else "",
+        "why": _why(item, verdict, texts),
+        "person": _person_words(call, texts),
+        "edited": _edited(call, texts),
+        "arguments": texts.fields(arguments),
+        "result": texts.line(result_words(result.result), 500) if result else "",
+        "data": texts.fields(result.result.data) if result else [],
+        "suggestions": [texts.line(each) for each in (error.suggestions if error else ())],
+        "diffs": _diffs(call, texts),
+        "preview": texts.fields({"proposed": proposed}) if kind in {"argv", "problem"} else [],
+        "duration": _duration(result.ms, result.attempts) if result and result.attempts else "",
+    }
+
+
+def _call_state(call: Judged) -> str:
+    if call.verdict is not None and call.verdict.kind is VerdictKind.DENY:
+        return "denied"
+    if call.result is None:
+        return "unknown"
+    return "ok" if call.result.result.ok else "failed"
+
+
+def _verdict_words(call: Judged) -> str:
+    if call.verdict is None:
+        return "waits for a person" if call.asked else "not judged"
+    words = {VerdictKind.ALLOW: "allowed", VerdictKind.DENY: "denied", VerdictKind.ASK: "a person has to decide"}
+    return words[call.verdict.kind]
+
+
+def _why(item: ToolCall | CallError, verdict: Verdict | None, texts: Texts) -> str:
+    """What the model was told of a denial; of a malformed call, what was wrong with it."""
+    if verdict is not None and verdict.error is not None:
+        return texts.line(verdict.error.message, 1_000)
+    if isinstance(item, CallError):
+        return texts.line(f"{item.error.error_type.name}: {item.error.details}", 1_000)
+    return ""
+
+
+def _person_words(call: Judged, texts: Texts) -> str:
+    """What a person was asked, and answered."""
+    if not call.asked:
+        return "a person had allowed it for this run" if call.granted else ""
+    rule = texts.line(str((call.was or {}).get("rule") or "a rule"), 80)
+    if call.verdict is None:
+        return f"{rule} asks for it"
+    asked = f"{rule} asked a person"
+    if call.verdict.kind is VerdictKind.ALLOW:
+        return f"{asked}, who {'edited the arguments and approved' if _was_edited(call) else 'approved'}"
+    error = call.verdict.error
+    stopped = error is not None and error.code is ToolErrorCode.CANCELLED
+    return f"{asked}, who {'stopped the run' if stopped else 'did not approve'}"
+
+
+def _was_edited(call: Judged) -> bool:
+    was = (call.was or {}).get("arguments")
+    return isinstance(call.item, ToolCall) and isinstance(was, Mapping) and dict(was) != call.item.arguments
+
+
+def _edited(call: Judged, texts: Texts) -> list[Field]:
+    """The arguments as the model had written them, where a person changed them."""
+    allowed = call.verdict is not None and call.verdict.kind is VerdictKind.ALLOW
+    return texts.fields((call.was or {})["arguments"]) if allowed and call.asked and _was_edited(call) else []
+
+
+def _diffs(call: Judged, texts: Texts) -> list[JsonMap]:
+    """What the call did to files; of one that did not run, what the person was shown that it would do."""
+    changes = [(each.path, each.kind.value, each.diff) for each in (call.result.changes if call.result else ())]
+    kind, text = _previewed(call)
+    if not changes and kind == "diff" and text:
+        changes = [(str((call.was or {}).get("path") or ""), "proposed", text)]
+    shown = [(texts.line(path), kind, texts.diff(diff)) for path, kind, diff in changes]
+    return [{"path": path, "kind": kind, "lines": diff[0], "left_out": diff[1]} for path, kind, diff in shown]
+
+
+def _previewed(call: Judged) -> tuple[str, str]:
+    """What a person was shown of a call that did not run: its kind and its text."""
+    shown = (call.was or {}).get("preview")
+    ran = call.result is not None and call.result.attempts > 0
+    return ("", "") if ran or not isinstance(shown, Mapping) else (str(shown.get("kind")), str(shown.get("text") or ""))
+
+
+def _duration(ms: int, attempts: int) -> str:
+    again = f", {attempts} attempts" if attempts > 1 else ""
+    return ("less than 1 ms" if ms < 1 else seconds_words(ms / 1_000)) + again

@@ -16,7 +16,8 @@ from rich.text import Text
 from graph.batch.batch_result import Tally
 from graph.batch.orders import TaskResult
 from graph.terminal.output_lines import OUTCOME_STYLES
-from nodes.language.display import count_of, one_line, usd
+from nodes.call_model.pull import one_line
+from nodes.language.display import count_of, usd
 from nodes.records import OutcomeKind
 
 _NARROWEST_BAR: Final = 8

@@ -12,11 +12,11 @@ from graph.kept_run import short_id
 from graph.terminal import options as opt
 from graph.terminal.process_end import ExitCode
 from graph.terminal.run_commands import options_without_a_task, refused, tell, tell_object
-from nodes.language.display import one_line
+from nodes.call_model.pull import one_line
 from nodes.records import ToolError
 
 if TYPE_CHECKING:
-    from graph.cassettes.replay_server import ReplayServer
+    from graph.cassettes.servers import ReplayServer
 
 OPENAI_PATHS = ("/v1/chat/completions", "/v1/responses")
 """Whoever asks for these hears of `OPENAI_BASE_URL`."""
@@ -88,8 +88,8 @@ def serve(context: typer.Context, file: opt.CassettePath, port: opt.Port = 0) ->
 
     At the end it says what was not played and what was refused; exit code 1 where anything was refused.
     """
-    from graph.cassettes.library import read
-    from graph.cassettes.replay_server import ReplayServer
+    from graph.cassettes.cassette_file import read
+    from graph.cassettes.servers import ReplayServer
 
     chosen = options_without_a_task(context)
     cassette = read(str(chosen.root / file), str(file))

@@ -10,9 +10,7 @@ from urllib.parse import urlsplit
 
 from graph.context import AgentContext
 from graph.judged_workspace import judged_workspace
-from graph.run_steps import RunStep
-from graph.run_work import RunDiff, run_diffs, run_plan
-from graph.runs import steps_of
+from graph.runs import RunDiff, RunStep, run_diffs, run_plan, steps_of, undo_run
 from graph.terminal.approval import ReadLine
 from graph.terminal.options import fallback_problem
 from graph.terminal.output_lines import Line, diff_lines
@@ -20,12 +18,11 @@ from graph.terminal.process_end import ExitCode
 from graph.terminal.run_commands import NOTHING_TO_UNDO, refusal_words, restored_lines, restored_object, terminal_width
 from graph.terminal.screen import Display
 from graph.terminal.turns import Setup, Turns
-from graph.time_travel import undo_run
 from nodes.call_model.endpoint import Endpoint, find_endpoint, split_provider
+from nodes.call_model.pull import one_line
 from nodes.call_model.weights import WeightsState, embedded_weights, weights_status
 from nodes.execute_tools.environment.request_history import RequestHistory
 from nodes.execute_tools.environment.restoring import Restored
-from nodes.language.display import one_line
 from nodes.language.names import closest_names
 from nodes.records import Plan, PlanStatus, ProviderFailure, ToolError, ToolErrorCode
 

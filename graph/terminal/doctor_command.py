@@ -11,12 +11,12 @@ import typer
 from graph.terminal import options as opt
 from graph.terminal.process_end import ExitCode
 from graph.terminal.run_commands import options_without_events, refused, tell, tell_object, terminal_width
-from nodes.language.display import one_line
+from nodes.call_model.pull import one_line
 from nodes.records import ToolError
 
 if TYPE_CHECKING:
-    from graph.doctor.bundle_file import Written
-    from graph.doctor.finding import Finding
+    from graph.doctor.bundle import Written
+    from graph.doctor.examination import Finding
     from graph.terminal.output_lines import Line
 
 _STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red", "off": "dim"}
@@ -57,15 +57,14 @@ def doctor(
         context.fail("FILE.zip, --run, --include-messages and --force belong to --bundle")
     if include_messages and not run:
         context.fail("--include-messages needs --run RUN")
-    from graph.doctor.examination import examine
-    from graph.doctor.finding import is_fine, report
+    from graph.doctor.examination import examine, is_fine, report
 
     chosen = options_without_events(context)
     root = str(chosen.root)
     found = examine(root, chosen.settings, offline=offline, deep=deep, workspace_file=chosen.workspace_file)
     code = ExitCode.FINISHED if is_fine(found) else ExitCode.FINDINGS
     if bundle:
-        from graph.doctor.bundle_file import write_bundle
+        from graph.doctor.bundle import write_bundle
 
         path = str(file or f"mendgraph-{re.sub(r'[^A-Za-z0-9]', '-', run[:8]) or 'doctor'}.zip")
         made = write_bundle(path, found, root, run, include_messages=include_messages, force=force)
@@ -81,7 +80,7 @@ def doctor(
 
 def finding_lines(found: "tuple[Finding, ...]", columns: int | None = None) -> "list[Line]":
     """A line for each finding, and one for what to do about it; wrapped where a terminal has so many columns."""
-    from graph.doctor.finding import summary
+    from graph.doctor.examination import summary
     from graph.terminal.output_lines import Line
 
     width = max((len(each.name) for each in found), default=0)

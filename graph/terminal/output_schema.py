@@ -14,10 +14,10 @@ from graph.batch.orders import TaskResult
 from graph.cassettes.cassette_lint import LintFinding
 from graph.cassettes.from_run import WrittenCassette
 from graph.configuration.settings_file import Problem
-from graph.doctor.bundle_file import Written
-from graph.doctor.finding import Finding
+from graph.doctor.bundle import Written
+from graph.doctor.examination import Finding
 from graph.events import Compacted, Ended, Event, Paid
-from graph.run_work import RunDiff
+from graph.runs import RunDiff
 from graph.spending_accounts import AccountSpent
 from graph.spending_days import ModelDay
 from graph.terminal.output_lines import SCHEMA, event_name

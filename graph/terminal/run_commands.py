@@ -9,7 +9,7 @@ import typer
 from graph.kept_run import KeptRun, short_id
 from graph.terminal import options as opt
 from graph.terminal.process_end import ExitCode
-from nodes.language.display import one_line
+from nodes.call_model.pull import one_line
 from nodes.records import ToolError, ToolErrorCode
 
 if TYPE_CHECKING:
@@ -103,8 +103,8 @@ def undo(
 
     Nothing is restored where one of them was changed since by somebody else, and no other file is touched.
     """
+    from graph.runs import undo_run
     from graph.terminal.output_lines import Line
-    from graph.time_travel import undo_run
 
     chosen = options_without_a_task(context)
     done = undo_run(run, str(chosen.root), from_step=from_step, skip_changed=skip_changed)
@@ -120,8 +120,8 @@ def fork(context: typer.Context, run: opt.Run, at: opt.AtStep, skip_changed: opt
 
     It has the conversation and the files of that time: what the other run did later is taken back.
     """
+    from graph.runs import fork_run
     from graph.terminal.output_lines import Line
-    from graph.time_travel import fork_run
 
     chosen = options_without_a_task(context)
     done = fork_run(run, at, str(chosen.root), skip_changed=skip_changed)

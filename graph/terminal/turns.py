@@ -15,10 +15,8 @@ from functools import partial
 from types import FrameType, TracebackType
 from typing import Any, Final, Self
 
-from graph.combined_diff import combined_diffs
 from graph.context import AgentContext
 from graph.events import Asked, Ended, Event
-from graph.judged_workspace import judged_workspace
 from graph.kept_run import KeptRun
 from graph.run import RunResult, Session
 from graph.terminal.approval import ReadLine, ask_person, columns, in_editor
@@ -43,7 +41,6 @@ from nodes.call_model.endpoint import Endpoint, find_endpoint
 from nodes.call_model.local_model import local_server_is_starting
 from nodes.call_model.weights import embedded_weights
 from nodes.execute_tools.environment.database import StoreError
-from nodes.execute_tools.environment.workspace import FileContent
 from nodes.execute_tools.tools import default_tools
 from nodes.records import EditForm
 
@@ -188,7 +185,6 @@ class Turns:
         self._display, self._api = setup.display, setup.context.limits().api
         self._view = _view(setup)
         self._status = _status(setup)
-        self._read_file = partial(_read, setup.context.workspace)
         self._session = Session(setup.context, **setup.session_options)
         self._runner = asyncio.Runner()
         self._signals = Signals(self._stop, self._show_stopping)
@@ -353,8 +349,7 @@ class Turns:
             self._display.tell_object("ended", {"result": shown} if self._display.json_lines else shown)
             return
         self._view.answer(outcome.answer)
-        diffs = [self._session.scrub(diff) for diff in combined_diffs(result.changes, self._read_file)]
-        self._view.lines(*[Line("")] * bool(diffs), *diff_lines(diffs))
+        self._view.lines(*[Line("")] * bool(result.diffs), *diff_lines(result.diffs))
         self._view.lines(*outcome_lines(outcome), *usage_lines(outcome.usage, self._api, self._view.account))
 
     def _log(self) -> str | None:
@@ -408,9 +403,3 @@ def edits_in_blocks(setup: Setup) -> bool:
         return context.profile(embedded=False, model=context.model or "").edit_form is EditForm.BLOCKS
     name = embedded_weights().model if endpoint.embedded else endpoint.model
     return context.profile(endpoint.embedded, name).edit_form is EditForm.BLOCKS
-
-
-def _read(root: str, path: str) -> bytes | None:
-    """The bytes of a file of the workspace, as the tools may see them."""
-    content = judged_workspace(root).read_file(path)
-    return content.data if isinstance(content, FileContent) else None

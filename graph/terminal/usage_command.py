@@ -11,7 +11,7 @@ import typer
 
 from graph.terminal import options as opt
 from graph.terminal.run_commands import options_without_a_task, refused, tell, tell_object
-from nodes.language.display import one_line
+from nodes.call_model.pull import one_line
 from nodes.records import ToolError
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ import httpx
 import pytest
 
 from graph.cassettes.cassette_file import CassetteFile
-from graph.cassettes.recording_server import RecordingServer
-from graph.cassettes.replay_server import Answering, ReplayServer
+from graph.cassettes.servers import Answering, RecordingServer, ReplayServer
 from nodes.call_model.local_model import LocalServer, start_local_server
 from nodes.records import JsonMap
 from tests.browser.chromium import FOREIGN, Page, needs_chromium

@@ -5,7 +5,7 @@ To whatever asks for a first time it answers with a call of `read_file`, and wit
 
 import json
 
-from graph.cassettes.replay_server import Answering, LoopbackServer
+from graph.cassettes.servers import Answering, LoopbackServer
 from nodes.records import JsonMap
 
 PATH = "a.py"

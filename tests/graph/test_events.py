@@ -172,24 +172,6 @@ def test_a_step_of_denied_calls_is_done_where_guard_settles_it() -> None:
     assert read(parts)[1:] == [Denied("read_file", DENY), StepDone((denied,), ())]
 
 
-def test_a_denied_call_does_not_forget_what_was_changed_before() -> None:
-    parts = [
-        step("execute_tools", results=[result(1)], changes=[CHANGE]),
-        step("guard", verdicts=[DENY], results=[result(2)]),
-    ]
-    assert read(parts)[-1] == StepDone((result(2),), (CHANGE,))
-
-
-def test_the_calls_of_a_rescued_reply_are_the_calls_at_hand() -> None:
-    parts = [
-        step("parse", items=[]),
-        step("heal", items=[call(1)]),
-        step("guard", verdicts=[ALLOW]),
-        trace("tool.invoke.start", tool_name="read_file"),
-    ]
-    assert read(parts)[1] == ToolStarted(call(1))
-
-
 def test_a_tool_that_was_not_allowed_never_starts() -> None:
     parts = [
         step("parse", items=[call(1)]),

@@ -1,7 +1,11 @@
 """Runs from Python: one task to its outcome, event by event, and with somebody who approves its calls."""
 
 import asyncio
+import gc
+import threading
+from collections.abc import AsyncGenerator
 from contextlib import aclosing, closing, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +14,10 @@ from langchain_core.messages import AnyMessage
 
 from graph.context import AgentContext
 from graph.events import Asked, CallsRead, Ended, Event, StepDone, Text, ToolStarted
-from graph.run import Approve, RunResult, Session, arun_task, astream_task, run_task, stream_task
+from graph.run import Approve, LoopThread, RunResult, Session, arun_task, astream_task, run_task, stream_task
 from graph.runs import RunState, list_runs, open_run, resume_run
 from nodes.guard.approvals import ApprovalAnswer, ApprovalRequest, CallDecision
-from nodes.records import OutcomeKind, PlanStatus, PlanStep, Protocol, StopReason
+from nodes.records import OutcomeKind, PlanStatus, PlanStep, Protocol
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import Chunked, ScriptedServer, Stall
@@ -83,12 +87,6 @@ def test_a_task_that_is_no_text_is_a_mistake_of_the_program(folder: Path, task: 
 
 def _events(*given: Any, **more: Any) -> list[Event]:
     return [*stream_task(*given, **more)]
-
-
-def test_a_task_without_text_is_an_invalid_request(folder: Path) -> None:
-    model = told(DONE)
-    outcome = run_task("  ", context(folder), model=model).outcome
-    assert (outcome.kind, outcome.reason, model.calls) == (OutcomeKind.SYSTEM_ERROR, StopReason.INVALID_REQUEST, [])
 
 
 # --- Approvals
@@ -244,6 +242,60 @@ def test_a_stream_works_where_a_loop_is_running(folder: Path) -> None:
     assert isinstance(asyncio.run(cell()), Ended)
 
 
-def test_a_stream_that_nobody_begins_opens_nothing(folder: Path) -> None:
-    stream_task(TASK, context(folder), model=told(DONE)).close()
-    assert list_runs(str(folder)) == ()
+WHERE: ContextVar[str] = ContextVar("WHERE", default="nowhere")
+
+
+async def place() -> tuple[str, str]:
+    return threading.current_thread().name, WHERE.get()
+
+
+@pytest.mark.parametrize("stubborn", [False, True])
+def test_a_wait_that_is_interrupted_cancels_its_work(monkeypatch: pytest.MonkeyPatch, stubborn: bool) -> None:
+    begun, cancelled = threading.Event(), threading.Event()
+
+    async def for_ever() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            if stubborn:
+                raise LookupError("on the way out") from None
+            raise
+
+    class Interrupted(threading.Event):
+        waited = False
+
+        def wait(self, timeout: float | None = None) -> bool:
+            if not self.waited:
+                self.waited = begun.wait(60)
+                raise KeyboardInterrupt
+            return super().wait(timeout)
+
+    with LoopThread() as loop:
+        monkeypatch.setattr("nodes.call_model.model_loop.Event", Interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            loop.run(for_ever())
+        monkeypatch.undo()
+        assert loop.run(place())[0] == "mendgraph-loop"
+    gc.collect()  # asyncio would tell now of what nobody has looked at
+    assert cancelled.is_set()
+
+
+def test_a_generator_that_was_left_is_closed() -> None:
+    closed = threading.Event()
+
+    async def numbers() -> AsyncGenerator[int, None]:
+        try:
+            yield 1
+            yield 2
+        finally:
+            closed.set()
+
+    async def first(given: AsyncGenerator[int, None]) -> int:
+        return await anext(given)
+
+    left = numbers()
+    with LoopThread() as loop:
+        assert loop.run(first(left)) == 1
+    assert closed.is_set()

@@ -11,7 +11,7 @@ from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 
 from graph.context import AgentContext
-from graph.run_keeper import AT_WORK, Begun, RunKeeper
+from graph.run_keeper import Begun, RunKeeper
 from graph.store import Store
 from graph.workspace_records import WorkspaceRecords
 from nodes.execute_tools.environment.database import StoreError
@@ -73,14 +73,6 @@ def test_who_leaves_the_workspace_leaves_no_step_unwritten(kept: Kept, root: str
         assert found.pending_writes == [("task", "run_id", "p")]
 
 
-def test_what_cannot_be_written_on_leaving_stops_nobody(kept: Kept) -> None:
-    kept.start()
-    config = RunnableConfig(configurable={"thread_id": "one", "checkpoint_ns": "", "checkpoint_id": "1"})
-    kept.saver.put_writes(config, [("plan", object())], "task")
-    kept.release()
-    assert kept.start("And now?") == Begun("And now?", "request-2")
-
-
 def test_its_end_is_written_down_and_the_next_turn_has_the_next_number(kept: Kept) -> None:
     kept.start()
     kept.end(DONE)
@@ -134,12 +126,6 @@ def test_a_thread_is_at_work_in_one_workspace_at_a_time(kept: Kept, tmp_path: Pa
     second.close()
 
 
-def test_a_session_that_is_at_work_begins_no_second_turn(kept: Kept) -> None:
-    kept.start()
-    assert kept.start("And now?") == AT_WORK
-    assert kept.at_work
-
-
 @pytest.mark.parametrize(("method", "begin"), [("begin_turn", Kept.start), ("run", Kept.again)])
 def test_a_store_that_fails_is_why_the_turn_cannot_begin_and_nothing_stays_locked(
     kept: Kept, root: str, monkeypatch: pytest.MonkeyPatch, method: str, begin: Any
@@ -180,12 +166,6 @@ def test_a_store_that_cannot_be_opened_is_why_the_turn_cannot_begin(root: str, m
     for refused in (keeper.start(), keeper.again()):
         assert isinstance(refused, StopCause)
         assert (refused.reason, said in refused.message) == (StopReason.STORE_FAILED, True)
-    keeper.close()
-
-
-def test_a_workspace_that_is_none_is_left_to_the_machine_to_name(tmp_path: Path) -> None:
-    keeper = Kept(str(tmp_path / "nowhere"))
-    assert keeper.start() == Begun("Mend it.", "")
     keeper.close()
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from graph.context import AgentContext
-from graph.run_records import LONGEST_TEXT, RunRecord, bounded, find_run, old_runs, run_record
+from graph.run_records import RunRecord, find_run, old_runs, run_record
 from nodes.execute_tools.environment.database import StoreError
 from nodes.records import OutcomeKind, ToolError, ToolErrorCode
 
@@ -80,12 +80,6 @@ def test_what_has_not_finished_can_go_on(state: str, kind: str, resumable: bool)
     assert record(state=state, kind=kind).resumable is resumable
 
 
-@pytest.mark.parametrize(("length", "shown"), [(LONGEST_TEXT, LONGEST_TEXT), (LONGEST_TEXT + 1, LONGEST_TEXT)])
-def test_a_long_text_is_cut(length: int, shown: int) -> None:
-    text = bounded("x" * length)
-    assert (len(text), text.endswith("...")) == (shown, length > LONGEST_TEXT)
-
-
 # --- By name
 
 RUNS = [record("abc"), record("abd"), record("xyz")]
@@ -96,31 +90,12 @@ def test_a_run_is_found_by_the_beginning_of_its_id(wanted: str, found: str) -> N
     assert find_run(wanted, RUNS) == record(found)
 
 
-def test_a_whole_id_is_meant_even_where_another_one_begins_so() -> None:
-    assert find_run("ab", [*RUNS, record("ab")]) == record("ab")
-
-
 def test_a_beginning_of_several_ids_is_refused_with_them() -> None:
     assert find_run("ab", RUNS) == ToolError(
         code=ToolErrorCode.INVALID_ARGUMENT,
         message="2 runs of this workspace begin with 'ab': give more of the id.",
         suggestions=("abc", "abd"),
     )
-
-
-@pytest.mark.parametrize(("wanted", "suggestions"), [("abx", ("abc", "abd")), ("---", ())])
-def test_an_unknown_id_is_refused_with_those_that_are_like_it(wanted: str, suggestions: tuple[str, ...]) -> None:
-    assert find_run(wanted, RUNS) == ToolError(
-        code=ToolErrorCode.NOT_FOUND,
-        message=f"There is no run {wanted!r} in this workspace: `mendgraph runs` lists those that there are.",
-        suggestions=suggestions,
-    )
-
-
-def test_no_name_is_no_run() -> None:
-    refused = find_run("", [record()])
-    assert isinstance(refused, ToolError)
-    assert (refused.code, "No run is named" in refused.message) == (ToolErrorCode.INVALID_ARGUMENT, True)
 
 
 NEWEST_FIRST = [

@@ -1,21 +1,23 @@
 """A session of turns, and what it gives back."""
 
 import asyncio
-from itertools import groupby
+from collections.abc import Generator
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
 from graph.context import AgentContext
 from graph.events import Asked, CallsRead, Ended, Event, HealingBegan, StepDone, Text, ToolStarted
 from graph.run import Session
 from graph.scrubbing_serializer import ScrubbingSerializer
+from graph.session import _Parts
 from graph.state import serializer
 from nodes.execute_tools.environment.database import StoreError
-from nodes.records import OutcomeKind, Protocol, StopReason
+from nodes.records import OutcomeKind, Protocol, StopCause, StopReason
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import Chunked, ScriptedServer
@@ -27,7 +29,7 @@ BAD = use(("read_file", '{"path": calc.py}'))
 
 
 @pytest.fixture
-def folder(any_store: str, tmp_path: Path) -> Path:  # noqa: ARG001 - each test runs with both
+def folder(tmp_path: Path) -> Path:
     write_files(tmp_path, CALC)
     return tmp_path
 
@@ -45,10 +47,17 @@ def shape(messages: tuple[AnyMessage, ...]) -> list[str]:
     return [message.type for message in messages]
 
 
+@pytest.fixture
+def in_any_store(any_store: str, folder: Path) -> Path:  # noqa: ARG001 - each test runs with both
+    return folder
+
+
 # --- Turns
 
 
-def test_what_came_of_a_task_is_not_read_back_from_the_disk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_came_of_a_task_is_not_read_back_from_the_disk(
+    in_any_store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """To read a long history takes longer than to write its last step. What the disk has is the same."""
     read: list[str] = []
     loads = ScrubbingSerializer.loads_typed
@@ -58,37 +67,25 @@ def test_what_came_of_a_task_is_not_read_back_from_the_disk(folder: Path, monkey
         return loads(self, data)
 
     monkeypatch.setattr(ScrubbingSerializer, "loads_typed", watched)
-    with Session(context(folder), model=told(use(READ), use(EDIT), DONE)) as session:
+    with Session(context(in_any_store), model=told(use(READ), use(EDIT), DONE)) as session:
         list(session.stream(TASK))
         first = session.result()
         assert read == []
-    with Session(context(folder), thread_id=session.thread_id) as again:
+    with Session(context(in_any_store), thread_id=session.thread_id) as again:
         list(again.resume())
         assert (again.result(), bool(read)) == (first, True)
-
-
-def test_each_result_is_that_of_its_own_turn(folder: Path) -> None:
-    with Session(context(folder), model=told(Say("Hello."), Say("Again."))) as session:
-        list(session.stream("Hi."))
-        first = session.result()
-        list(session.stream("Hi again."))
-        second = session.result()
-        list(session.resume())
-        assert session.result() == second
-    assert (first.outcome.answer, len(first.messages)) == ("Hello.", 2)
-    assert (second.outcome.answer, len(second.messages)) == ("Again.", 4)
 
 
 def full(*_: object) -> None:
     raise StoreError("the disk is full")
 
 
-def test_a_store_that_fails_in_the_middle_ends_the_turn(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_fails_in_the_middle_ends_the_turn(in_any_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def turn(session: Session) -> Event:
         return [event async for event in session.astream(TASK)][-1]
 
     failed = (OutcomeKind.SYSTEM_ERROR, StopReason.STORE_FAILED, "the disk is full")
-    with Session(context(folder), model=told(DONE)) as session, monkeypatch.context() as patch:
+    with Session(context(in_any_store), model=told(DONE)) as session, monkeypatch.context() as patch:
         patch.setattr(type(session._keeper.saver), "put", full)
         for last in ([*session.stream(TASK)][-1], asyncio.run(turn(session))):
             assert isinstance(last, Ended)
@@ -142,15 +139,15 @@ def test_a_session_tells_its_turn_event_by_event(folder: Path) -> None:
     assert events[-1] == Ended(session.result().outcome)
 
 
-def test_a_session_asks_and_goes_on(folder: Path) -> None:
-    with Session(context(folder, mode="ask"), model=told(use(EDIT), DONE)) as session:
+def test_a_session_asks_and_goes_on(in_any_store: Path) -> None:
+    with Session(context(in_any_store, mode="ask"), model=told(use(EDIT), DONE)) as session:
         *_, asked = session.stream(TASK)
         assert isinstance(asked, Asked)
         assert [call["tool"] for call in asked.request["calls"]] == ["edit_file"]
         answered = list(session.answer("approve"))
     assert isinstance(answered[-1], Ended)
     assert [type(event) for event in answered if isinstance(event, ToolStarted)] == [ToolStarted]
-    assert changed_files(folder, CALC) == {"calc.py": MENDED}
+    assert changed_files(in_any_store, CALC) == {"calc.py": MENDED}
 
 
 def test_an_async_session_asks_and_goes_on(folder: Path) -> None:
@@ -179,15 +176,6 @@ def test_a_thread_is_taken_up_again(folder: Path) -> None:
     assert "Read calc.py." in [message["content"] for message in model.calls[0].prompt.messages]
 
 
-def test_each_turn_has_changes_of_its_own(folder: Path) -> None:
-    with Session(context(folder), model=told(use(EDIT), DONE, Say("Nothing to do."))) as session:
-        list(session.stream(TASK))
-        first = session.result().changes
-        list(session.stream("And now?"))
-        second = session.result()
-    assert ([change.path for change in first], second.changes, second.outcome.changed_files) == (["calc.py"], (), ())
-
-
 def test_a_plan_is_kept_from_turn_to_turn(folder: Path) -> None:
     with Session(context(folder), model=told(use(plan("in_progress", "pending")), DONE, DONE)) as session:
         list(session.stream(TASK))
@@ -212,9 +200,43 @@ def test_a_reply_is_one_message_however_it_was_streamed(folder: Path) -> None:
     ]
 
 
-def test_every_call_has_one_tool_message_right_after_its_reply(folder: Path) -> None:
-    with Session(context(folder), model=told(use(READ, ("list_files", {"path": "."}), READ), DONE)) as session:
-        list(session.stream("Look around."))
-        _, reply, *results, _ = session.result().messages
-    assert isinstance(reply, AIMessage)
-    assert [m.tool_call_id for m in results if isinstance(m, ToolMessage)] == [c["id"] for c in reply.tool_calls]
+Part = tuple[str, Any]
+SAID: Part = ("custom", "a word")
+ENDED: Part = ("updates", {"call_model": {"reply": "x", "stop": None}})
+ASKS: Part = ("updates", {"__interrupt__": ("approve?",)})
+STOPPED: Part = ("updates", {"call_model": {"stop": StopCause(reason=StopReason.CANCELLED, message="x")}})
+VALUES: Part = ("values", {})
+TERMINAL: Part = ("updates", {"BUDGET_STOP": {"outcome": "x"}})
+
+
+def played(closed: list[bool], *parts: Part) -> Generator[Part, None, None]:
+    try:
+        yield from parts
+    finally:
+        closed.append(True)
+
+
+@pytest.mark.parametrize(
+    ("heard", "to_come", "expected"),
+    [
+        ([], [SAID, ENDED], []),
+        ([SAID], [SAID, ENDED, VALUES, SAID, ENDED], [SAID, ENDED]),
+        ([SAID], [ENDED, SAID], [ENDED]),
+        ([SAID], [ASKS, VALUES], [ASKS]),
+        ([SAID, ENDED], [VALUES, SAID, ENDED], []),
+        ([SAID, ENDED, VALUES], [SAID, ENDED], []),
+        ([SAID], [STOPPED, VALUES, SAID, TERMINAL, VALUES], [STOPPED, VALUES, SAID, TERMINAL, VALUES]),
+        ([SAID], [SAID], [SAID]),
+    ],
+    ids=["not begun", "at work", "as it ends", "asks", "has ended", "between two nodes", "ends the run", "broke off"],
+)
+def test_the_node_at_work_ends_and_no_other_begins(
+    heard: list[Part], to_come: list[Part], expected: list[Part]
+) -> None:
+    closed: list[bool] = []
+    parts = _Parts(played(closed, *heard, *to_come))
+    assert list(islice(parts, len(heard))) == heard
+    assert list(parts.rest()) == expected
+    parts.close()
+    assert list(parts) == []
+    assert closed == ([True] if heard else [])

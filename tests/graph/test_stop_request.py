@@ -37,36 +37,6 @@ def test_the_first_reason_counts_until_another_turn_begins(stop: StopRequest) ->
     assert stop.reason == ""
 
 
-def test_listeners_are_told_while_they_listen(stop: StopRequest) -> None:
-    told: list[str] = []
-    with stop.told(partial(told.append, "outer")):
-        with stop.told(partial(told.append, "inner")):
-            stop.ask("by the program")
-        stop.ask("by the program")
-    stop.ask("by the program")
-    assert told == ["outer", "inner", "outer"]
-
-
-def test_whoever_listens_too_late_is_told_at_once(stop: StopRequest) -> None:
-    told: list[str] = []
-    stop.ask("by the program")
-    with stop.told(partial(told.append, "late")):
-        assert told == ["late"]
-
-
-def test_a_listener_is_gone_when_its_work_fails(stop: StopRequest) -> None:
-    told: list[str] = []
-    with pytest.raises(ValueError, match="x"), stop.told(partial(told.append, "gone")):
-        raise ValueError("x")
-    stop.ask("by the program")
-    assert told == []
-
-
-def test_a_wait_that_nobody_ends_takes_its_time(stop: StopRequest) -> None:
-    stop.wait(0.01)
-    assert stop.reason == ""
-
-
 def test_a_wait_ends_when_another_thread_asks(stop: StopRequest) -> None:
     waiting = threading.Event()
 
@@ -83,11 +53,6 @@ def test_a_wait_ends_when_another_thread_asks(stop: StopRequest) -> None:
     thread.join(10)
     assert not thread.is_alive()
     assert waiting.is_set()
-
-
-def test_a_wait_does_not_begin_once_somebody_has_asked(stop: StopRequest) -> None:
-    stop.ask("by the program")
-    stop.wait(LONG_S)
 
 
 def test_a_wait_ends_by_a_signal_to_the_thread_that_waits(stop: StopRequest) -> None:
@@ -148,18 +113,6 @@ def test_an_event_loop_hears_it_from_a_signal_and_from_a_thread(stop: StopReques
 
     asyncio.run(hear())
     assert stop.reason == "by a signal"
-
-
-def test_who_no_longer_waits_in_a_loop_is_not_told(stop: StopRequest) -> None:
-    async def give_up() -> None:
-        waiting = asyncio.ensure_future(stop.asked())
-        await asyncio.sleep(0)
-        waiting.cancel()
-        await asyncio.wait({waiting})
-
-    asyncio.run(give_up())
-    stop.ask("by the program")
-    assert stop.reason == "by the program"
 
 
 def test_a_loop_that_has_ended_stands_in_nobodys_way(stop: StopRequest) -> None:

@@ -55,11 +55,6 @@ def test_a_sync_run_calls_the_one_and_an_async_run_awaits_the_other() -> None:
     ]
 
 
-def test_it_is_shown_by_its_name() -> None:
-    assert TwoWays("speak", here, in_the_loop).get_name() == "speak"
-    assert "speak" in machine().get_graph().nodes
-
-
 @pytest.mark.parametrize("error", [OSError(errno.ETIMEDOUT, "no answer"), LeaseOverError("over"), ValueError("bad")])
 def test_an_error_of_a_nodes_own_is_not_told_as_our_deadline(error: Exception) -> None:
     def fail(_: Any) -> None:
@@ -117,10 +112,3 @@ def test_a_router_sees_its_slice_and_is_drawn_with_its_ends() -> None:
         ("speak", "speak"),
         ("speak", "__end__"),
     }
-
-
-def test_a_router_is_called_in_the_event_loop() -> None:
-    """In a thread it would be waited for, and a run that is cancelled meanwhile could not be resumed."""
-    seen: list[str] = []
-    assert asyncio.run(routed(seen).ainvoke({"said": "", "unseen": 0}))["said"] == "xxx"
-    assert seen == [threading.current_thread().name] * 3

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from graph.cassettes.cassette_file import CassetteFile, parse, render
-from graph.cassettes.player import Player
-from graph.cassettes.tape import recorded, replayed
+from graph.cassettes.player import Player, recorded, replayed
 from graph.run import run_task
 from tests.providers.clients import client
 from tests.providers.servers import FAMILIES

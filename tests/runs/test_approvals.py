@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from graph.events import Asked, Denied, Ended, Event
-from graph.time_travel import Forked, fork_run
+from graph.runs import Forked, fork_run
 from nodes.records import OutcomeKind, StopReason, ToolErrorCode
 from tests.runs.approval_play import AFTER, ANSWER, BUG, EDITED, THREE, asked, files, last, session
 

@@ -18,8 +18,7 @@ from graph.batch.preparing import Crew, Ready, prepare
 from graph.batch.processes import ProcessExecutor
 from graph.batch.run_batch import run_batch
 from graph.batch.tasks import BatchTask
-from graph.runs import list_runs
-from graph.time_travel import undo_run
+from graph.runs import list_runs, undo_run
 from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from nodes.execute_tools.tools import default_tools
 from nodes.records import Effect, JsonMap, OutcomeKind, ToolError, ToolErrorCode

@@ -15,9 +15,8 @@ from langgraph.checkpoint.memory import InMemorySaver
 from graph.context import AgentContext
 from graph.events import Asked, Ended, Event, StepDone, ToolStarted
 from graph.run import Session
-from graph.runs import list_runs, open_run, prune_runs
+from graph.runs import list_runs, open_run, prune_runs, undo_run
 from graph.state import serializer
-from graph.time_travel import undo_run
 from graph.workspace_saver import WorkspaceSaver
 from nodes.execute_tools.environment.run_folder import DATA_DIR_VARIABLE, workspace_folder_path
 from nodes.execute_tools.environment.run_lock import Owner, RunLock

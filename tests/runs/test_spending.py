@@ -14,11 +14,10 @@ from langgraph.checkpoint.memory import InMemorySaver
 from graph.build import build_graph
 from graph.context import AgentContext
 from graph.run import RunResult, Session
-from graph.runs import resume_run
+from graph.runs import Forked, fork_run, resume_run
 from graph.spending_accounts import account_spent
 from graph.spending_store import SpendingStore
 from graph.state import serializer
-from graph.time_travel import Forked, fork_run
 from nodes.execute_tools.environment.run_folder import DATA_DIR_VARIABLE
 from nodes.records import JsonMap, OutcomeKind, StopReason
 from tests.runs.playing import set_clock, write_files

@@ -17,11 +17,10 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from graph import cli
 from graph.run import run_task
 from graph.run_records import old_runs
-from graph.runs import RunState, list_runs, steps_of
+from graph.runs import RunState, list_runs, steps_of, undo_run
 from graph.scrubbing_serializer import MOST_BYTES
 from graph.state import serializer
 from graph.store import Store
-from graph.time_travel import undo_run
 from nodes.execute_tools.environment.database import FILE_NAME, StoreError
 from nodes.execute_tools.environment.run_folder import workspace_folder_path
 from nodes.records import ToolError

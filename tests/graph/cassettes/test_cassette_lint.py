@@ -1,13 +1,18 @@
 """What is wrong with the cassettes of a folder."""
 
+import json
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
-import yaml
 
-from graph.cassettes.cassette_file import CassetteFile, Exchange, render
-from graph.cassettes.cassette_lint import _LARGEST_MODULE, RECORD_AGAIN, LintFinding, lint_cassettes
-from nodes.records import ToolError, ToolErrorCode
+from graph.cassettes.cassette_file import CassetteFile, Exchange, parse, render
+from graph.cassettes.cassette_lint import RECORD_AGAIN, LintFinding, drift, lint_cassettes
+from graph.langchain.openai_chat import EndpointChat
+from nodes.execute_tools.registry import ActionRegistry
+from nodes.execute_tools.tools import default_tools
+from nodes.records import JsonMap, ToolError, ToolErrorCode, ToolSpec
 from tests.architecture.house import ROOT
 
 KEY = "sk-" + "a1B2" * 8
@@ -56,27 +61,13 @@ def test_a_file_that_is_no_text_is_a_finding(tmp_path: Path) -> None:
     assert findings == (LintFinding(path, 1, "is not UTF-8 text (line 1)", remedy),)
 
 
-def test_a_cassette_of_another_layout_has_its_drift_in_the_first_line(tmp_path: Path) -> None:
-    document = yaml.safe_load(OURS.replace("Read a file before", "Look at a file before"))
-    first, *_ = found(tmp_path, yaml.safe_dump(document, default_flow_style=True))
-    assert (first.line, first.what.partition(":")[0]) == (1, "this version sends something else")
-
-
-def test_a_module_that_is_too_large_to_be_a_test_names_no_cassette(tmp_path: Path) -> None:
-    assert found(tmp_path, text(exchange())) == []
-    (tmp_path / "tests/test_a.py").write_bytes(b"#" * (_LARGEST_MODULE + 1))
-    findings = lint_cassettes("cassettes", str(tmp_path))
-    assert not isinstance(findings, ToolError)
-    assert [each.what for each in findings] == ["no test plays it"]
-
-
 @pytest.mark.parametrize(
     ("content", "line", "what"),
     [
         (text(exchange(said=KEY)), 8, "holds a secret"),
         (text(exchange(said="/home/me/x")), 8, "holds a home directory"),
         ("recorded_from: [", 1, "is not YAML (line 2, column 1)"),
-        ("a: 1\n", 1, "is no cassette of mendgraph"),
+        ("a: 1\n", 1, "is no cassette of version 1"),
     ],
 )
 def test_a_finding_has_its_line_and_its_remedy(tmp_path: Path, content: str, line: int, what: str) -> None:
@@ -84,10 +75,6 @@ def test_a_finding_has_its_line_and_its_remedy(tmp_path: Path, content: str, lin
     assert (finding.line, finding.what[: len(what)]) == (line, what)
     assert finding.remedy
     assert KEY not in repr(finding)
-
-
-def test_a_test_may_ask_the_same_twice(tmp_path: Path) -> None:
-    assert found(tmp_path, text(exchange(), exchange(), exchange(status=503), exchange(status=503))) == []
 
 
 @pytest.mark.parametrize(
@@ -132,10 +119,6 @@ def test_what_drift_does_not_know_is_a_note(tmp_path: Path) -> None:
     assert finding == LintFinding(finding.path, 3, what, "its test tells of every request that differs", note=True)
 
 
-def test_a_cassette_without_an_exchange_has_no_drift(tmp_path: Path) -> None:
-    assert found(tmp_path, text()) == []
-
-
 def test_headers_that_no_recording_keeps_are_found(tmp_path: Path) -> None:
     headers = {"content-type": "a", "x-api-key": "short"}
     content = text(exchange().model_copy(update={"request_headers": headers, "headers": {"set-cookie": "a"}}))
@@ -159,11 +142,6 @@ def test_keys_are_found_whichever_api_it_is(tmp_path: Path, key: str, path: str)
     assert findings[1].what == "holds a secret"
 
 
-def test_a_key_in_an_address_is_found(tmp_path: Path) -> None:
-    content = text(exchange()).replace("/v1/chat/completions", "/v1/chat/completions?key=a1B2-a1B2-a1B2-a1B2-a1")
-    assert [each.what for each in found(tmp_path, content)] == ["holds a secret"]
-
-
 def test_a_cassette_without_a_test_is_an_orphan(tmp_path: Path) -> None:
     (finding,) = found(tmp_path, text(exchange()), "tests/test_a/test_gone.yaml")
     assert (finding.line, finding.what) == (1, "no test plays it")
@@ -178,3 +156,126 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert isinstance(findings, ToolError)
     assert findings.code is ToolErrorCode.NOT_FOUND
     assert "'nowhere'" in findings.message
+
+
+def specs() -> list[ToolSpec]:
+    return list(ActionRegistry(default_tools()).specs())
+
+
+def recorded(name: str) -> CassetteFile:
+    found = parse((ROOT / f"cassettes/{name}.yaml").read_text(encoding="utf-8"))
+    assert isinstance(found, CassetteFile)
+    return found
+
+
+def changed(cassette: CassetteFile, change: Any) -> CassetteFile:
+    """The cassette with another first request."""
+    first = cassette.exchanges[0]
+    request: JsonMap = json.loads(first.request)
+    change(request)
+    other = first.model_copy(update={"request": json.dumps(request).encode()})
+    return cassette.model_copy(update={"exchanges": (other, *cassette.exchanges[1:])})
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "cassettes").glob("*/*.yaml")), ids=lambda path: path.parent.name)
+def test_our_own_cassettes_have_not_drifted(path: Path) -> None:
+    found = parse(path.read_text(encoding="utf-8"))
+    assert isinstance(found, CassetteFile)
+    assert drift(found, specs()) == []
+
+
+def test_a_changed_prompt_is_drift() -> None:
+    def change(request: JsonMap) -> None:
+        system = request["messages"][0]
+        system["content"] = system["content"].replace("Read a file", "Look at a file")
+
+    for name in ("bug_repaired/text", "bug_repaired/native"):
+        (line,) = drift(changed(recorded(name), change), specs())
+        assert line.startswith("messages[0] (system).content, line ")
+        assert "Look at a file" in line
+
+
+def test_changed_tools_are_drift() -> None:
+    def change(request: JsonMap) -> None:
+        functions = [tool["function"] for tool in request["tools"]]
+        functions[0]["description"] = "It was another one."
+        functions[1]["name"] = "list_old"
+        del request["tools"][2]
+
+    lines = drift(changed(recorded("bug_repaired/native"), change), specs())
+    assert lines[0] == "tools: list_old was recorded, and there is no such tool any more"
+    assert lines[1].startswith("tools[read_file].function.description: recorded 'It was another one.'")
+    assert lines[2:] == []
+
+
+def test_a_change_of_what_the_chat_model_sends_is_drift(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = EndpointChat._get_request_payload
+
+    def changed_payload(chat: EndpointChat, *given: Any, **more: Any) -> JsonMap:
+        payload = made(chat, *given, **more)
+        tools = [{**tool, "strict": True} for tool in payload["tools"][:1]]
+        changes = {"stream_options": {"include_usage": False}, "stop": ["END"]}
+        return {**payload, **changes, "tools": [*tools, *payload["tools"][1:]], "user": "nobody"}
+
+    monkeypatch.setattr(EndpointChat, "_get_request_payload", changed_payload)
+    assert drift(recorded("bug_repaired/native"), specs()) == [
+        "stream_options.include_usage: recorded true, sent false",
+        'stop: not recorded, sent ["END"]',
+        "tools[read_file].strict: not recorded, sent true",
+    ]
+
+
+def test_what_depends_on_the_run_is_none() -> None:
+    def change(request: JsonMap) -> None:
+        request["temperature"], request["max_tokens"], request["seed"] = 0.5, 100, 7
+        request["messages"][1]["content"] = "Another task."
+
+    assert drift(changed(recorded("bug_repaired/native"), change), specs()) == []
+
+
+def test_permissions_of_one_run_are_none() -> None:
+    def change(request: JsonMap) -> None:
+        spec = next(each for each in specs() if each.name == "run_command")
+        function = {
+            "name": spec.name,
+            "description": f"{spec.description} Allowed: make.",
+            "parameters": spec.parameters,
+        }
+        names = [each.name for each in specs()]
+        place = sum(names.index(tool["function"]["name"]) < names.index(spec.name) for tool in request["tools"])
+        request["tools"].insert(place, {"type": "function", "function": function})
+
+    assert drift(changed(recorded("bug_repaired/native"), change), specs()) == []
+
+
+@pytest.mark.parametrize(
+    "request_body", [b"", b"no JSON", b"[]", b"{}", b'{"messages": [{"role": "system", "content": "Hi"}]}']
+)
+def test_requests_of_others_have_none(request_body: bytes) -> None:
+    first = recorded("bug_repaired/text").exchanges[0].model_copy(update={"request": request_body})
+    assert drift(CassetteFile(recorded_from="somebody", exchanges=(first,)), specs()) == []
+
+
+JUNK = [None, 5, "x", [], [5], {}, {"x": 5}, {"required": ["value"]}, {"function": {"name": [], "parameters": 5}}]
+
+
+def parts(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The places of a JSON document, each as the way to it."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [place for key, each in inner for place in [(*at, key), *parts(each, (*at, key))]]
+
+
+@pytest.mark.parametrize("name", ["bug_repaired/text", "bug_repaired/native"])
+def test_no_request_that_was_changed_by_hand_makes_it_raise(name: str) -> None:
+    cassette, ours = recorded(name), specs()
+    body = json.loads(cassette.exchanges[0].request)
+    places = [place for place in parts(body) if "properties" not in place[:-2]]
+    for place, junk in product(places, JUNK):
+
+        def change(request: JsonMap, place: Any = place, junk: Any = junk) -> None:
+            inner: Any = request
+            for key in place[:-1]:
+                inner = inner[key]
+            inner[place[-1]] = junk
+
+        assert isinstance(drift(changed(cassette, change), ours), list)

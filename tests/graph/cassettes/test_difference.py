@@ -73,12 +73,12 @@ LONG, X60 = "x" * 300, "x" * 60
         (
             {"messages": [CALL, {"role": "tool", "tool_call_id": "c1", "content": "a"}]},
             {"messages": [CALL, {"role": "tool", "tool_call_id": "c1", "content": "b"}]},
-            ["messages[1] (tool read_file).content: recorded 'a', sent 'b'"],
+            ["messages[1] (tool).content: recorded 'a', sent 'b'"],
         ),
         (
             {"messages": [{"role": "tool", "tool_call_id": "c1", "name": "glob", "content": "a"}]},
             {"messages": [{"role": "tool", "tool_call_id": "c1", "name": "glob"}]},
-            ["messages[0] (tool glob).content: recorded 'a', not sent"],
+            ["messages[0] (tool).content: recorded 'a', not sent"],
         ),
         (
             {"messages": [CALL, {"role": "tool", "tool_call_id": "c2"}]},

@@ -8,10 +8,8 @@ import httpx2
 import pytest
 from pydantic import SecretStr
 
-from graph.cassettes import library
-from graph.cassettes.cassette_file import CassetteFile, Exchange
-from graph.cassettes.fixture import RecordedCassette, ReplayedCassette, load
-from graph.cassettes.offline import OfflineError
+from graph.cassettes.cassette_file import CassetteFile, Exchange, read
+from graph.cassettes.fixture import OfflineError, RecordedCassette, ReplayedCassette, load, only
 from graph.cassettes.source import Source, version
 from tests.doubles.scripted_server import Say, ScriptedServer
 
@@ -96,7 +94,7 @@ def test_who_answered_is_named_where_it_was_not_the_endpoint(tmp_path: Path) -> 
         assert live.base_url
         post(other.base_url.replace("127.0.0.1", "localhost"))
     assert live.problem() == ""
-    found = library.read(str(path))
+    found = read(str(path))
     assert isinstance(found, CassetteFile)
     assert (found.recorded_from, found.settings) == ("model at localhost", {"mendgraph": version()})
     with closing(ReplayedCassette(str(path), "c.yaml", found)) as replay:
@@ -106,28 +104,6 @@ def test_who_answered_is_named_where_it_was_not_the_endpoint(tmp_path: Path) -> 
             httpx2.post("https://api.gone.test/v1/chat/completions", json=BODY)
         assert server.base_url
     assert (replay.problem(), replay.model) == ("", "old")
-
-
-def test_a_cassette_is_served_again_and_again_but_not_to_both_sides(tmp_path: Path) -> None:
-    with recording(tmp_path / "c.yaml") as live:
-        for _ in range(2):
-            with live.serve() as server:
-                post(server.base_url)
-        with pytest.raises(RuntimeError, match="not by both"):
-            assert live.base_url
-    assert live.problem() == ""
-    found = library.read(str(tmp_path / "c.yaml"))
-    assert isinstance(found, CassetteFile)
-    with closing(ReplayedCassette("c", "c.yaml", found)) as replay:
-        with replay.serve() as server:
-            post(server.base_url)
-        assert replay.problem().startswith(
-            "1 of 2 exchanges of c.yaml were asked for; nobody asked for:\n  number 2 of 2"
-        )
-    with closing(ReplayedCassette("c", "c.yaml", found)) as replay:
-        assert replay.base_url
-        with pytest.raises(RuntimeError, match="not by both"), replay.serve():
-            pass
 
 
 def test_the_context_pins_what_requests_depend_on(tmp_path: Path) -> None:
@@ -184,3 +160,33 @@ def test_what_cannot_be_played_is_told(tmp_path: Path) -> None:
         "key.yaml is not played: line 2 holds a secret. "
         "Revoke it, remove it from the file and its history, and record again"
     )
+
+
+def explain(host: str) -> str:
+    return f"not {host}"
+
+
+def test_nothing_is_reached_but_what_is_allowed() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = server.getsockname()
+        with only(lambda host: host == "localhost", explain):
+            with socket.socket() as client, pytest.raises(OfflineError, match=r"^not 127\.0\.0\.1$"):
+                client.connect(address)
+            with socket.socket() as client, pytest.raises(OfflineError, match=r"^not 127\.0\.0\.1$"):
+                client.connect_ex(address)
+            with pytest.raises(OfflineError, match=r"^not example\.org$"):
+                socket.getaddrinfo(b"example.org", 80)
+            assert socket.getaddrinfo("localhost", 80)
+            assert socket.getaddrinfo(None, 80)
+        with socket.socket() as client:
+            client.connect(address)
+
+
+def test_sockets_without_a_host_are_free_and_blocks_nest() -> None:
+    with only(lambda _: False, explain), only(lambda _: True, str):
+        for end in socket.socketpair():
+            end.close()
+        with socket.socket(socket.AF_UNIX) as client, pytest.raises(FileNotFoundError):
+            client.connect("/nowhere/at/all")
+        with pytest.raises(OfflineError, match="not localhost"):
+            socket.getaddrinfo("localhost", 80)

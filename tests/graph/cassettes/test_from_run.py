@@ -1,38 +1,45 @@
 """A run becomes a cassette, its files and a test, which plays it again: in another folder and in another process."""
 
+import ast
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from graph.cassettes.cassette_file import CassetteFile, parse
-from graph.cassettes.from_run import WrittenCassette, cassette_from_run
-from graph.cassettes.pinned import context_on
-from graph.cassettes.replayed_run import Replayer
+from graph.cassettes.from_run import (
+    TestedRun,
+    WrittenCassette,
+    cassette_from_run,
+    library_of,
+    render_test as text_of,
+    settings_in_test,
+    tests_root as root_of,
+)
+from graph.cassettes.source import context_on
 from graph.context import AgentContext
 from graph.run import Session, run_task
-from graph.time_travel import fork_run
+from graph.runs import fork_run
 from nodes.call_model.model import Call
 from nodes.records import (
     ModelReply,
+    Outcome,
     OutcomeKind,
-    ProviderErrorKind,
     ProviderFailure,
     StopReason,
     ToolError,
     ToolErrorCode,
 )
 from tests.architecture.house import ROOT
-from tests.doubles.replies import Calls, Empty, Message, Say
+from tests.doubles.replies import Calls, Say
 from tests.doubles.scripted_model import Line, ScriptedModel
 from tests.doubles.scripted_server import ScriptedServer
-from tests.graph.run_plays import DOWN, EDIT, LINES, cut_off, project, tree, use
+from tests.graph.run_plays import EDIT, LINES, cut_off, project, tree, use
 from tests.providers import script as provided
 from tests.providers.servers import FAMILIES
 
@@ -40,7 +47,6 @@ READ = 'tool: read_file({"path": "calc.py"})'
 FIX = 'tool: edit_file({"path": "calc.py", "old_str": "a - b", "new_str": "a + b"})'
 CHANGE = {"path": "calc.py", "old_str": "a - b", "new_str": "a + b"}
 READ_IT = use(("read_file", {"path": "calc.py"}))
-BUSY = ProviderFailure(kind=ProviderErrorKind.SERVER_ERROR, message="http://x/v1 failed (busy).", retry_after_s=0.0)
 
 
 class SlowModel(ScriptedModel):
@@ -110,7 +116,6 @@ def _is_installed() -> bool:
 def test_written_tests_replay_their_runs(folder: Path, tmp_path: Path) -> None:
     runs: dict[str, tuple[Line, ...]] = {
         "finished": LINES,
-        "failed": (EDIT, BUSY, BUSY, BUSY),
         "healed": (Calls([("edit_file", '{"path": "calc.py"')]), Say(""), EDIT, Say("Done.")),
     }
     everything = tmp_path / "all"
@@ -122,7 +127,7 @@ def test_written_tests_replay_their_runs(folder: Path, tmp_path: Path) -> None:
         assert made.paths[0] == str(everything / f"tests/test_{name}.py")
     text = played(folder, Say(READ), Say(FIX), Say("tool: nothing("), Say("Done."), protocol="text")
     written(folder, text, name="in_text", folder=str(everything / "tests"))
-    assert pytest_says(everything) == "4 passed"
+    assert pytest_says(everything) == "3 passed"
 
 
 def test_runs_on_models_of_any_provider_are_replayed_through_chat_completions(
@@ -154,41 +159,6 @@ def test_runs_on_models_of_any_provider_are_replayed_through_chat_completions(
     assert pytest_says(everything) == "3 passed"
 
 
-def test_a_name_with_two_providers_is_refused_in_one_line(folder: Path) -> None:
-    run = played(folder, Say("Done."), model="litellm:anthropic:claude-sonnet-4-6")
-    assert refusal(folder, run).message == (
-        "The run cannot be played again: 'anthropic:claude-sonnet-4-6' names a provider, for which nobody can stand in."
-    )
-
-
-def test_settings_of_the_chat_model_are_those_of_the_written_test(tmp_path: Path) -> None:
-    everything = project(tmp_path / "all")
-    (everything / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
-    settings: dict[str, dict[str, Any]] = {
-        "thinks": {"reasoning_effort": "low"},
-        "kwargs": {"model_kwargs": {"top_p": 0.5, "top_k": 5}},
-        "responses": {"use_responses_api": True},
-    }
-    for name, given in settings.items():
-        own = project(tmp_path / name)
-        run = played(own, EDIT, Say("Done."), model="gpt-4o-mini", **given)
-        written(own, run, name=name, folder=str(everything / "tests"))
-    sent = json.loads(cassette(everything, "kwargs").exchanges[0].request)
-    assert (sent["top_p"], sent["top_k"]) == (0.5, 5)
-    assert pytest_says(everything) == "3 passed"
-
-
-def test_what_an_endpoint_refused_is_asked_for_again_in_the_test(folder: Path) -> None:
-    """No test knows what another one, or the writing of its cassette, has learned."""
-    message = "http://x/v1 failed (max_tokens is too large: at most 512 are possible)."
-    run = played(folder, EDIT, ProviderFailure(kind=ProviderErrorKind.BAD_REQUEST, message=message))
-    assert written(folder, run, name="refused").end == "SYSTEM_ERROR (provider_failed)"
-    limits = [json.loads(exchange.request)["max_tokens"] for exchange in cassette(folder, "refused").exchanges]
-    assert limits[0] == limits[1] > limits[2] == 512
-    written(folder, run, name="refused_again")
-    assert pytest_says(folder) == "2 passed"
-
-
 def test_a_run_becomes_a_test_a_cassette_and_its_files(folder: Path) -> None:
     run = played(folder, *LINES)
     before = tree(folder)
@@ -217,33 +187,15 @@ def test_a_run_becomes_a_test_a_cassette_and_its_files(folder: Path) -> None:
     }
 
 
-def test_replies_that_healing_dropped_are_said_again(folder: Path) -> None:
-    broken: Message = Calls([("edit_file", '{"path": "calc.py"')])
-    written(folder, played(folder, broken, Empty(), EDIT, Say("Done.")), name="healed")
-    said = [exchange.response.decode() for exchange in cassette(folder, "healed").exchanges]
-    assert [any(word in each for word in ('{\\"path\\": \\"calc.py\\""', "a - b")) for each in said] == [
-        True,
-        False,
-        True,
-        False,
-    ]
-
-
 def test_turns_of_one_session_are_played_one_after_the_other(folder: Path) -> None:
     context = AgentContext(workspace=str(folder), evidence=False, read_ahead=False, protocol="native")
-    with Session(context, model=ScriptedModel([EDIT, DOWN, Say("Done.")])) as session:
+    with Session(context, model=ScriptedModel([EDIT, Say("Edited."), Say("Done.")])) as session:
         session.work("Mend add.")
         session.work("Go on.")
     written(folder, session.thread_id, name="turns")
-    assert [exchange.status for exchange in cassette(folder, "turns").exchanges] == [200, 401, 200]
+    assert [exchange.status for exchange in cassette(folder, "turns").exchanges] == [200, 200, 200]
     text = (folder / "tests/test_turns.py").read_text(encoding="utf-8")
     assert 'session.work("Mend add.")\n        session.work("Go on.")\n' in text
-
-
-def test_the_account_of_a_run_that_a_limit_ended_is_said_again(folder: Path) -> None:
-    run = played(folder, EDIT, READ_IT, Say("I mended add."), max_steps=2, model="gpt-4o")
-    assert written(folder, run, name="ended").end == "BUDGET_STOP (max_steps)"
-    assert b"I mended add." in cassette(folder, "ended").exchanges[-1].response
 
 
 def test_copies_of_earlier_runs_are_not_copied_again(folder: Path) -> None:
@@ -268,11 +220,6 @@ def test_a_listing_takes_all_files_with_it(folder: Path) -> None:
     assert written(folder, run, name="listed").files == 2
 
 
-def test_files_that_nobody_looked_at_stay_where_they_are(folder: Path) -> None:
-    (folder / "private.txt").write_text("sk-" + "a1B2" * 10, encoding="utf-8")
-    assert written(folder, played(folder, EDIT, Say("Done.")), name="one").files == 1
-
-
 def test_a_file_that_holds_a_secret_is_refused_by_name(folder: Path) -> None:
     (folder / "private.txt").write_text("one\nsk-" + "a1B2" * 10, encoding="utf-8")
     error = refusal(folder, played(folder, use(("read_file", {"path": "private.txt"})), Say("Done.")))
@@ -290,14 +237,8 @@ def test_a_run_that_does_not_repeat_says_where(folder: Path) -> None:
     assert "newer" in error.message
 
 
-def test_what_a_later_run_changed_in_the_same_file_makes_no_difference(folder: Path) -> None:
-    first = played(folder, EDIT, Say("Done."))
-    played(folder, use(("edit_file", {"path": "calc.py", "old_str": "a + b", "new_str": "a * b"})), Say("Done."))
-    assert written(folder, first, name="first").files == 1
-
-
 def test_too_many_files_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graph.cassettes.run_files.MOST_FILES", 1)
+    monkeypatch.setattr("graph.cassettes.run_course.MOST_FILES", 1)
     error = refusal(folder, played(folder, use(("list_files", {})), EDIT, Say("Done.")))
     assert error.message.startswith("The run does not repeat: in step 1 list_files gave another result")
     assert "The run needs more than 1 files or 2,000,000 bytes" in error.message
@@ -332,10 +273,6 @@ def test_a_fork_is_refused(folder: Path) -> None:
     assert "was forked from" in refusal(folder, forked.run_id).message
 
 
-def test_an_unknown_run_is_named(folder: Path) -> None:
-    assert refusal(folder, "nothing").code is ToolErrorCode.NOT_FOUND
-
-
 def test_a_run_that_has_not_ended_is_refused(folder: Path) -> None:
     assert refusal(folder, cut_off(folder)).message.startswith("The run has not ended: ")
 
@@ -346,30 +283,6 @@ def test_a_run_that_needs_what_its_caller_brought_says_so(folder: Path) -> None:
     run = run_task("Look.", context, model=ScriptedModel([Say("Seen.")]), roles={"mine": ["read_file"]}).thread_id
     message = "The run ended before a model was called: There is no role 'mine'."
     assert refusal(folder, run).message.startswith(message)
-
-
-def test_more_than_is_kept_beside_a_test_is_refused_before_anything_is_played(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("graph.cassettes.run_files.MOST_FILES", 0)
-    assert refusal(folder, played(folder, EDIT, Say("Done."))).message.startswith("The run needs more than 0 files ")
-
-
-def test_a_run_of_which_all_files_were_taken_is_not_played_with_them_again(folder: Path) -> None:
-    run = played(folder, use(("read_file", {"path": "calc.py"}), ("read_file", {"path": "notes.txt"})), Say("Done."))
-    (folder / "notes.txt").write_text("newer\n", encoding="utf-8")
-    assert refusal(folder, run).message.count("The run does not repeat: in step 1 read_file gave another result") == 1
-
-
-@pytest.mark.parametrize("refused_from", [1, 2], ids=["to record", "to replay"])
-def test_a_folder_that_cannot_be_filled_is_told(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, refused_from: int
-) -> None:
-    full, numbers = ToolError(code=ToolErrorCode.IO_ERROR, message="The disk is full."), count(1)
-    monkeypatch.setattr(
-        "graph.cassettes.replayed_run.write_files", lambda *_: full if next(numbers) >= refused_from else None
-    )
-    assert refusal(folder, played(folder, Say("Done."))) == full
 
 
 def test_what_another_process_would_ask_otherwise_is_no_test(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -383,31 +296,12 @@ def test_what_another_process_would_ask_otherwise_is_no_test(folder: Path, monke
     assert "temperature" in error.message
 
 
-def test_what_another_process_would_not_ask_again_is_no_test(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def with_one_more(cassette: CassetteFile) -> Replayer:
-        exchanges = (*cassette.exchanges, cassette.exchanges[-1])
-        return Replayer(cassette.model_copy(update={"exchanges": exchanges}))
-
-    monkeypatch.setattr("graph.cassettes.from_run.Replayer", with_one_more)
-    error = refusal(folder, played(folder, EDIT, Say("Done.")))
-    assert error.code is ToolErrorCode.CONFLICT
-    assert error.message.startswith("The run does not repeat: what was said was not asked for again: number 3 of 3: ")
-
-
 def test_what_is_in_the_way_of_a_test_is_told(folder: Path) -> None:
     run = played(folder, Say("Done."))
     (folder / "tests/test_one.py").mkdir(parents=True)
     assert "test_one.py" in refusal(folder, run, name="one").message
     (folder / "cassettes").write_text("a file\n", encoding="utf-8")
     assert "cassettes" in refusal(folder, run, name="other").message
-
-
-def test_a_folder_that_nobody_has_made_yet_is_its_own_root(folder: Path, tmp_path: Path) -> None:
-    made = written(folder, played(folder, Say("Done.")), name="one", folder=str(tmp_path / "new/checks"))
-    below = tmp_path / "new/checks"
-    assert made.paths == (str(below / "test_one.py"), str(below / "cassettes/test_one/one.yaml"))
-    assert made.command == f"pytest --rootdir {below} {below}/test_one.py"
-    assert [Path(path).is_file() for path in made.paths] == [True, True]
 
 
 def test_neither_the_spending_book_nor_the_store_hears_of_it(folder: Path) -> None:
@@ -420,15 +314,6 @@ def test_neither_the_spending_book_nor_the_store_hears_of_it(folder: Path) -> No
     assert (list_runs(str(folder)), spent_by_day(1)) == before
 
 
-def test_requests_are_those_of_the_run(folder: Path) -> None:
-    model = ScriptedModel([EDIT, Say("Done.")])
-    context = AgentContext(workspace=str(folder), evidence=False, protocol="native")
-    run = run_task("Mend add.", context, model=model).thread_id
-    written(folder, run, name="same")
-    sent = [json.loads(exchange.request)["messages"] for exchange in cassette(folder, "same").exchanges]
-    assert sent == [list(call.prompt.messages) for call in model.calls]
-
-
 def test_what_an_older_cassette_had_beside_it_is_gone(folder: Path) -> None:
     written(folder, played(folder, *LINES), name="one")
     written(folder, played(folder, Say("Done.")), name="one", force=True)
@@ -438,3 +323,121 @@ def test_what_an_older_cassette_had_beside_it_is_gone(folder: Path) -> None:
 def test_a_run_that_was_judged_is_judged_again(folder: Path) -> None:
     written(folder, played(folder, EDIT, Say("Done."), evidence=True), name="one")
     assert "evidence=True" in (folder / "tests/test_one.py").read_text(encoding="utf-8")
+
+
+OUTCOME = Outcome(kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="Done.")
+PINNED = {"model": "m", "protocol": "text", "edit_form": "replace", "mendgraph": "0.1.0"}
+
+
+def run_of(**changed: Any) -> TestedRun:
+    usual: dict[str, Any] = {
+        "name": "mended",
+        "run_id": "0123456789",
+        "given": {},
+        "requests": ("Mend add.",),
+        "outcome": OUTCOME,
+        "has_files": True,
+        "left": ("calc.py",),
+        "gone": ("notes.txt",),
+    }
+    return TestedRun(**{**usual, **changed})
+
+
+def test_a_test_is_what_a_person_would_write() -> None:
+    assert (
+        text_of(run_of())
+        == '''\
+"""The run 01234567 once more, on what its model said."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from graph import Session
+
+
+@pytest.mark.mendgraph_cassette("mended")
+def test_mended(mendgraph_cassette, tmp_path):
+    files = Path(mendgraph_cassette.path).parent / "files"
+    shutil.copytree(files / "before", tmp_path, dirs_exist_ok=True)
+    with Session(mendgraph_cassette.context(tmp_path)) as session:
+        session.work("Mend add.")
+        outcome = session.result().outcome
+    assert (outcome.kind, outcome.reason) == ("FINISHED", "answered")
+    for path in ["calc.py"]:
+        assert (tmp_path / path).read_bytes() == (files / "after" / path).read_bytes()
+    for path in ["notes.txt"]:
+        assert not (tmp_path / path).exists()
+'''
+    )
+
+
+@pytest.mark.parametrize("request_text", ['Say "hi".', "back\\slash", "two\nlines", "x'''y", "snow \u2603", "\x1b[0m"])
+def test_any_request_is_a_literal(request_text: str) -> None:
+    tree = ast.parse(text_of(run_of(requests=(request_text,))))
+    assert request_text in {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+
+
+def test_only_what_the_fixture_does_not_give_is_said() -> None:
+    context = AgentContext(
+        workspace="/w", base_url="http://u/v1", model="m", protocol="text", edit_form="replace", max_steps=3
+    )
+    given = settings_in_test(context, PINNED)
+    assert given == {"evidence": True, "max_steps": 3}
+    assert context_on(PINNED, given, "/w", "http://u/v1") == context
+
+
+@pytest.mark.parametrize("name", ["pytest.ini", ".pytest.toml", "pyproject.toml", "tox.ini", "setup.cfg", "setup.py"])
+def test_the_nearest_folder_that_is_set_up_is_the_root(tmp_path: Path, name: str) -> None:
+    (tmp_path / "a/b").mkdir(parents=True)
+    (tmp_path / "a" / name).touch()
+    assert root_of(str(tmp_path / "a/b/c"), str(tmp_path)) == (str(tmp_path / "a"), True)
+
+
+def test_without_a_file_it_is_the_workspace_or_the_folder_outside_of_it(tmp_path: Path) -> None:
+    work = str(tmp_path / "work")
+    assert root_of(f"{work}/tests", work) == (work, False)
+    assert root_of(f"{tmp_path}/tests", work) == (f"{tmp_path}/tests", False)
+
+
+@pytest.mark.parametrize(
+    ("files", "library"),
+    [
+        ({}, "cassettes"),
+        ({"pytest.ini": "[pytest]\nmendgraph_cassettes = kept/here/\n"}, "kept/here"),
+        ({"pytest.ini": "[pytest]\naddopts = -q\n"}, "cassettes"),
+        ({".pytest.ini": "", "tox.ini": "[pytest]\nmendgraph_cassettes = a\n"}, "cassettes"),
+        ({"pytest.toml": "[pytest]\nmendgraph_cassettes = 'a'\n"}, "a"),
+        ({"pyproject.toml": "[tool.pytest.ini_options]\nmendgraph_cassettes = 'a'\n"}, "a"),
+        ({"pyproject.toml": "[tool.pytest]\nmendgraph_cassettes = 'a'\n"}, "a"),
+        ({"pyproject.toml": "tool = 1\n", "setup.cfg": "[tool:pytest]\nmendgraph_cassettes = ./a%b\n"}, "a%b"),
+        (
+            {"pyproject.toml": "[tool.pytest.ini_options]\n", "tox.ini": "[pytest]\nmendgraph_cassettes = a"},
+            "cassettes",
+        ),
+    ],
+    ids=str,
+)
+def test_the_library_is_what_the_option_says(tmp_path: Path, files: dict[str, str], library: str) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    assert library_of(str(tmp_path)) == library
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "told"),
+    [
+        ("pytest.ini", b"[pytest]\nmendgraph_cassettes = ../kept\n", "is '../kept', which is no folder below it: name"),
+        ("pytest.ini", b"[pytest]\nmendgraph_cassettes\n", "is None, which is no folder below it: name one there"),
+        ("pyproject.toml", b"[tool.pytest]\nmendgraph_cassettes = '/kept'\n", "is '/kept', which is no folder below"),
+        ("pyproject.toml", b"[tool.pytest]\nmendgraph_cassettes = 5\n", "is 5, which is no folder below it: name one"),
+    ],
+)
+def test_what_cannot_be_followed_is_refused_by_name(tmp_path: Path, name: str, data: bytes, told: str) -> None:
+    (tmp_path / name).write_bytes(data)
+    found = library_of(str(tmp_path))
+    assert isinstance(found, ToolError)
+    assert found.code is ToolErrorCode.INVALID_ARGUMENT
+    assert told in found.message
+    assert f"{tmp_path}/{name}" in found.message

@@ -1,9 +1,11 @@
+"""Which cassettes no test plays, as far as one can see."""
+
 import re
 
 import pytest
 from hypothesis import given, strategies as st
 
-from graph.cassettes.naming import LONGEST, cassette_name, folder_of, is_name, unused
+from graph.cassettes.naming import LONGEST, cassette_name, is_name, orphans, unused
 
 
 @pytest.mark.parametrize(
@@ -50,14 +52,43 @@ def test_a_chosen_name_is_no_path(name: object) -> None:
     assert is_name("a.B-1_c")
 
 
-def test_a_module_has_a_folder_of_its_own() -> None:
-    assert [folder_of(each) for each in ("test_a.py", "a\\test_a.py", "../a/./test_a.py")] == [
-        "test_a",
-        "a/test_a",
-        "a/test_a",
-    ]
-
-
 def test_unused_is_what_no_test_of_a_whole_module_names() -> None:
     files = ["test_a/one.yaml", "test_a/two.yaml", "test_b/one.yaml", "test_a/deep/one.yaml", "one.yaml"]
     assert unused(files, ["test_a/one.yaml"], ["test_a.py", "test_c.py"]) == ["test_a/two.yaml"]
+
+
+MODULE = """
+import pytest
+
+@pytest.mark.mendgraph_cassette("sums")
+def test_adds(): ...
+
+class TestBig:
+    async def test_adds(self): ...
+
+CASES = [f"{scenario}/text" for scenario in ("repair", "loop")]
+OTHER = "whole/name"
+"""
+
+
+@pytest.mark.parametrize(
+    ("cassette", "alone"),
+    [
+        ("tests/test_calc/test_adds.yaml", False),
+        ("tests/test_calc/sums.yaml", False),
+        ("tests/test_calc/sums-one.yaml", False),
+        ("tests/test_calc/TestBig.test_adds.yaml", False),
+        ("tests/test_calc/test_adds-one-two.yaml", False),
+        ("tests/test_calc/test_addsup.yaml", True),
+        ("tests/test_calc/test_gone.yaml", True),
+        ("tests/test_gone/test_adds.yaml", True),
+        ("repair/text.yaml", False),
+        ("other/text.yaml", True),
+        ("whole/name.yaml", False),
+        ("whole/other.yaml", True),
+        ("sums.yaml", False),
+        ("lonely.yaml", True),
+    ],
+)
+def test_a_cassette_is_played_by_what_names_it(cassette: str, alone: bool) -> None:
+    assert orphans([cassette], {"tests/test_calc.py": MODULE}) == [cassette] * alone

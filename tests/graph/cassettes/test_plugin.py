@@ -1,6 +1,5 @@
 """Sessions of pytest inside of this one, most of them in this process."""
 
-import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,9 +9,7 @@ import pytest
 
 import graph.cassettes.fixture
 import graph.run  # noqa: F401 - the same
-from graph.cassettes import plugin
-from graph.cassettes.session import CassetteSession
-from tests.architecture.house import text_of
+from graph.cassettes.plugin import FIXTURE, CassetteSession
 from tests.doubles.provider_server import ProviderServer
 from tests.doubles.scripted_server import Calls, Say, ScriptedServer
 
@@ -74,16 +71,6 @@ def test_a_recording_plays_offline(recorded: Path, run: Run, endpoint: ScriptedS
     result = run("--strict-markers", "-W", "error", "-W", "ignore:Module already imported")
     result.assert_outcomes(passed=1)
     assert (result.ret, len(endpoint.requests), "mendgraph cassettes" in result.stdout.str()) == (0, 1, False)
-
-
-def test_the_option_takes_no_argument_for_its_value(recorded: Path, run: Run, endpoint: ScriptedServer) -> None:
-    run("--mendgraph-record", "test_it.py").stdout.fnmatch_lines([f"recorded {FILE}"])
-    run("--mendgraph-record=all", "test_it.py").stdout.fnmatch_lines([f"recorded {FILE}"])
-    run("--mendgraph-record=missing", "test_it.py").assert_outcomes(passed=1)
-    assert len(endpoint.requests) == 3
-    recorded.unlink()
-    run("--mendgraph-record=missing").stdout.fnmatch_lines(["*= mendgraph cassettes =*", f"recorded {FILE}"])
-    assert (run("--mendgraph-record=often").ret, len(endpoint.requests)) == (pytest.ExitCode.USAGE_ERROR, 4)
 
 
 @pytest.mark.usefixtures("recorded")
@@ -235,12 +222,6 @@ def test_a_failed_test_writes_nothing(recorded: Path, run: Run, pytester: pytest
     assert (recorded.read_bytes(), [path.name for path in recorded.parent.iterdir()]) == (before, ["test_one.yaml"])
 
 
-@pytest.mark.usefixtures("endpoint")
-def test_a_recording_of_silence_fails(pytester: pytest.Pytester, run: Run) -> None:
-    pytester.makepyfile(test_it="def test_one(mendgraph_cassette):\n    pass\n")
-    run("--mendgraph-record").stdout.fnmatch_lines([f"nothing was said to a model, so {FILE} was not written: *"])
-
-
 def test_an_unused_cassette_fails_a_session_that_has_seen_its_whole_module(recorded: Path, run: Run) -> None:
     recorded.with_name("test_gone.yaml").write_bytes(recorded.read_bytes())
     recorded.with_name("foreign.yaml").write_text("interactions: []\n", encoding="utf-8")
@@ -294,11 +275,6 @@ def test_a_marker_that_says_nonsense_fails_its_test(
     told_late = "cannot be recorded" in message  # only a test that asks for its endpoint needs one
     result.assert_outcomes(**({"failed": 1} if told_late else {"errors": 1}))
     result.stdout.fnmatch_lines([f"*{message}"])
-
-
-def test_a_marker_without_the_argument_fails_its_test(pytester: pytest.Pytester, run: Run) -> None:
-    pytester.makepyfile(test_it="import pytest\n@pytest.mark.mendgraph_cassette\ndef test_one():\n    pass\n")
-    run().stdout.fnmatch_lines(["the test is marked mendgraph_cassette, so it has to take the argument *"])
 
 
 @pytest.mark.usefixtures("endpoint")
@@ -388,28 +364,61 @@ def test_one(tmp_path, mendgraph_cassette):
     run().assert_outcomes(passed=1)
 
 
-def test_a_worker_that_crashed_tells_nothing() -> None:
-    account = CassetteSession("/", "/none", "", [])
-    config = SimpleNamespace(stash={plugin._SESSION: account})
-    told = {"named": ["a/b.yaml"], "whole": ["a.py"], "recorded": [], "problems": ["bad"]}
-    plugin.pytest_testnodedown(SimpleNamespace(config=config))
-    assert account.told() == {"named": [], "whole": [], "recorded": [], "problems": []}
-    plugin.pytest_testnodedown(SimpleNamespace(config=config, workeroutput={"mendgraph": told}))
-    assert account.told() == told
-    worker: Any = SimpleNamespace(config=SimpleNamespace(stash=config.stash, workeroutput={}))
-    plugin.pytest_sessionfinish(worker, 0)
-    assert worker.config.workeroutput == {"mendgraph": told}
-
-
-def test_the_package_announces_its_plugin() -> None:
-    project = tomllib.loads(text_of("pyproject.toml"))["project"]
-    assert project["entry-points"]["pytest11"] == {"mendgraph": "graph.cassettes.plugin"}
-    assert project["optional-dependencies"]["cassettes"] == ["pytest>=9", "vcrpy>=9.4"]
-
-
 def test_pytest_starts_without_the_heavy_libraries(pytester: pytest.Pytester) -> None:
     program = (
         "import sys, graph.cassettes.plugin\n"
         "print(sorted({'vcr', 'yaml', 'pydantic', 'langgraph', 'httpx2', 'nodes'} & set(sys.modules)))"
     )
     assert pytester.runpython_c(program).stdout.str().strip() == "[]"
+
+
+def session(root: Path, *arguments: str) -> CassetteSession:
+    return CassetteSession(str(root), str(root / "kept"), "", [str(root / each) for each in arguments])
+
+
+def item(name: str, /, *chosen: object, uses: bool = True, fails: bool = False, **said: object) -> Any:
+    marks = [pytest.Mark(FIXTURE, chosen, said, _ispytest=True)] if chosen or said else []
+    return SimpleNamespace(
+        nodeid=name,
+        own_markers=marks,
+        fixturenames=[FIXTURE] if uses else [],
+        iter_markers=lambda _: marks,
+        get_closest_marker=lambda _: "xfail" if fails else None,
+    )
+
+
+def refusal(account: CassetteSession, test: Any) -> str:
+    """Why the test has no cassette."""
+    with pytest.raises(pytest.fail.Exception) as caught:
+        account.open(test)
+    return str(caught.value)
+
+
+def test_two_tests_of_one_name_do_not_share_a_cassette(tmp_path: Path) -> None:
+    account = session(tmp_path)
+    first, second = item("a.py::b", "d"), item("a.py::c", "d")
+    account.note([first, second])
+    told = "kept/a/d.yaml is also the cassette of a.py::b: give one of the two another name"
+    assert refusal(account, second) == told
+    assert refusal(account, first).startswith("there is no cassette kept/a/d.yaml: ")
+
+
+def test_an_expected_failure_does_not_hide_what_is_wrong_with_a_cassette(tmp_path: Path) -> None:
+    account = session(tmp_path)
+    plain, expected = item("a.py::b"), item("a.py::c", fails=True)
+    missing = [refusal(account, each) for each in (plain, expected)]
+    assert account.finish() == [f"a.py::c: {missing[1]}"]
+    controller = session(tmp_path)
+    controller.hear(account.told())
+    assert controller.finish() == [f"a.py::c: {missing[1]}"]
+
+
+def test_files_of_other_tools_and_files_that_vanish_are_let_alone(tmp_path: Path) -> None:
+    account = session(tmp_path)
+    assert account.finish() == []
+    (tmp_path / "kept" / "a").mkdir(parents=True)
+    (tmp_path / "kept" / "a" / "gone.yaml").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "kept" / "a" / "foreign.yaml").write_text("interactions: []\n", encoding="utf-8")
+    (tmp_path / "kept" / "a" / "ours.yaml").write_text("recorded_from: x\n", encoding="utf-8")
+    account.note_module("a.py")
+    assert account.finish() == ["kept/a/ours.yaml is not used by any test: delete it, or bring its test back"]

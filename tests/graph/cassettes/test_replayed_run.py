@@ -1,36 +1,45 @@
 """Runs in a folder of their own, on a model that recites, and on one that replays strictly."""
 
-import json
+import asyncio
 import os
 from pathlib import Path
 
 import pytest
+from httpx2 import MockTransport, Response
+from hypothesis import given, strategies as st
 
 from graph.cassettes.cassette_file import CassetteFile
+from graph.cassettes.player import REPLAY_URL
 from graph.cassettes.replayed_run import (
-    REPLAY_URL,
     Reciter,
     Replayer,
     anything_goes,
     files_in,
     play,
     playground,
+    reply_said,
     write_files,
 )
 from graph.cassettes.run_course import RunCourse, TurnSaid
 from graph.context import AgentContext
-from nodes.call_model.compaction import SUMMARY_SYSTEM
-from nodes.call_model.exchange import WRAP_UP_SYSTEM
+from graph.langchain.chat_models import endpoint_chat, given_model
+from nodes.call_model.endpoint import PLAIN, Endpoint
+from nodes.call_model.model import Call
+from nodes.call_model.prompt import Prompt
 from nodes.execute_tools.environment.run_folder import DATA_DIR_VARIABLE
 from nodes.execute_tools.environment.workspace import WriteFile
-from nodes.records import JsonMap, ModelReply, OutcomeKind, Profile, StopCause, StopReason, ToolError
+from nodes.records import (
+    FinishReason,
+    JsonMap,
+    ModelReply,
+    OutcomeKind,
+    Profile,
+    RawCall,
+    StopReason,
+    ToolError,
+)
 
 FILES = {"a.py": b"x = 1\n", "pkg/b.bin": b"\xff\x00"}
-DOWN = StopCause(
-    reason=StopReason.PROVIDER_FAILED,
-    message="It failed (busy).",
-    diagnostics=("provider error: server_error (2 tries)",),
-)
 
 
 def course(folder: str, *turns: TurnSaid) -> RunCourse:
@@ -40,7 +49,7 @@ def course(folder: str, *turns: TurnSaid) -> RunCourse:
 
 
 def test_what_is_recited_can_be_replayed_and_nothing_else() -> None:
-    turns = (TurnSaid(failure=DOWN), TurnSaid(replies=[ModelReply(text="Done.")]))
+    turns = (TurnSaid(), TurnSaid(replies=[ModelReply(text="Done.")]))
     with playground(FILES) as folder:
         assert isinstance(folder, str)
         asked = course(folder, *turns)
@@ -48,14 +57,17 @@ def test_what_is_recited_can_be_replayed_and_nothing_else() -> None:
         first = play(asked, asked.context, reciter)
         assert isinstance(first, RunCourse)
         assert [outcome.kind for outcome in first.outcomes] == [OutcomeKind.SYSTEM_ERROR, OutcomeKind.FINISHED]
-        assert [exchange.status for exchange in reciter.exchanges] == [503, 503, 200]
-        assert first.outcomes[0].message == f"{REPLAY_URL} failed (busy)."
+        assert [exchange.status for exchange in reciter.exchanges] == [200]
 
         cassette = CassetteFile(recorded_from="a test", exchanges=tuple(reciter.exchanges))
-        replayer = Replayer(cassette)
-        again = play(asked, asked.context, replayer)
+        alone = course(folder, turns[1])
+        reciter = Reciter("m", turns[1:])
+        played = play(alone, asked.context, reciter)
+        replayer = Replayer(cassette := cassette.model_copy(update={"exchanges": tuple(reciter.exchanges)}))
+        again = play(alone, asked.context, replayer)
+        assert isinstance(played, RunCourse)
         assert isinstance(again, RunCourse)
-        assert again.outcomes[1] == first.outcomes[1].model_copy(update={"usage": again.outcomes[1].usage})
+        assert again.outcomes[0] == played.outcomes[0].model_copy(update={"usage": again.outcomes[0].usage})
         assert (replayer.player.misses, replayer.player.unplayed) == ([], [])
 
         strict = Replayer(cassette)
@@ -79,18 +91,6 @@ def test_a_session_without_an_endpoint_is_not_played(settings: JsonMap, message:
     assert refused.message.startswith(f"The run cannot be played again: {message}")
 
 
-def test_summaries_and_the_account_are_recited_beside_the_replies() -> None:
-    failure = StopCause(reason=StopReason.CONTEXT_OVERFLOW, message="Too long.", diagnostics=("bad_request (1 tries)",))
-    turn = TurnSaid([ModelReply(text="One."), ModelReply(text="Two.")], ["In short."], "It is done.", failure)
-    reciter = Reciter("m", (turn,))
-    for system in ("", SUMMARY_SYSTEM, WRAP_UP_SYSTEM, "", SUMMARY_SYSTEM, ""):
-        reciter.answer(json.dumps({"messages": [{"role": "system", "content": system}]}).encode())
-    heard = [(exchange.status, exchange.response.decode()) for exchange in reciter.exchanges]
-    assert [status for status, _ in heard] == [200] * 5 + [400]
-    for word, (_, said) in zip(("One.", "In short.", "It is done.", "Two."), heard, strict=False):
-        assert f'"content": "{word}"' in said
-
-
 def test_a_playground_has_the_files_and_is_gone_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(DATA_DIR_VARIABLE, "/mine")
     with playground(FILES) as folder:
@@ -102,19 +102,52 @@ def test_a_playground_has_the_files_and_is_gone_at_its_end(monkeypatch: pytest.M
     assert not os.path.exists(folder)
 
 
-def test_the_environment_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(DATA_DIR_VARIABLE, raising=False)
-    with playground({}):
-        pass
-    assert DATA_DIR_VARIABLE not in os.environ
-
-
-def test_files_that_no_folder_can_hold_are_refused() -> None:
-    with playground({"a": b"", "a/b": b""}) as folder:
-        assert isinstance(folder, ToolError)
-
-
 def test_more_files_than_one_change_takes_are_written(tmp_path: Path) -> None:
     workspace = anything_goes(str(tmp_path))
     assert write_files(workspace, [WriteFile(f"{number}.txt", b"") for number in range(201)]) is None
     assert len(files_in(str(tmp_path), 500)) == 201
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
+NAMES = st.text("abc_", min_size=1, max_size=8)
+CALLS = st.lists(st.builds(RawCall, call_id=NAMES, tool=NAMES, arguments=TEXTS), max_size=3).map(tuple)
+COUNTS = st.integers(1, 10_000)
+REPLIES = st.builds(
+    ModelReply,
+    text=TEXTS,
+    calls=CALLS,
+    reasoning=TEXTS,
+    model=NAMES,
+    input_tokens=COUNTS,
+    output_tokens=COUNTS,
+    finish_reason=st.sampled_from([each for each in FinishReason if each is not FinishReason.REFUSAL]),
+)
+
+
+def read(body: bytes) -> ModelReply | None:
+    answer = MockTransport(lambda _: Response(200, headers={"content-type": "text/event-stream"}, content=body))
+    endpoint = Endpoint(model="m", base_url="http://llm.test/v1")
+    model = given_model(endpoint_chat(endpoint, PLAIN, verify=False, transport=answer))
+    call = Call(prompt=Prompt(messages=({"role": "user", "content": "a"},)), max_output_tokens=9, timeout_s=60.0)
+    reply = asyncio.run(model.acomplete(call, lambda _: None))
+    return (
+        reply.model_copy(update={"seconds": 0.0, "allowed_tokens": 0, "provider": {}})
+        if isinstance(reply, ModelReply)
+        else None
+    )
+
+
+@given(REPLIES)
+def test_a_reply_is_read_as_it_was(reply: ModelReply) -> None:
+    said = reply_said(reply, "m", 1)
+    assert (said.status, said.headers) == (200, {"content-type": "text/event-stream"})
+    assert read(said.body) == reply
+    assert said == reply_said(reply, "m", 1)
+
+
+def test_reasoning_and_cache_writes_are_told_where_there_are_any() -> None:
+    counts = {"input_tokens": 9, "output_tokens": 4, "cached_tokens": 5, "reasoning_tokens": 3, "cache_write_tokens": 2}
+    body = reply_said(ModelReply(text="a", model="m", **counts), "m", 1).body.decode()
+    assert '"prompt_tokens_details": {"cached_tokens": 5, "cache_write_tokens": 2}' in body
+    assert '"completion_tokens_details": {"reasoning_tokens": 3}' in body
+    assert "details" not in reply_said(ModelReply(text="a", input_tokens=9), "m", 1).body.decode()

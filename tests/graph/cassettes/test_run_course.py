@@ -1,24 +1,43 @@
 """What a run went through, as its checkpoints tell it."""
 
-import json
-from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
 from graph.build import build_graph
-from graph.cassettes.run_course import RunCourse, _as_asked_for, read_course
+from graph.cassettes.run_course import (
+    RunCourse,
+    StartFiles,
+    ToolStep,
+    course_difference,
+    files_at_start,
+    read_course,
+    secret_in,
+)
 from graph.context import AgentContext
-from graph.open_store import thread_config
-from graph.run import Session
+from graph.run import Session, run_task
+from graph.runs import thread_config
 from graph.state import serializer
-from nodes.call_model.compaction import SUMMARY_SYSTEM, Summary, read_summary, summary_text
-from nodes.call_model.model import Call
-from nodes.records import ModelReply, OutcomeKind, ProviderFailure, StopReason, ToolError
+from nodes.execute_tools.environment.journal import Journal
+from nodes.execute_tools.environment.run_folder import workspace_folder_path
+from nodes.execute_tools.secrets.redact import Redactor
+from nodes.records import (
+    Outcome,
+    OutcomeKind,
+    Profile,
+    StopReason,
+    ToolCall,
+    ToolError,
+    ToolErrorCode,
+)
+from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Calls, Say
 from tests.doubles.scripted_model import Line, ScriptedModel
-from tests.graph.run_plays import DOWN, EDIT, context as context_of_runs, cut_off, error, project
+from tests.graph.run_plays import DOWN, EDIT, FILES, LINES, context, context as context_of_runs, cut_off, error, project
 
 SAID = {"done": ["looked"], "left": ["mend it"]}
 BROKEN = Calls([("edit_file", '{"path": "calc.py"')])
@@ -71,14 +90,7 @@ def test_replies_are_told_also_those_that_healing_dropped(folder: Path) -> None:
 def test_each_turn_has_its_own_words_and_its_own_end(folder: Path) -> None:
     found = read(folder, EDIT, DOWN, Say("Done."), turns=2)
     assert [len(turn.replies) for turn in found.turns] == [1, 1]
-    failure = found.turns[0].failure
-    assert failure is not None
-    assert (failure.reason, found.turns[1].failure) == (StopReason.PROVIDER_FAILED, None)
     assert [outcome.kind for outcome in found.outcomes] == [OutcomeKind.SYSTEM_ERROR, OutcomeKind.FINISHED]
-
-
-def test_a_run_that_asks_has_not_ended(folder: Path) -> None:
-    assert "has not ended" in refused(folder, EDIT, Say("Done."), mode="ask")
 
 
 def test_a_run_that_asked_is_refused(folder: Path) -> None:
@@ -90,12 +102,6 @@ def test_a_run_that_asked_is_refused(folder: Path) -> None:
     found = read_course(saver, "t")
     assert isinstance(found, ToolError)
     assert "In step 1 a person was asked" in found.message
-
-
-def test_a_run_that_nobody_knows_has_not_ended() -> None:
-    found = read_course(InMemorySaver(serde=serializer()), "t")
-    assert isinstance(found, ToolError)
-    assert "has not ended" in found.message
 
 
 def test_a_run_of_which_only_the_end_is_kept_is_refused(folder: Path) -> None:
@@ -142,37 +148,141 @@ def test_a_thread_that_somebody_changed_is_refused(folder: Path) -> None:
     )
 
 
-class Summing(ScriptedModel):
-    """A model that says the same whenever it is asked for a summary; `asked` counts these calls."""
+DONE = Outcome(kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="Done.")
+FAILED = Outcome(kind=OutcomeKind.SYSTEM_ERROR, reason=StopReason.PROVIDER_FAILED, message="No.")
+CALL: Any = {"name": "read_file", "args": {"path": "a"}, "id": "1", "type": "tool_call"}
+STORED = RunCourse(
+    context=AgentContext(workspace="/stored"),
+    profile=Profile(),
+    requests=("Mend.",),
+    turns=(),
+    path=((0, "call_model"), (1, "guard")),
+    results=(ToolStep(1, "read_file", '{"text": "/stored/a"}'),),
+    calls=(),
+    outcomes=(DONE,),
+    messages=(HumanMessage("Mend."), AIMessage("", tool_calls=[CALL]), ToolMessage("in /stored/a", tool_call_id="1")),
+    files_read={},
+)
 
-    def __init__(self, script: Sequence[Line]) -> None:
-        super().__init__(script)
-        self.asked: int = 0
-
-    def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
-        if call.prompt.messages[0].get("content") != SUMMARY_SYSTEM:
-            return super().complete(call, on_text)
-        self.asked += 1
-        return ModelReply(text=json.dumps(SAID))
-
-
-def test_what_was_summarised_is_told(folder: Path) -> None:
-    (folder / "big.txt").write_text("".join(f"{number} {'word ' * 12}\n" for number in range(40)), encoding="utf-8")
-    reads = [{"path": "big.txt", "start_line": number, "limit": 1} for number in range(1, 21)]
-    lines = [Calls([("read_file", json.dumps(each))], text="I look once more. " * 60) for each in reads]
-    model, saver = Summing([*lines, Say("Done.")]), InMemorySaver(serde=serializer())
-    settings = {"window_tokens": 6_000, "max_output_tokens_per_call": 300, "max_calls_per_turn": 30}
-    context = context_of_runs(folder, protocol="native", **settings)
-    with Session(context, model=model, checkpointer=saver, thread_id="t") as session:
-        session.work("Read it all.")
-    found = read_course(saver, "t")
-    assert isinstance(found, RunCourse), found
-    (turn,) = found.turns
-    assert (turn.replies[-1].text, len(turn.replies)) == ("Done.", 21)
-    told = [json.loads(summary) for summary in turn.summaries if summary]
-    assert (model.asked > 0, len(turn.summaries), told[0]) == (True, model.asked, SAID)
+RESULT = (
+    'in step 1 read_file gave another result: it was ...\'{"text": "<workspace>/a"}\', and is now ...\'{"text": "b"}\''
+)
 
 
-def test_a_summary_is_asked_for_as_it_was_read() -> None:
-    summary = Summary(done=("a", "b"), left=("c - d",), files=("x.py: it",))
-    assert read_summary(_as_asked_for(summary_text(summary))) == summary
+def played(**changed: Any) -> RunCourse:
+    """The same in another folder."""
+    messages = (*STORED.messages[:2], ToolMessage("in /played/a", tool_call_id="1"))
+    usual: dict[str, Any] = {
+        "context": AgentContext(workspace="/played"),
+        "messages": messages,
+        "results": (ToolStep(1, "read_file", '{"text": "/played/a"}'),),
+    }
+    return replace(STORED, **{**usual, **changed})
+
+
+def test_another_folder_makes_no_difference() -> None:
+    assert course_difference(STORED, played()) == ""
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"path": ((0, "call_model"), (1, "heal"))}, "in step 1 the run went to guard, and now it goes to heal"),
+        ({"path": ((0, "call_model"),)}, "in step 1 the run went to guard, and now it goes to nothing"),
+        (
+            {"outcomes": (FAILED,)},
+            "turn 1 ended with FINISHED (answered), and now it ends with SYSTEM_ERROR (provider_failed)",
+        ),
+        (
+            {"messages": (HumanMessage("Mind."), *played().messages[1:])},
+            "message 1 of the conversation is another one: it was ...'human: Mend.', and is now ...'human: Mind.'",
+        ),
+        (
+            {"messages": played().messages[:2], "results": (ToolStep(1, "read_file", '{"text": "b"}'),)},
+            RESULT,
+        ),
+    ],
+)
+def test_the_first_difference_is_told(changed: dict[str, Any], sentence: str) -> None:
+    assert course_difference(STORED, played(**changed)) == sentence
+
+
+SECRET = "correct-horse-battery"  # noqa: S105 - a test's own
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    path = project(tmp_path / "work")
+    (path / "other.txt").write_text("unread\n", encoding="utf-8")
+    (path / ".gitignore").write_text("*.log\n", encoding="utf-8")
+    (path / "a.log").write_text("ignored\n", encoding="utf-8")
+    (path / ".env").write_text("KEY=1\n", encoding="utf-8")
+    return path
+
+
+def start(work: Path) -> StartFiles:
+    run = run_task("Mend add.", context(work), model=HistoryModel(LINES)).thread_id
+    found = files_at_start(workspace_folder_path(str(work)), str(work), run)
+    assert isinstance(found, StartFiles)
+    return found
+
+
+def course_of(*calls: ToolCall, result: str = "") -> RunCourse:
+    return RunCourse(AgentContext(), Profile(), (), (), (), (ToolStep(1, "t", result),), calls, (), (), {})
+
+
+def call(**arguments: str) -> ToolCall:
+    return ToolCall(call_id="1", tool="t", arguments=arguments, raw_arguments="")
+
+
+def test_what_the_run_changed_is_as_it_was_before(work: Path) -> None:
+    before = {path: text.encode() for path, text in FILES.items()}
+    assert start(work).touched(course_of()) == {".gitignore": b"*.log\n", **before}
+
+
+def test_all_files_are_those_that_the_agent_may_see(work: Path) -> None:
+    every = start(work).every()
+    assert not isinstance(every, ToolError)
+    assert sorted(every) == [".gitignore", "calc.py", "notes.txt", "other.txt"]
+
+
+@pytest.mark.parametrize("named", ["other.txt", "./other.txt", "{root}/other.txt", "*** Update File: other.txt\n@@"])
+def test_what_a_call_names_is_taken(work: Path, named: str) -> None:
+    begun = start(work)
+    files = begun.touched(course_of(call(path=named.format(root=begun.workspace.root))))
+    assert not isinstance(files, ToolError)
+    assert "other.txt" in files
+
+
+def test_what_lies_beside_the_cassettes_of_other_runs_is_taken_only_with_all_or_by_name(work: Path) -> None:
+    copies = [f"kept/files/{name}" for name in ("after/x/files/before/.gitignore", "before/.gitignore", "before/a.py")]
+    for name in (*copies, "kept/files/conftest.py"):
+        (work / name).parent.mkdir(parents=True, exist_ok=True)
+        (work / name).write_text("", encoding="utf-8")
+    begun = start(work)
+    found = (begun.touched(course_of()), begun.touched(course_of(call(path=copies[1]))), begun.every())
+    kept = [sorted(path for path in files if path in copies) for files in found if not isinstance(files, ToolError)]
+    assert kept == [[], [copies[1]], copies]
+
+
+def test_too_many_bytes_are_refused(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graph.cassettes.run_course.MOST_BYTES", 20)
+    assert error(start(work).every()).code is ToolErrorCode.INVALID_ARGUMENT
+
+
+def test_bytes_that_were_not_kept_are_told(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = run_task("Mend add.", context(work), model=HistoryModel(LINES)).thread_id
+    monkeypatch.setattr(Journal, "backup", lambda *_: None)
+    found = error(files_at_start(workspace_folder_path(str(work)), str(work), run))
+    assert found.message.startswith("What 'calc.py' held before the run is gone")
+
+
+def test_secrets_are_found_by_shape_and_by_value() -> None:
+    redactor = Redactor((SECRET,))
+    assert secret_in({"a": b"nothing", "b": b"\xff"}, redactor) is None
+    by_shape = secret_in({"a": b"one\nsk-" + b"a1B2" * 8}, redactor)
+    assert by_shape is not None
+    assert by_shape.message.startswith("'a' holds a secret in line 2")
+    by_value = secret_in({"a": SECRET.encode()}, redactor)
+    assert by_value is not None
+    assert by_value.message.startswith("'a' holds a secret of the environment")

@@ -1,11 +1,12 @@
-from importlib.metadata import PackageNotFoundError
+"""What a cassette's settings make of a run."""
+
 from typing import Any
 
 import pytest
 from pydantic import SecretStr
 
 from graph.cassettes import source
-from graph.cassettes.source import Source, find_source, version
+from graph.cassettes.source import Source, context_on, find_source, pinned_problem, version
 from nodes.call_model.endpoint import NO_KEY
 from nodes.call_model.local_model import CONTEXT_TOKENS
 from nodes.records import ProviderErrorKind, ProviderFailure
@@ -44,12 +45,6 @@ def test_a_provider_is_no_endpoint(monkeypatch: pytest.MonkeyPatch, model: str) 
         f"{model!r} names a provider, whose package knows its host by itself, and no endpoint: give the chat model"
         " itself to the run in the test, as in run_task(..., model=ChatAnthropic(...))"
     )
-
-
-def test_openai_before_a_name_is_the_usual_endpoint() -> None:
-    found = find_source({"model": "openai:gpt-4o", "base_url": "http://b/v1"})
-    assert isinstance(found, Source)
-    assert (found.base_url, found.settings["model"]) == ("http://b/v1", "gpt-4o")
 
 
 def test_an_endpoint_with_one_model_is_asked_for_its_name() -> None:
@@ -96,10 +91,28 @@ def test_what_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert str(told[4]).startswith(f"{url} cannot be reached")
 
 
-def test_without_an_installation_there_is_no_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(_: str) -> str:
-        raise PackageNotFoundError
+SETTINGS = {"model": "m", "protocol": "text", "edit_form": "patch", "window_tokens": "8192", "mendgraph": "0"}
 
-    assert version().count(".") == 2
-    monkeypatch.setattr("importlib.metadata.version", missing)
-    assert version() == ""
+
+def test_what_is_pinned_goes_before_what_is_usual_and_after_what_is_given() -> None:
+    context = context_on(SETTINGS, {}, "/w", "http://u/v1")
+    assert (context.model, context.protocol, context.edit_form, context.window_tokens) == ("m", "text", "patch", 8192)
+    assert (context.workspace, context.base_url, context.evidence) == ("/w", "http://u/v1", False)
+    other = context_on(SETTINGS, {"model": "n", "evidence": True, "base_url": "http://v"}, "/w", "http://u/v1")
+    assert (other.model, other.evidence, other.base_url, other.protocol) == ("n", True, "http://v", "text")
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        (SETTINGS, ""),
+        ({"mendgraph": "any"}, ""),
+        ({"protocol": "foo"}, "settings.protocol that no run can have (Input should be 'text', 'native' or 'auto')"),
+        ({"edit_form": ""}, "settings.edit_form that no run can have (Input should be 'replace', 'blocks', "),
+        ({"window_tokens": "wide"}, "settings.window_tokens that no run can have (Input should be a valid integer"),
+    ],
+)
+def test_settings_that_no_run_can_have_are_named(settings: dict[str, str], problem: str) -> None:
+    found = pinned_problem(settings)
+    assert found.startswith(problem)
+    assert bool(found) == bool(problem)

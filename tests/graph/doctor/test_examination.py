@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 
 from graph.doctor import examination
-from graph.doctor.examination import examine, made
-from graph.doctor.finding import Finding, Status
+from graph.doctor.examination import Finding, Status, broken, examine, is_fine, made, report, summary
 
 NAMES = [
-    *("python", "packages", "module names", "model", "endpoint", "embedded model", "sandbox", "openat2", "ripgrep"),
+    *("packages", "model", "endpoint", "embedded model", "sandbox", "openat2", "ripgrep"),
     *("git", "workspace", "data folder", "run database", "lock", "configuration", "terminal", "extras"),
 ]
 
@@ -62,7 +61,7 @@ def test_a_library_that_cannot_be_loaded_is_a_finding(tmp_path: Path, monkeypatc
     found = by_name(examine(str(tmp_path), {}, deep=True, patience_s=60))
     said = {name for name, each in found.items() if "ImportError: no httpx2" in each.found}
     assert said == {"model", "endpoint", "embedded model"}
-    assert found["python"].status is Status.OK
+    assert found["packages"].status is Status.OK
 
 
 def test_secrets_are_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,10 +86,27 @@ def test_the_configuration_is_used_and_its_problems_are_told(tmp_path: Path, mon
     assert "modle" in wrong.found
 
 
-def test_configuration_that_breaks_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object, **__: object) -> None:
-        raise RuntimeError("broken")
+GOOD, OFF = Finding("a", Status.OK, "there"), Finding("d", Status.OFF, "not there")
+WARN, BAD = Finding("b", Status.WARNING, "odd", "look"), Finding("c", Status.PROBLEM, "gone", "fetch it")
 
-    monkeypatch.setattr("graph.configuration.loading.load_configuration", broken)
-    found = by_name(examine(str(tmp_path), {}, offline=True))
-    assert "RuntimeError: broken" in found["configuration"].found
+
+@pytest.mark.parametrize(
+    ("found", "fine", "said"),
+    [
+        ([], True, "all is well"),
+        ([GOOD, OFF], True, "all is well"),
+        ([GOOD, WARN], True, "1 warning"),
+        ([BAD, WARN, WARN], False, "1 problem, 2 warnings"),
+        ([BAD, BAD], False, "2 problems"),
+    ],
+)
+def test_only_a_problem_is_bad(found: list[Finding], fine: bool, said: str) -> None:
+    assert (is_fine(found), summary(found), report(found)["ok"]) == (fine, said, fine)
+
+
+def test_a_check_that_broke_is_a_problem_with_a_remedy() -> None:
+    late, raised = broken("x", TimeoutError(), 2.0), broken("x", ValueError("why"), 2.0)
+    assert (late.status, late.found) == (Status.PROBLEM, "no answer within 2 s")
+    assert (raised.status, raised.found) == (Status.PROBLEM, "this could not be checked (ValueError: why)")
+    assert late.remedy
+    assert raised.remedy

@@ -1,5 +1,4 @@
 import io
-import sys
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from types import SimpleNamespace
@@ -7,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from graph.doctor import machine
-from graph.doctor.finding import Status
+from graph.doctor.examination import Status
 from nodes.execute_tools.environment import openat2
 
 
@@ -19,15 +18,10 @@ def script(folder: Path, name: str, body: str) -> Path:
 
 
 def test_this_machine_can_run_mendgraph() -> None:
-    checks = (machine.python, machine.packages, machine.top_level_names, machine.ripgrep)
+    checks = (machine.packages, machine.ripgrep)
     assert [check().status for check in checks] == [Status.OK] * len(checks)
     assert machine.packages().found.startswith("mendgraph ")
     assert machine.ripgrep().found.startswith("ripgrep ")
-
-
-def test_another_python_is_worth_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "OLDEST", (99, 0))
-    assert machine.python().status is Status.WARNING
 
 
 def test_packages_that_do_not_fit_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,22 +39,6 @@ def test_a_mendgraph_that_is_not_installed_is_a_problem(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(machine, "distribution", missing)
     assert machine.packages().status is Status.PROBLEM
-
-
-def test_somebody_elses_graph_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "packages_distributions", lambda: {"graph": ["mendgraph", "graphs-r-us"]})
-    found = machine.top_level_names()
-    assert (found.status, found.found) == (Status.PROBLEM, "also provided: graph of graphs-r-us")
-
-
-def test_a_folder_of_that_name_on_the_path_is_worth_a_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "nodes").mkdir()
-    (tmp_path / "nodes" / "__init__.py").touch()
-    (tmp_path / "graph.py").touch()
-    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
-    found = machine.top_level_names()
-    assert found.status is Status.WARNING
-    assert found.found == f"also importable: {tmp_path}/graph.py, {tmp_path}/nodes"
 
 
 @pytest.mark.parametrize(("problem", "status"), [(None, Status.OK), ("it does not start", Status.WARNING)])

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from graph.doctor import model
-from graph.doctor.finding import Status
+from graph.doctor.examination import Status
 from nodes.call_model.weights import WeightsSpec
 from nodes.records import ProviderErrorKind, ProviderFailure
 from tests.doubles.scripted_server import ScriptedServer
@@ -138,9 +138,3 @@ def test_an_environment_that_no_client_can_use_is_told(monkeypatch: pytest.Monke
     monkeypatch.setenv("HTTPS_PROXY", "nonsense://h.example")
     found = model.answer({"base_url": "https://h.example/v1", "model": "m"}, KEY)
     assert (found.status, "HTTPS_PROXY" in found.found) == (Status.PROBLEM, True)
-
-
-def test_memory_and_server_are_really_looked_for() -> None:
-    assert model._has_server() in {True, False}
-    free = model._free_memory()
-    assert free is None or free > 0

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from graph.doctor import store
-from graph.doctor.finding import Status
+from graph.doctor.examination import Status
 from graph.run import run_task
 from nodes.execute_tools.environment.run_folder import workspace_folder, workspace_folder_path
 from nodes.execute_tools.environment.run_lock import Owner, RunLock
@@ -44,14 +44,6 @@ def test_the_data_folder_has_room_or_not(
 def test_a_file_in_the_place_of_the_data_folder_is_a_problem(data: Path) -> None:
     data.write_text("", encoding="utf-8")
     assert (store.data().status, store.data().found) == (Status.PROBLEM, f"{data} cannot be written")
-
-
-def test_without_a_home_there_is_no_data_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    def nowhere() -> str:
-        raise RuntimeError
-
-    monkeypatch.setattr(store, "data_folder", nowhere)
-    assert store.data().status is Status.PROBLEM
 
 
 def test_a_workspace_is_writable_or_only_looked_at(root: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,17 +1,33 @@
 """What the checkpoints of a run tell of it."""
 
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from graph.report.history import END, START, History, read_history
+from graph.report.history import END, START, History, Turn, course_of, read_history
 from graph.routes import Transition
 from graph.run import Session
 from graph.store import Store
-from nodes.records import LoopRecord, LoopVerdict
+from nodes.call_model.budget import APIUsageStats
+from nodes.call_model.ledger import Spending
+from nodes.call_model.window import Window
+from nodes.guard.grants import Grant
+from nodes.records import (
+    LoopRecord,
+    LoopVerdict,
+    ModelReply,
+    Outcome,
+    OutcomeKind,
+    ProviderErrorKind,
+    ProviderFailure,
+    StopReason,
+    Verdict,
+    VerdictKind,
+)
 from tests.doubles.history_model import HistoryModel
-from tests.graph.report.visits import visit
+from tests.graph.report.visits import ALLOWED, CALL, DONE, history, step, visit
 from tests.graph.run_plays import DOWN, LINES, context, cut_off, played, project
 
 USUAL = ["call_model", "parse", "guard", "execute_tools", "loop_check"]
@@ -84,6 +100,86 @@ def test_edges_with_both_ends_in_common_are_told_apart(verdict: LoopVerdict, lab
     assert left.transition == Transition("loop_check", label, "SYSTEM_ERROR")
 
 
-def test_an_edge_that_the_table_does_not_know_is_none() -> None:
-    assert visit("loop_check", "SYSTEM_ERROR").transition is None
-    assert visit("parse", "execute_tools").transition is None
+REPLY = ModelReply(text="a reply")
+OUTCOME = Outcome(kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="Done.")
+TURN = (visit(START, "begin_turn"), visit("begin_turn", "call_model"))
+SAID = visit("call_model", "parse", after={"reply": REPLY, "step": 1})
+ENDED = (visit("parse", "FINISHED"), visit("FINISHED", "__end__", after={"outcome": OUTCOME}))
+
+
+def test_two_turns_with_their_requests_and_ends() -> None:
+    course = course_of(history(*TURN, SAID, *ENDED, *TURN, SAID, *ENDED, requests=("before the fork", "one", "two")))
+    assert [(turn.number, turn.request, len(turn.steps), turn.outcomes) for turn in course.turns] == [
+        (1, "one", 1, [OUTCOME]),
+        (2, "two", 1, [OUTCOME]),
+    ]
+    assert course.edges[Transition("parse", "an answer", "FINISHED")] == 2
+    assert course.visited["call_model"] == 2
+    assert course.path == ("__start__", "begin_turn", "call_model", "parse", "FINISHED", "__end__") * 2
+    assert (course.at, len(course.steps)) == ("", 2)
+
+
+def test_what_a_fork_took_over_has_no_number() -> None:
+    assert [turn.number for turn in course_of(history(SAID)).turns] == [0]
+    assert [turn.number for turn in course_of(history(TURN[1], SAID)).turns] == [1]
+
+
+def test_a_fork_that_has_not_begun_has_no_steps() -> None:
+    assert course_of(history(visit("call_model")), begun=False).turns == ()
+
+
+def test_a_node_that_the_run_has_not_left() -> None:
+    course = course_of(history(*TURN, visit("call_model", before={"step": 4})))
+    assert (course.at, course.path[-1]) == ("call_model", "call_model")
+    assert "call_model" not in course.visited
+    assert [each.number for each in course.steps] == [5]
+    assert [turn.number for turn in course.turns] == [1]
+
+
+def test_a_turn_that_ended_before_the_model_was_called() -> None:
+    ended = visit("SYSTEM_ERROR", "__end__", after={"outcome": OUTCOME})
+    (turn,) = course_of(history(TURN[0], visit("begin_turn", "SYSTEM_ERROR"), ended)).turns
+    assert turn == Turn(1, None, [], [OUTCOME], TURN[0].began)
+
+
+def test_what_a_step_has_used() -> None:
+    was, now = Spending(usage=APIUsageStats(1, 10, 2, 1)), Spending(usage=APIUsageStats(3, 110, 12, 3), cost_usd=0.5)
+    called = visit("call_model", "parse", before={"spending": was}, after={"spending": now, "reply": REPLY})
+    assert (step(called).tokens, step(called).spending) == ((100, 10), (was, now))
+    assert step(visit("call_model")).tokens == (0, 0)
+    assert step(called).seconds_in("call_model", "parse") == 1.0
+
+
+def test_calls_with_their_verdicts_and_results() -> None:
+    edited = CALL.model_copy(update={"arguments": {"path": "b.py"}})
+    first = {"kind": "approval", "calls": [{"index": 0, "arguments": {"path": "a.py"}}]}
+    again = {"kind": "approval", "calls": [{"index": 0, "arguments": {"path": "b.py"}}]}
+    guard = visit(
+        "guard",
+        "execute_tools",
+        before={"items": [CALL]},
+        after={"items": [edited], "verdicts": [ALLOWED]},
+        asked=(first, again),
+    )
+    (call,) = step(SAID, guard, visit("execute_tools", "loop_check", after={"results": [DONE]})).calls
+    assert (call.item, call.verdict, call.result, call.asked) == (edited, ALLOWED, DONE, True)
+    assert call.was == {"index": 0, "arguments": {"path": "a.py"}}
+
+
+def test_what_a_person_had_allowed_before() -> None:
+    ruled = Verdict(kind=VerdictKind.ALLOW, rule="ask_before_write")
+    before = {"items": [CALL, CALL], "grants": [Grant(thread="t", rule="ask_before_write", tool="edit_file")]}
+    guard = visit("guard", "execute_tools", before=before, after={"verdicts": [ruled, ALLOWED]})
+    assert [call.granted for call in step(SAID, guard).calls] == [True, False]
+
+
+def test_a_compaction_is_a_change_of_what_is_shown() -> None:
+    was, now = Window(), Window(first="m3", head="Before that ...")
+    called = visit("call_model", "parse", before={"window": was}, after={"window": now, "reply": REPLY})
+    assert step(called).compaction == (was, now)
+    counted = visit("call_model", "parse", before={"window": was}, after={"window": Window(tokens=9), "reply": REPLY})
+    assert step(counted).compaction is None
+
+
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+BUSY = ProviderFailure(kind=ProviderErrorKind.RATE_LIMITED, message="Later.", retry_after_s=0.0)

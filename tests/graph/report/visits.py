@@ -1,10 +1,10 @@
 """Visits of nodes that never ran, to look at single words of the report."""
 
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
-from graph.report.history import History, Visit
-from graph.report.steps import Judged, Step
+from graph.report.history import History, Judged, Step, Visit
 from graph.report.texts import Bounds, Texts
 from nodes.execute_tools.secrets.redact import Redactor
 from nodes.records import CallResult, ToolCall, ToolResult, Verdict, VerdictKind
@@ -35,3 +35,10 @@ def history(*visits: Visit, **more: Any) -> History:
 def judged(**more: Any) -> Judged:
     """A call that was allowed and went well."""
     return Judged(**{"item": CALL, "verdict": ALLOWED, "result": DONE, **more})
+
+
+def attributes(view: Any) -> Any:
+    """A view as the template reads it: what its maps hold, as attributes."""
+    if isinstance(view, dict):
+        return SimpleNamespace(**{name: attributes(each) for name, each in view.items()})
+    return list(map(attributes, view)) if type(view) is list else view

@@ -170,7 +170,7 @@ def test_each_refusal_is_told_at_the_end(run: Run, folder: Path, monkeypatch: py
     path = str(cassette(folder, EXCHANGE))
     monkeypatch.setattr("graph.terminal.cassette_commands._until_stopped", lambda announce: announce())
     assert run("cassette", "serve", path)[1].splitlines()[1:] == ["1 exchange not played, 0 requests refused"]
-    monkeypatch.setattr("graph.cassettes.replay_server.ReplayServer.misses", ["one\ntwo"])
+    monkeypatch.setattr("graph.cassettes.servers.ReplayServer.misses", ["one\ntwo"])
     code, out, err = run("cassette", "serve", path)
     assert (code, err) == (1, "")
     assert out.splitlines()[1:] == ["refused: one", "two", "1 exchange not played, 1 request refused"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from graph.run_steps import RunStep, StepKind
+from graph.runs import RunStep, StepKind
 from graph.terminal.chat import (
     COMMANDS,
     KEYS,

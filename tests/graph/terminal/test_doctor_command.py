@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from graph import cli
-from graph.doctor.finding import Finding, Status
+from graph.doctor.examination import Finding, Status
 from graph.terminal.doctor_command import finding_lines
 
 GOOD = Finding("model", Status.OK, "there")

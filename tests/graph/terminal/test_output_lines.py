@@ -9,8 +9,7 @@ import pytest
 
 from graph.context import AgentContext
 from graph.events import Compacted, Paid, Text
-from graph.run_steps import RunStep, StepKind
-from graph.runs import ListedRun, RunState
+from graph.runs import ListedRun, RunState, RunStep, StepKind
 from graph.terminal.chat import chat
 from graph.terminal.output_lines import (
     NOTES_READ,

@@ -15,9 +15,8 @@ from langchain_ollama import ChatOllama
 from langchain_openai import AzureChatOpenAI, ChatOpenAI
 
 from graph.cassettes.cassette_file import CassetteFile, parse, render, secrets_in
-from graph.cassettes.player import Player
-from graph.cassettes.replay_server import ReplayServer
-from graph.cassettes.tape import CassetteMissError, recorded, replayed
+from graph.cassettes.player import CassetteMissError, Player, recorded, replayed
+from graph.cassettes.servers import ReplayServer
 from tests.doubles.provider_server import ANSWER, PATH, ProviderServer
 
 KEY = "canary-7fK2mQ9x-4211"

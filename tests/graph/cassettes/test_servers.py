@@ -1,0 +1,171 @@
+import json
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from graph.cassettes.cassette_file import CassetteFile, Exchange
+from graph.cassettes.servers import MISSED, UPSTREAM_FAILED, RecordingServer, ReplayServer
+from graph.context import AgentContext
+from graph.run import run_task
+from tests.doubles.scripted_server import Chunked, Disconnect, Say, ScriptedServer, Status, nobody_listening
+
+BODY: Any = {"messages": [{"role": "user", "content": "a"}]}
+
+
+def cassette(*answers: bytes) -> CassetteFile:
+    fields: Any = {"method": "POST", "path": "/v1/chat/completions", "request": json.dumps(BODY).encode()}
+    headers = {"content-type": "text/plain", "retry-after": "3"}
+    exchanges = tuple(Exchange(status=429, headers=headers, response=each, **fields) for each in answers)
+    return CassetteFile(recorded_from="x", exchanges=exchanges)
+
+
+def port_of(server: ReplayServer) -> int:
+    return int(server.base_url.removesuffix("/v1").rpartition(":")[2])
+
+
+def ask(server: ReplayServer, **more: Any) -> httpx2.Response:
+    return httpx2.post(f"{server.base_url}/chat/completions", json={**BODY, **more})
+
+
+def test_the_server_answers_what_was_recorded_and_refuses_what_was_not() -> None:
+    with ReplayServer(cassette(b"a", b"b")) as server:
+        heard, missed = ask(server), ask(server, seed=1)
+        listed = httpx2.get(f"{server.base_url}/models")
+    assert (heard.status_code, heard.content, heard.headers["retry-after"]) == (429, b"a", "3")
+    error = {"message": server.misses[0], "type": "cassette", "code": "not_recorded", "param": None}
+    assert (missed.status_code, missed.json()) == (MISSED, {"error": error})
+    assert missed.headers["x-should-retry"] == "false"
+    assert "seed: not recorded, sent 1" in server.misses[0]
+    assert (listed.status_code, len(server.misses), server.unplayed) == (MISSED, 2, 1)
+
+
+def test_a_client_that_goes_away_is_let_go(capfd: pytest.CaptureFixture[str]) -> None:
+    with ReplayServer(cassette(b"x" * 8_000_000, b"b")) as server:
+        with socket.create_connection(("127.0.0.1", port_of(server))) as line:
+            body = json.dumps(BODY).encode()
+            host = f"127.0.0.1:{port_of(server)}"
+            head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body)}\r\n\r\n"
+            line.sendall(head.encode() + body)
+            assert line.recv(12) == b"HTTP/1.1 429"
+        assert ask(server).text == "b"
+    assert capfd.readouterr().err == ""
+
+
+def test_the_agent_does_not_ask_again_for_what_was_not_recorded(tmp_path: Path) -> None:
+    with ReplayServer(cassette()) as server:
+        context = AgentContext(workspace=str(tmp_path), model="m", base_url=server.base_url, evidence=False)
+        result = run_task("Say hello.", context)
+    assert (result.outcome.kind, len(server.misses)) == ("SYSTEM_ERROR", 1)
+    assert result.outcome.usage["total_calls"] <= 1
+    assert "was not recorded in the cassette" in result.outcome.message
+
+
+def test_the_command_in_another_process_is_recorded_and_replayed(tmp_path: Path) -> None:
+    """The real command, on its real client: recorded through the proxy, replayed in a fresh folder."""
+    say = [Say('tool: edit_file({"path":"calc.py","old_str":"a - b","new_str":"a + b"})'), Say("add now adds.")]
+    with ScriptedServer(say) as upstream, RecordingServer(upstream.base_url, "key") as recorder:
+        live = mend(tmp_path / "live", recorder.base_url)
+    heard = CassetteFile(recorded_from="x", exchanges=tuple(recorder.exchanges))
+    with ReplayServer(heard) as server:
+        replayed = mend(tmp_path / "replay", server.base_url)
+    assert (server.misses, server.unplayed, len(heard.exchanges)) == ([], 0, 2)
+    assert live == replayed == (0, "def add(a, b):\n    return a + b\n")
+
+
+def mend(folder: Path, base_url: str) -> tuple[int, str]:
+    """Let `mendgraph` repair calc.py in a new folder; its exit code, and the file."""
+    folder.mkdir()
+    (folder / "calc.py").write_text("def add(a, b):\n    return a - b\n", encoding="utf-8")
+    options = ["--model", "scripted", "--base-url", base_url, "--protocol", "text"]
+    command = [
+        str(Path(sys.executable).parent / "mendgraph"),
+        *options,
+        "The add function in calc.py is wrong. Fix it.",
+    ]
+    done = subprocess.run(command, capture_output=True, check=False, cwd=folder)
+    return done.returncode, (folder / "calc.py").read_text(encoding="utf-8")
+
+
+SENT: Any = {"messages": [{"role": "user", "content": "a"}], "stream": True}
+
+
+def without_key(body: bytes) -> bytes:
+    return body.replace(b"key-of-mine", b"x")
+
+
+def asked(server: Any) -> httpx2.Response:
+    return httpx2.post(f"{server.base_url}/chat/completions", json=SENT, headers={"Authorization": "Bearer mine"})
+
+
+def test_what_was_said_through_the_server_is_recorded_and_plays() -> None:
+    busy = Status(429, {"error": 1}, {"Retry-After": "3", "Set-Cookie": "a"})
+    with ScriptedServer([Chunked(Say("key-of-mine"), 3), busy]) as upstream:
+        with RecordingServer(f"{upstream.base_url}/", "theirs", without_key) as server:
+            live = [asked(server), asked(server)]
+        keys = [headers["authorization"] for headers in upstream.headers]
+    said, refused = server.exchanges
+    assert keys == ["Bearer theirs"] * 2
+    assert [each.status_code for each in live] == [said.status, refused.status] == [200, 429]
+    assert (refused.headers["retry-after"], "set-cookie" in refused.headers) == ("3", False)
+    assert (said.path, said.headers["content-type"]) == ("/v1/chat/completions", "text/event-stream")
+    with ReplayServer(CassetteFile(recorded_from="x", exchanges=tuple(server.exchanges))) as replay:
+        assert [asked(replay).content for _ in live] == [said.response, refused.response]
+        assert (replay.misses, replay.unplayed) == ([], 0)
+
+
+@pytest.mark.parametrize(("name", "value"), [("x-api-key", "theirs"), ("api-key", "theirs")])
+def test_a_key_goes_where_the_client_puts_it_and_other_headers_are_handed_on(name: str, value: str) -> None:
+    with ScriptedServer([Say("a")]) as upstream, RecordingServer(upstream.base_url, "theirs") as server:
+        sent = {name: "mine", "Anthropic-Version": "2026", "Cookie": "a=b"}
+        httpx2.post(f"{server.base_url}/chat/completions", json=SENT, headers=sent)
+    (heard,) = upstream.headers
+    assert (heard[name], heard["anthropic-version"]) == (value, "2026")
+    assert not heard.keys() & {"authorization", "cookie"}
+    assert set(server.exchanges[0].request_headers) == {"accept", "content-type"}
+
+
+def test_an_endpoint_that_cannot_be_asked_is_told_and_not_recorded() -> None:
+    with nobody_listening() as url, RecordingServer(url, "k") as server:
+        failed = asked(server)
+        astray = httpx2.get(server.base_url.removesuffix("/v1") + "/elsewhere")
+    assert (failed.status_code, astray.status_code, server.exchanges) == (UPSTREAM_FAILED, 404, [])
+    assert failed.json()["error"]["message"].startswith(f"{url} cannot be asked: ")
+
+
+def test_a_reply_that_breaks_off_is_not_recorded() -> None:
+    script = [Disconnect(2, Say("Hello"))]
+    with ScriptedServer(script) as upstream, RecordingServer(upstream.base_url, "k") as server:  # noqa: SIM117 - it ends late
+        with suppress(httpx2.HTTPError):
+            asked(server)
+    assert server.exchanges == []
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"origin": "http://evil.test", "content-type": "text/plain"},
+        {"origin": "null"},
+        {"origin": "http://127.0.0.1:8080"},
+        {"sec-fetch-site": "cross-site"},
+        {"host": "evil.test"},
+        {"host": "127.0.0.1"},
+    ],
+    ids=str,
+)
+def test_a_web_page_neither_spends_the_key_nor_plays_the_cassette(headers: dict[str, str]) -> None:
+    with ScriptedServer([Say("a")]) as upstream, RecordingServer(upstream.base_url, "theirs") as server:
+        for method in ("POST", "GET"):
+            answer = httpx2.request(method, f"{server.base_url}/chat/completions", json=SENT, headers=headers)
+            assert (answer.status_code, "web pages may not use this server" in answer.text) == (403, True)
+        assert (upstream.requests, server.exchanges) == ([], [])
+        live = asked(server)
+    with ReplayServer(CassetteFile(recorded_from="x", exchanges=tuple(server.exchanges))) as replay:
+        refused = httpx2.post(f"{replay.base_url}/chat/completions", json=SENT, headers=headers)
+        assert (refused.status_code, replay.unplayed, replay.misses) == (403, 1, [])
+        assert asked(replay).content == live.content
