@@ -16,7 +16,6 @@ from langgraph.errors import GraphBubbleUp
 from langgraph.runtime import Runtime, get_runtime
 from langgraph.types import Overwrite
 
-from graph.configuration.client_context import client_context
 from graph.context import AgentContext
 from graph.given_context import Admission, given_context, run_id_of
 from graph.guard_runtime import judge_calls, with_known_files
@@ -312,6 +311,8 @@ class BoundNodes:
         given: object = runtime.context
         if isinstance(given, Admission) or not (self._served or runtime.server_info):
             return given
+        from graph.configuration.client_context import client_context
+
         allowed = client_context(given, self._bound)
         return Admission(allowed, "") if isinstance(allowed, StopCause) else allowed
 
