@@ -310,6 +310,7 @@ class BoundNodes:
         given: object = runtime.context
         if isinstance(given, Admission) or not (self._served or runtime.server_info):
             return given
+
         allowed = client_context(given, self._bound)
         return Admission(allowed, "") if isinstance(allowed, StopCause) else allowed
 

@@ -40,7 +40,8 @@ class WorkspaceFiles(NamedTuple):
 
     def exists(self, path: str) -> bool:
         """Whether there is such a file, which a model may read."""
-        return self.workspace.exists(path)
+        workspace = self.workspace
+        return workspace.exists(path)
 
     def size_of(self, path: str) -> int:
         """The bytes of a file; 0 for what is none, or may not be read: the call will say so."""
@@ -58,9 +59,10 @@ class WorkspaceFiles(NamedTuple):
 
     def head(self, path: str, most: int) -> bytes | ToolError | None:
         """The first bytes of a file; None where there is none, or why it is not read."""
-        if not self.workspace.exists(path):
-            return self.workspace.denied(path)
-        opened = self.workspace.open_file(path)
+        workspace = self.workspace
+        if not workspace.exists(path):
+            return workspace.denied(path)
+        opened = workspace.open_file(path)
         if isinstance(opened, ToolError):
             return opened
         with opened:

@@ -16,7 +16,7 @@ from typing_extensions import TypedDict
 from graph.context import AgentContext
 from nodes.call_model.exchange import may_wrap_up
 from nodes.call_model.ledger import Spending, exhausted_limit
-from nodes.records import LoopRecord, LoopVerdict, Profile, Reading, StopCause, StopReason, Verdict, VerdictKind
+from nodes.records import LoopRecord, LoopVerdict, Profile, Reading, StopCause, Verdict, VerdictKind
 
 
 class Routed(TypedDict, total=False):
@@ -89,22 +89,6 @@ def recursion_limit(max_calls_per_turn: int) -> int:
     return SUPERSTEPS_PER_CALL * (max_calls_per_turn + 1) + 3
 
 
-BUDGET_REASONS = frozenset(
-    {
-        StopReason.MAX_CALLS_PER_SESSION,
-        StopReason.MAX_CALLS_PER_TURN,
-        StopReason.MAX_INPUT_TOKENS,
-        StopReason.MAX_OUTPUT_TOKENS,
-        StopReason.MAX_STEPS,
-        StopReason.WALL_CLOCK,
-        StopReason.MAX_COST,
-        StopReason.DAY_LIMIT,
-        StopReason.ACCOUNT_LIMIT,
-        StopReason.CANCELLED,
-    }
-)
-
-
 def after_begin_turn(state: Routed) -> Literal["accepted", "invalid request"]:
     """A request that cannot be worked on ends here, before anything is spent."""
     return "invalid request" if state.get("stop") else "accepted"
@@ -115,7 +99,7 @@ def after_call_model(state: Routed) -> Literal["replied", "provider failed", "bu
     cause = state.get("stop")
     if cause is None:
         return "replied"
-    return "budget exhausted" if cause.reason in BUDGET_REASONS else "provider failed"
+    return "budget exhausted" if cause.reason.is_limit else "provider failed"
 
 
 def after_parse(state: Routed) -> Literal["calls", "only malformed", "an answer"]:

@@ -5,7 +5,7 @@ own tests spell out, enums. Modules and fields are a storage format; `graph.stat
 """
 
 from enum import Enum, StrEnum, auto
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -385,17 +385,65 @@ class OutcomeKind(StrEnum):
 
 
 class StopReason(StrEnum):
-    """Why a run ended; closed."""
+    """Why a run ended; closed. Each says how to go on, and whether it is a limit: then the run ends in BUDGET_STOP."""
 
-    MAX_CALLS_PER_SESSION, MAX_CALLS_PER_TURN = "max_calls_per_session", "max_calls_per_turn"
-    MAX_INPUT_TOKENS, MAX_OUTPUT_TOKENS, MAX_STEPS = "max_input_tokens", "max_output_tokens", "max_steps"
-    WALL_CLOCK, MAX_COST, ANSWERED = "wall_clock", "max_cost", "answered"
-    HEALING_EXHAUSTED, SCHEMA_REPAIR_EXHAUSTED = "healing_exhausted", "schema_repair_exhausted"
-    LOOP_PERSISTED, PROVIDER_FAILED, CONTEXT_OVERFLOW = "loop_persisted", "provider_failed", "context_overflow"
-    EMPTY_REPLY, REFUSED, CANCELLED, INVALID_REQUEST = "empty_reply", "refused", "cancelled", "invalid_request"
-    WORKSPACE_FAILED, WORKSPACE_CHANGED, WORKSPACE_BUSY = "workspace_failed", "workspace_changed", "workspace_busy"
-    CHECKS_FAILED, EDITS_FAILED, NOTHING_CHANGED = "checks_failed", "edits_failed", "nothing_changed"
-    STORE_FAILED, DAY_LIMIT, ACCOUNT_LIMIT = "store_failed", "day_limit", "account_limit"
+    how_to_go_on: str
+    is_limit: bool
+
+    def __new__(cls, value: str, how_to_go_on: str = "", is_limit: bool = False) -> Self:
+        """A member whose value is `value` alone."""
+        member = str.__new__(cls, value)
+        member._value_, member.how_to_go_on, member.is_limit = value, how_to_go_on, is_limit
+        return member
+
+    MAX_CALLS_PER_SESSION = (
+        "max_calls_per_session",
+        "Start a new thread, or raise max_calls_per_session, as `chat --run RUN` allows.",
+        True,
+    )
+    MAX_CALLS_PER_TURN = (
+        "max_calls_per_turn",
+        "Send another message to go on with a new turn, or raise max_calls_per_turn.",
+        True,
+    )
+    MAX_INPUT_TOKENS = "max_input_tokens", "Raise the limit on input tokens, or start a new thread.", True
+    MAX_OUTPUT_TOKENS = "max_output_tokens", "Raise the limit on output tokens, or start a new thread.", True
+    MAX_STEPS = "max_steps", "Send another message to go on with a new turn, or raise max_steps.", True
+    WALL_CLOCK = "wall_clock", "Send another message to go on with a new turn, or raise max_seconds.", True
+    MAX_COST = "max_cost", "Raise max_cost_usd, as `chat --run RUN` allows, or start a new thread.", True
+    ANSWERED = "answered", "Send another message to go on."
+    HEALING_EXHAUSTED = "healing_exhausted", "Try again, another --protocol, or a larger model."
+    SCHEMA_REPAIR_EXHAUSTED = "schema_repair_exhausted", "Try again, loosen the schema, or take a larger model."
+    LOOP_PERSISTED = "loop_persisted", "Say in other words what is wanted, or take a larger model."
+    PROVIDER_FAILED = "provider_failed", "Mend what the message names, then go on with `mendgraph resume`."
+    CONTEXT_OVERFLOW = (
+        "context_overflow",
+        "Start a new thread with a smaller task, or take a model with a larger window.",
+    )
+    EMPTY_REPLY = "empty_reply", "Try again, or take another model."
+    REFUSED = "refused", "Word the task differently, or take another model."
+    CANCELLED = "cancelled", "Go on from there with `mendgraph resume`, or send another message.", True
+    INVALID_REQUEST = "invalid_request", "Mend what the message names, then send the task again."
+    WORKSPACE_FAILED = (
+        "workspace_failed",
+        "Make room or mend the disk that the message names, then send the task again.",
+    )
+    WORKSPACE_CHANGED = "workspace_changed", "Look at the files that the message names, then send the next request."
+    WORKSPACE_BUSY = "workspace_busy", "Wait until the other run has ended, or stop it, then try again."
+    CHECKS_FAILED = "checks_failed", "Look at what fails, then say more of what is wanted, or take a larger model."
+    EDITS_FAILED = "edits_failed", "Say in other words what is wanted, name the file, or take a larger model."
+    NOTHING_CHANGED = "nothing_changed", "Say in other words what is to be changed and where, or take a larger model."
+    STORE_FAILED = "store_failed", "Mend what the message names; resume the run where `mendgraph runs` lists it."
+    DAY_LIMIT = (
+        "day_limit",
+        "Go on tomorrow (UTC) with `mendgraph resume`, or raise it, as `chat --run RUN` allows.",
+        True,
+    )
+    ACCOUNT_LIMIT = (
+        "account_limit",
+        "Raise the account's limit, as `chat --run RUN` allows, or name another account.",
+        True,
+    )
 
 
 class StopCause(Record):

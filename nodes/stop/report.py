@@ -20,36 +20,6 @@ from nodes.records import (
     ToolErrorCode,
 )
 
-HOW_TO_GO_ON = {
-    StopReason.ANSWERED: "Send another message to go on.",
-    StopReason.MAX_CALLS_PER_SESSION: "Start a new thread, or raise max_calls_per_session, as `chat --run RUN` allows.",
-    StopReason.MAX_CALLS_PER_TURN: "Send another message to go on with a new turn, or raise max_calls_per_turn.",
-    StopReason.MAX_INPUT_TOKENS: "Raise the limit on input tokens, or start a new thread.",
-    StopReason.MAX_OUTPUT_TOKENS: "Raise the limit on output tokens, or start a new thread.",
-    StopReason.MAX_STEPS: "Send another message to go on with a new turn, or raise max_steps.",
-    StopReason.WALL_CLOCK: "Send another message to go on with a new turn, or raise max_seconds.",
-    StopReason.MAX_COST: "Raise max_cost_usd, as `chat --run RUN` allows, or start a new thread.",
-    StopReason.DAY_LIMIT: "Go on tomorrow (UTC) with `mendgraph resume`, or raise it, as `chat --run RUN` allows.",
-    StopReason.ACCOUNT_LIMIT: "Raise the account's limit, as `chat --run RUN` allows, or name another account.",
-    StopReason.HEALING_EXHAUSTED: "Try again, another --protocol, or a larger model.",
-    StopReason.SCHEMA_REPAIR_EXHAUSTED: "Try again, loosen the schema, or take a larger model.",
-    StopReason.LOOP_PERSISTED: "Say in other words what is wanted, or take a larger model.",
-    StopReason.PROVIDER_FAILED: "Mend what the message names, then go on with `mendgraph resume`.",
-    StopReason.CONTEXT_OVERFLOW: "Start a new thread with a smaller task, or take a model with a larger window.",
-    StopReason.EMPTY_REPLY: "Try again, or take another model.",
-    StopReason.REFUSED: "Word the task differently, or take another model.",
-    StopReason.CANCELLED: "Go on from there with `mendgraph resume`, or send another message.",
-    StopReason.WORKSPACE_FAILED: "Make room or mend the disk that the message names, then send the task again.",
-    StopReason.WORKSPACE_CHANGED: "Look at the files that the message names, then send the next request.",
-    StopReason.WORKSPACE_BUSY: "Wait until the other run has ended, or stop it, then try again.",
-    StopReason.STORE_FAILED: "Mend what the message names; resume the run where `mendgraph runs` lists it.",
-    StopReason.CHECKS_FAILED: "Look at what fails, then say more of what is wanted, or take a larger model.",
-    StopReason.EDITS_FAILED: "Say in other words what is wanted, name the file, or take a larger model.",
-    StopReason.NOTHING_CHANGED: "Say in other words what is to be changed and where, or take a larger model.",
-    StopReason.INVALID_REQUEST: "Mend what the message names, then send the task again.",
-}
-"""One sentence for each reason; a test says that none is missing."""
-
 
 def finished(answer: Answer, changes: Sequence[FileChange], usage: JsonMap, checks: str = "") -> Outcome:
     """The outcome of a run that gave its final answer."""
@@ -62,7 +32,7 @@ def finished(answer: Answer, changes: Sequence[FileChange], usage: JsonMap, chec
         changed_files=changed_files(changes),
         checks=checks,
         usage=usage,
-        how_to_go_on=HOW_TO_GO_ON[StopReason.ANSWERED],
+        how_to_go_on=StopReason.ANSWERED.how_to_go_on,
     )
 
 
@@ -84,7 +54,7 @@ def stopped(
         checks=checks,
         account=cause.account,
         usage=usage,
-        how_to_go_on=f"{_left(plan)}{HOW_TO_GO_ON[cause.reason]}",
+        how_to_go_on=f"{_left(plan)}{cause.reason.how_to_go_on}",
     )
 
 

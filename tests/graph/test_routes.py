@@ -12,7 +12,7 @@ from langchain_core.messages import HumanMessage
 from graph import routes
 from graph.build import build_graph
 from graph.context import MAX_CALLS_PER_TURN_LIMIT, AgentContext
-from graph.routes import BUDGET_REASONS, NODES, TRANSITIONS, recursion_limit
+from graph.routes import NODES, TRANSITIONS, recursion_limit
 from graph.state import AgentState
 from nodes.call_model.budget import APIUsageStats
 from nodes.call_model.exchange import may_wrap_up
@@ -95,7 +95,7 @@ def test_a_turn_begins_unless_there_is_something_wrong_with_its_request(state: A
 @given(state=states)
 def test_a_reply_is_read_and_a_failure_is_told_from_a_limit(state: Any) -> None:
     cause = state["stop"]
-    expected = "parse" if cause is None else "BUDGET_STOP" if cause.reason in BUDGET_REASONS else "SYSTEM_ERROR"
+    expected = "parse" if cause is None else "BUDGET_STOP" if cause.reason.is_limit else "SYSTEM_ERROR"
     assert after("call_model", state) == expected
 
 
@@ -172,8 +172,9 @@ def test_a_limit_on_steps_leaves_the_call_that_wraps_up(more: Any, way: str, sma
 
 
 def test_every_reason_belongs_to_one_terminal() -> None:
-    assert BUDGET_REASONS | {StopReason.ANSWERED} < set(StopReason)
-    assert {reason for reason in StopReason if reason.value.startswith("max_")} < BUDGET_REASONS
+    limits = {reason for reason in StopReason if reason.is_limit}
+    assert limits | {StopReason.ANSWERED} < set(StopReason)
+    assert {reason for reason in StopReason if reason.value.startswith("max_")} < limits
 
 
 def test_the_table_is_the_compiled_graph() -> None:

@@ -44,7 +44,7 @@ def known_values(environment: Mapping[str, str]) -> tuple[str, ...]:
             found.update(dict.fromkeys(_passwords_in_query(value)))
         if password:
             found.update(dict.fromkeys((password, unquote(password))))
-        elif _is_secret_variable(name):
+        elif is_findable(value) and _is_secret_variable(name):
             found[value] = None
     return tuple(value for value in found if is_findable(value))
 
