@@ -33,7 +33,7 @@ from nodes.execute_tools.environment.checks import CheckRules, Checks, open_chec
 from nodes.execute_tools.environment.command_rules import CommandRules
 from nodes.execute_tools.environment.commands import Commands, open_commands
 from nodes.execute_tools.environment.database import StoreError
-from nodes.execute_tools.environment.deadline import Lease, monotonic_s
+from nodes.execute_tools.environment.deadline import CancellationScope, monotonic_s
 from nodes.execute_tools.environment.failures import os_failure
 from nodes.execute_tools.environment.journal import Journal
 from nodes.execute_tools.environment.judged_paths import ContentJudge
@@ -228,11 +228,11 @@ class Gateway:
         state: ExecuteToolsSlice,
         run_id: str,
         write: Write,
-        lease: Lease | None = None,
+        scope: CancellationScope | None = None,
         task: str = "",
         in_loop: InLoop | None = None,
     ) -> Update:
-        """Run the calls that guard allowed, and charge their time to the turn; nothing begins once `lease` is over.
+        """Run the calls that guard allowed, and charge their time to the turn; nothing begins once `scope` is over.
 
         `task` names this execution of the node: it is the same when a step that was cut off is run again. `in_loop`
         runs what is async in the event loop that the thread of this step works for.
@@ -245,7 +245,7 @@ class Gateway:
             return _nothing_done(state, gone)
         wanted = changes_something(state, self.registry)
         with self.records.journal(context.workspace, run_id, sink, wanted=wanted) as journal:
-            return self._run(state, execution, sink, journal, lease, redactor, in_loop)
+            return self._run(state, execution, sink, journal, scope, redactor, in_loop)
 
     def _run(
         self,
@@ -253,7 +253,7 @@ class Gateway:
         execution: Execution,
         sink: TraceSink,
         journal: Journal | ToolError | None,
-        lease: Lease | None,
+        scope: CancellationScope | None,
         redactor: Redactor,
         in_loop: InLoop | None,
     ) -> Update:
@@ -262,7 +262,7 @@ class Gateway:
         used = dict(state.get("tool_counts", {}))
         allowed = self.allowed(context)
         rules = context.calls(frozenset() if isinstance(allowed, ToolError) else allowed)
-        tool_context = self._tool_context(state, folder, sink, lease)
+        tool_context = self._tool_context(state, folder, sink, scope)
         cache = self._caches.pop(run_id, None) or ToolCache(_MOST_CACHED)
         cache.begin_step(tool_context.workspace, (context, redactor))
         engine = Engine(
@@ -342,7 +342,7 @@ class Gateway:
         return (*self._rules, OWN_SETTINGS_RULE, *(rule for rule in own if rule is not None))
 
     def _tool_context(
-        self, state: ExecuteToolsSlice, folder: str | ToolError, sink: TraceSink, lease: Lease | None
+        self, state: ExecuteToolsSlice, folder: str | ToolError, sink: TraceSink, scope: CancellationScope | None
     ) -> ToolContext:
         context, spending = state["context"], state["spending"]
         limit = context.max_seconds
@@ -358,7 +358,7 @@ class Gateway:
             kept=KeptResults(join(folder, kept)) if isinstance(folder, str) else None,
             commands=self.commands(context),
             network=Network(context.network()) if context.allowed_hosts else None,
-            lease=lease,
+            scope=scope,
             syntax_gate=context.syntax_gate,
             checks=self.checks(context),
             task=last_request(state.get("messages") or []),

@@ -145,7 +145,7 @@ class ToolStep:
             return self._unrecorded(tool, call, context, ToolError(code=ToolErrorCode.IO_ERROR, message=str(error)))
         workspace = context.workspace.recorded(journal.recorder(number)) if number else context.workspace
         ran = self._engine(self._as_run(call), replace(context, workspace=workspace))
-        if context.lease is not None and context.lease.over and not ran.result.ok:
+        if context.scope is not None and context.scope.over and not ran.result.ok:
             return ran  # the run was given up in its middle: nobody hears this result, and it is not how the call ended
         with suppress(StoreError):  # what was done stands, and the files' hashes tell of it
             if number:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from nodes.execute_tools.engine import ToolRun
-from nodes.execute_tools.environment.deadline import Lease, monotonic_s
+from nodes.execute_tools.environment.deadline import CancellationScope, monotonic_s
 from nodes.execute_tools.registry import ToolContext
 from nodes.records import CallError, CallResult, FileChange, Plan, ToolCall, ToolErrorCode, ToolResult
 
@@ -52,7 +52,7 @@ def run_step(
             results[index] = _not_yet(call, failed)
         elif call.implied and failed:
             results[index] = _not_run(call, ToolErrorCode.CANCELLED, NOTHING_TO_JUDGE)
-        elif not _may_begin(context.lease, is_answer=call.tool in terminal):
+        elif not _may_begin(context.scope, is_answer=call.tool in terminal):
             results[index] = _not_run(call, ToolErrorCode.CANCELLED, STOPPED)
         else:
             more = any(other.tool == call.tool for place, other in waiting if place > index)
@@ -63,8 +63,8 @@ def run_step(
     return done
 
 
-def _may_begin(lease: Lease | None, *, is_answer: bool) -> bool:
-    return lease is None or not (lease.over if is_answer else lease.closed)
+def _may_begin(scope: CancellationScope | None, *, is_answer: bool) -> bool:
+    return scope is None or not (scope.over if is_answer else scope.closed)
 
 
 def _failed(result: CallResult, done: StepDone) -> bool:

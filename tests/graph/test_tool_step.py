@@ -12,7 +12,7 @@ from graph.run_log import RunLog
 from graph.tool_step import Execution, ToolStep, calls_made, changes_something
 from nodes.execute_tools.engine import Engine
 from nodes.execute_tools.environment.database import StoreError
-from nodes.execute_tools.environment.deadline import Lease
+from nodes.execute_tools.environment.deadline import CancellationScope
 from nodes.execute_tools.environment.journal import Journal
 from nodes.execute_tools.environment.run_folder import workspace_folder
 from nodes.execute_tools.recorded_runs import as_json
@@ -35,7 +35,7 @@ from nodes.records import (
 from tests.runs.playing import write_files
 
 COUNTED: list[str] = []
-LEASES: list[Lease] = []
+SCOPES: list[CancellationScope] = []
 
 
 @tool(effect=Effect.EXECUTE)
@@ -49,8 +49,8 @@ def count(context: ToolContext, name: str) -> ToolOutput:  # noqa: ARG001 - a to
 def count_and_give_up(context: ToolContext) -> ToolOutput:
     """Count this call, in whose middle the run is cancelled."""
     COUNTED.append("given up")
-    LEASES[-1].revoke()
-    return ToolOutput.failed(ToolError(code=ToolErrorCode.TIMEOUT, message=f"too late: {context.lease}"))
+    SCOPES[-1].revoke()
+    return ToolOutput.failed(ToolError(code=ToolErrorCode.TIMEOUT, message=f"too late: {context.scope}"))
 
 
 READ = ("read_file", {"path": "a.py", "start_line": 1, "limit": 200})
@@ -93,8 +93,8 @@ class Step:
         registry, sink = self.gateway.registry, TraceSink("run", "1")
         log = RunLog(None, self.gateway.redactor(), "run")
         step = ToolStep(self.state, Execution("run", task, 1), Engine(registry, sink).run_sync, registry, log, journal)
-        LEASES.append(Lease())
-        return [step.run(call, ToolContext(self.workspace, lease=LEASES[-1])) for call in self.calls]
+        SCOPES.append(CancellationScope())
+        return [step.run(call, ToolContext(self.workspace, scope=SCOPES[-1])) for call in self.calls]
 
 
 def error_of(run: ToolRun) -> ToolError:

@@ -20,7 +20,7 @@ from nodes.execute_tools.environment.command_rules import (
     own_installation,
     readable_folders,
 )
-from nodes.execute_tools.environment.deadline import Lease, LeaseOverError
+from nodes.execute_tools.environment.deadline import CancellationScope, ScopeOverError
 from nodes.execute_tools.environment.failures import os_failure, quoted
 from nodes.execute_tools.environment.handles import closing, open_beneath, open_root
 from nodes.execute_tools.environment.judged_paths import ContentJudge, JudgedPaths
@@ -118,14 +118,14 @@ class Commands:
         self._readable = readable
         self._env = command_environment(root, readable)
         self._one_at_a_time = threading.Lock()
-        self._lease = Lease()
+        self._scope = CancellationScope()
         self._read_only, self._limits = False, rules.limits
         self._given: Mapping[str, bytes] = {}
 
-    def leased(self, lease: Lease) -> Self:
-        """The same commands for one call: after `lease` is revoked none is started, and one that runs is killed."""
+    def in_scope(self, scope: CancellationScope) -> Self:
+        """The same commands for one call: after `scope` is revoked none is started, and one that runs is killed."""
         view = copy(self)
-        view._lease = lease  # noqa: SLF001 - its own kind
+        view._scope = scope  # noqa: SLF001 - its own kind
         return view
 
     def read_only(
@@ -148,14 +148,14 @@ class Commands:
         `cwd` is a folder of the workspace. `timeout_s` seconds of wall time can only be less than the rules allow.
 
         Raises:
-            LeaseOverError: the call's time is over; nothing of the command is left.
+            ScopeOverError: the call's time is over; nothing of the command is left.
         """
         limit = self.rules.soft_timeout_s if timeout_s is None else min(timeout_s, self.rules.soft_timeout_s)
         started = time.monotonic()
         program = malformed_command(argv) or find_program(argv[0], self.rules, self.root, self._env["PATH"])
         if isinstance(program, ToolError):
             return program
-        self._check_lease()
+        self._check_scope()
         if limit <= 0:
             return ToolError(code=ToolErrorCode.TIMEOUT, message="There is no time left for a command.")
         if not self._one_at_a_time.acquire(timeout=limit):
@@ -164,7 +164,7 @@ class Commands:
         try:
             with closing(open_root(self.root)) as root:
                 return self._run(root, [program, *argv[1:]], cwd, (started, limit))
-        except LeaseOverError:
+        except ScopeOverError:
             raise
         except OSError as error:
             return os_failure(error, "run", argv[0])
@@ -207,7 +207,7 @@ class Commands:
     ) -> CommandResult | ToolError:
         stdout, stderr = (EndsOfOutput(self.rules.max_output_bytes) for _ in range(2))
         with ExitStack() as stack:
-            with self._lease.effect():
+            with self._scope.effect():
                 running = stack.enter_context(bubblewrap.started(view, command, self._env))
             if isinstance(running, ToolError):
                 return running
@@ -215,7 +215,7 @@ class Commands:
             exceeded: list[LimitReached] = []
 
             def check() -> None:
-                self._check_lease()
+                self._check_scope()
                 if not exceeded and (found := self._printed(stdout, stderr) or running.exceeded()) is not None:
                     exceeded.append(found)
                     running.kill()
@@ -244,8 +244,8 @@ class Commands:
         size, most = sum(each.size for each in outputs), self._limits.output_bytes
         return LimitReached(Limit.OUTPUT, size, most) if size > most else None
 
-    def _check_lease(self) -> None:
-        with self._lease.effect():
+    def _check_scope(self) -> None:
+        with self._scope.effect():
             pass
 
     def _looked_after(self, result: CommandResult, root: int, before: Cover) -> CommandResult:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from nodes.execute_tools.environment.deadline import LeaseOverError
+from nodes.execute_tools.environment.deadline import ScopeOverError
 from nodes.execute_tools.tool_run import GuardrailError, RetryableToolError
 from nodes.records import Effect
 
@@ -41,7 +41,7 @@ def wait_before_retry(error: BaseException, attempt: int, effect: Effect, policy
 def _is_retryable(error: BaseException, effect: Effect, policy: RetryPolicy) -> bool:
     if isinstance(error, RetryableToolError):
         return True
-    if not isinstance(error, Exception) or isinstance(error, GuardrailError | LeaseOverError):
+    if not isinstance(error, Exception) or isinstance(error, GuardrailError | ScopeOverError):
         return False
     if isinstance(error, TimeoutError) and effect not in policy.repeatable:
         return False

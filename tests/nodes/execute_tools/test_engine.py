@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from nodes.execute_tools.cache import ToolCache
 from nodes.execute_tools.engine import Engine, EngineConfig, GuardrailError, Phase, RetryableToolError, ToolRun
-from nodes.execute_tools.environment.deadline import Lease
+from nodes.execute_tools.environment.deadline import CancellationScope
 from nodes.execute_tools.environment.workspace import Workspace
 from nodes.execute_tools.policy.call_policy import CallPolicy, CallRules, PolicyMemory
 from nodes.execute_tools.policy.retries import RetryPolicy
@@ -376,13 +376,13 @@ def test_whatever_a_writing_tool_does_nothing_is_known_afterwards(
 
 
 @pytest.mark.parametrize("closed", [True, False])
-def test_after_a_lease_is_closed_nothing_is_tried_again(
+def test_after_a_scope_is_closed_nothing_is_tried_again(
     run: Runner, sink: TraceSink, context: ToolContext, closed: bool
 ) -> None:
-    lease = Lease()
+    scope = CancellationScope()
     if closed:
-        lease.close()
-    done = run(engine(sink, make(failing(RetryableToolError("x")))), call(), replace(context, lease=lease))
+        scope.close()
+    done = run(engine(sink, make(failing(RetryableToolError("x")))), call(), replace(context, scope=scope))
     assert (done.error, done.attempts) == ("tool_error:x", 1 if closed else EngineConfig().max_retries + 1)
 
 

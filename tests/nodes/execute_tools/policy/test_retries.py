@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from nodes.execute_tools.environment.deadline import LeaseOverError
+from nodes.execute_tools.environment.deadline import ScopeOverError
 from nodes.execute_tools.policy.retries import RetryPolicy, wait_before_retry
 from nodes.execute_tools.tool_run import GuardrailError, RetryableToolError
 from nodes.records import Effect
@@ -67,7 +67,7 @@ def test_only_what_is_listed_is_retried(
 
 @pytest.mark.parametrize(
     "error",
-    [GuardrailError("no"), LeaseOverError("over"), KeyboardInterrupt(), asyncio.CancelledError(), SystemExit()],
+    [GuardrailError("no"), ScopeOverError("over"), KeyboardInterrupt(), asyncio.CancelledError(), SystemExit()],
 )
 def test_refusals_and_endings_are_never_retried(error: BaseException) -> None:
     assert wait_before_retry(error, 1, Effect.READ, RetryPolicy(exceptions=(BaseException,))) is None

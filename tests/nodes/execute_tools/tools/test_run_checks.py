@@ -5,7 +5,7 @@ import pytest
 
 from nodes.execute_tools.environment.checks import NOTHING_RAN, CheckRules, Checks
 from nodes.execute_tools.environment.commands import CommandResult, Ends
-from nodes.execute_tools.environment.deadline import Lease
+from nodes.execute_tools.environment.deadline import CancellationScope
 from nodes.execute_tools.environment.resource_limits import Limit, LimitReached
 from nodes.execute_tools.registry import ToolContext
 from nodes.execute_tools.tools.run_checks import LONGEST_OUTPUT, run_checks
@@ -42,8 +42,8 @@ class Scripted(Checks):
         self.examples, self.ends = examples, dict[str, CommandResult | ToolError]()
         self.asked: list[tuple[str, float]] = []
 
-    def leased(self, lease: Lease | None) -> "Scripted":
-        assert lease is None
+    def in_scope(self, scope: CancellationScope | None) -> "Scripted":
+        assert scope is None
         return self
 
     def run_examples(self, modules: Any, seconds: float = 0.0, *, first_decides: bool = False) -> Any:
