@@ -47,7 +47,7 @@ from nodes.call_model import ledger
 from nodes.call_model.driver import Hands
 from nodes.call_model.node import acall_model, call_model
 from nodes.call_model.window import WHOLE
-from nodes.execute_tools.environment.deadline import Lease, await_call, calls_in_loop
+from nodes.execute_tools.environment.deadline import CancellationScope, await_call, calls_in_loop
 from nodes.execute_tools.environment.file_reads import FileContent
 from nodes.execute_tools.environment.sandbox import check_workspace
 from nodes.execute_tools.environment.url_rules import rule_problems
@@ -248,15 +248,15 @@ class BoundNodes:
 
     def execute_tools(self, state: ExecuteToolsSlice) -> Update:
         """Run the allowed calls, and charge the time to the turn; once a stop is asked for, no further call begins."""
-        with self._lease() as lease:
-            update = self._tools.run(state, get_stream_writer(), lease, _task())
+        with self._scope() as scope:
+            update = self._tools.run(state, get_stream_writer(), scope, _task())
         return self._tools_watched(state, update)
 
     async def aexecute_tools(self, state: ExecuteToolsSlice) -> Update:
         """The same for an event loop, in which async tools run; a cancelled run changes nothing any more."""
-        with self._lease() as lease, calls_in_loop() as in_loop:
-            run = partial(self._tools.run, state, get_stream_writer(), lease, _task(), in_loop)
-            update = await await_call(run, lease=lease)
+        with self._scope() as scope, calls_in_loop() as in_loop:
+            run = partial(self._tools.run, state, get_stream_writer(), scope, _task(), in_loop)
+            update = await await_call(run, scope=scope)
         return self._tools_watched(state, update)
 
     def loop_check(self, state: LoopCheckSlice) -> Update:
@@ -320,16 +320,16 @@ class BoundNodes:
         return self._models.spent_before(state.get("spending"), context, run_id, marked=marked)
 
     @contextmanager
-    def _lease(self) -> Iterator[Lease]:
+    def _scope(self) -> Iterator[CancellationScope]:
         """The right of one step, which is closed when somebody wants the run to stop in it."""
-        lease, stop = Lease(), self._stop
+        scope, stop = CancellationScope(), self._stop
 
         def close() -> None:
             if stop and stop.in_step:
-                lease.close()
+                scope.close()
 
         with stop.told(close) if stop else nullcontext():
-            yield lease
+            yield scope
 
     def _hands(self, state: CallModelSlice, ready: Prepared) -> Hands:
         limits = ready.settings.budget.limits

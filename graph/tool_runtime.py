@@ -25,7 +25,7 @@ from nodes.execute_tools.engine import Engine, EngineConfig
 from nodes.execute_tools.environment.audit_log import AuditLog
 from nodes.execute_tools.environment.checks import CheckRules, Checks, open_checks
 from nodes.execute_tools.environment.commands import CommandRules, Commands, open_commands
-from nodes.execute_tools.environment.deadline import Lease, monotonic_s
+from nodes.execute_tools.environment.deadline import CancellationScope, monotonic_s
 from nodes.execute_tools.environment.failures import os_failure
 from nodes.execute_tools.environment.journal import Journal
 from nodes.execute_tools.environment.judged_paths import ContentJudge
@@ -215,11 +215,11 @@ class ToolRuntime:
         self,
         state: ExecuteToolsSlice,
         write: Write,
-        lease: Lease | None = None,
+        scope: CancellationScope | None = None,
         task: str = "",
         in_loop: InLoop | None = None,
     ) -> Update:
-        """Run the calls that guard allowed, and charge their time to the turn; nothing begins once `lease` is over.
+        """Run the calls that guard allowed, and charge their time to the turn; nothing begins once `scope` is over.
 
         `task` names this execution of the node: it is the same when a step that was cut off is run again. `in_loop`
         runs what is async in the event loop that the thread of this step works for.
@@ -240,7 +240,7 @@ class ToolRuntime:
             using = StepResources(
                 run=run.run_sync if in_loop is None else partial(self._run_in_loop, run, in_loop),
                 registry=self.registry,
-                context=self._tool_context(state, folder, sink, lease),
+                context=self._tool_context(state, folder, sink, scope),
                 log=_run_log(folder if context.audit else None, sink.redactor, execution.run_id),
                 execution=execution,
                 journal=journal,
@@ -312,7 +312,7 @@ class ToolRuntime:
         return (*self._rules, OWN_SETTINGS_RULE, *(rule for rule in own if rule is not None))
 
     def _tool_context(
-        self, state: ExecuteToolsSlice, folder: str | ToolError, sink: TraceSink, lease: Lease | None
+        self, state: ExecuteToolsSlice, folder: str | ToolError, sink: TraceSink, scope: CancellationScope | None
     ) -> ToolContext:
         context, spending = state["context"], state["spending"]
         limit = context.max_seconds
@@ -328,7 +328,7 @@ class ToolRuntime:
             kept=KeptResults(join(folder, kept)) if isinstance(folder, str) else None,
             commands=self.commands(context),
             network=Network(context.network()) if context.allowed_hosts else None,
-            lease=lease,
+            scope=scope,
             syntax_gate=context.syntax_gate,
             checks=self.checks(context),
             task=last_request(state.get("messages") or []),

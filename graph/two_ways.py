@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 
-from nodes.execute_tools.environment.deadline import Lease, await_call, call_here
+from nodes.execute_tools.environment.deadline import CancellationScope, await_call, call_here
 
 NODE_S: Final = 60.0
 """Seconds after which a node that only reads and decides is given up. It takes milliseconds."""
@@ -63,7 +63,7 @@ def bounded(name: str, node: Callable[[Any], Any]) -> TwoWays:
 
     def here(state: Any) -> Any:
         try:
-            ended = call_here(NODE_S, partial(guarded, state), Lease())
+            ended = call_here(NODE_S, partial(guarded, state), CancellationScope())
         except TimeoutError:
             raise late() from None
         return settled(*ended)

@@ -357,8 +357,8 @@ def _waited(context: ToolContext, seconds: float, started: float) -> bool:
     """Wait before the next attempt; False where nothing may begin any more, or the time left is no longer."""
     if seconds >= _left(context, started):
         return False
-    if context.lease is not None:
-        return context.lease.pause(seconds)
+    if context.scope is not None:
+        return context.scope.pause(seconds)
     pause(seconds)
     return True
 

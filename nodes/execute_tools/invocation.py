@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 from functools import partial
 
-from nodes.execute_tools.environment.deadline import Lease, await_call, call_here, call_isolated
+from nodes.execute_tools.environment.deadline import CancellationScope, await_call, call_here, call_isolated
 from nodes.execute_tools.registry import Tool, ToolContext
 from nodes.records import CHANGING, Effect, JsonMap, ToolError
 
@@ -21,23 +21,23 @@ def call_tool(tool: Tool, context: ToolContext, arguments: JsonMap, timeout_s: f
     """
     if tool.asynchronous:
         return _run_loop(tool, context, arguments, timeout_s)
-    lease = Lease(context.lease)
-    call = partial(tool.s, _leased(tool, context, lease, timeout_s), **arguments)
+    scope = CancellationScope(context.scope)
+    call = partial(tool.s, _leased(tool, context, scope, timeout_s), **arguments)
     if tool.isolated:
         return call_isolated(timeout_s, call)
-    return call_here(_patience(tool, timeout_s), call, lease)
+    return call_here(_patience(tool, timeout_s), call, scope)
 
 
 async def await_tool(tool: Tool, context: ToolContext, arguments: JsonMap, timeout_s: float) -> object:
     """The same in the running event loop; a sync tool gets a thread."""
-    lease = Lease(context.lease)
-    leased = _leased(tool, context, lease, timeout_s)
+    scope = CancellationScope(context.scope)
+    in_scope = _leased(tool, context, scope, timeout_s)
     if tool.asynchronous:
-        return await _within(_patience(tool, timeout_s), tool, leased, arguments, lease)
-    call = partial(tool.s, leased, **arguments)
+        return await _within(_patience(tool, timeout_s), tool, in_scope, arguments, scope)
+    call = partial(tool.s, in_scope, **arguments)
     if tool.isolated:
         return await await_call(partial(call_isolated, timeout_s, call))
-    return await await_call(call, _patience(tool, timeout_s), lease)
+    return await await_call(call, _patience(tool, timeout_s), scope)
 
 
 def _run_loop(tool: Tool, context: ToolContext, arguments: JsonMap, timeout_s: float) -> object:
@@ -46,7 +46,7 @@ def _run_loop(tool: Tool, context: ToolContext, arguments: JsonMap, timeout_s: f
     try:
         if _in_a_loop():
             return run()  # fails, as it should
-        return call_here(_patience(tool, timeout_s) + SELF_TIMED_GRACE_S, run, Lease())
+        return call_here(_patience(tool, timeout_s) + SELF_TIMED_GRACE_S, run, CancellationScope())
     finally:
         coroutine.close()
 
@@ -63,37 +63,39 @@ def _patience(tool: Tool, timeout_s: float) -> float:
     return timeout_s + SELF_TIMED_GRACE_S if tool.self_timed else timeout_s
 
 
-def _leased(tool: Tool, context: ToolContext, lease: Lease, timeout_s: float) -> ToolContext:
+def _leased(tool: Tool, context: ToolContext, scope: CancellationScope, timeout_s: float) -> ToolContext:
     """The context for one attempt: with what the tool's effect speaks of and no more, and for how long."""
-    workspace = context.workspace.leased(lease)
+    workspace = context.workspace.in_scope(scope)
     commands = context.commands if tool.effect is Effect.EXECUTE else None
     if commands is not None and not isinstance(commands, ToolError):
-        commands = commands.leased(lease)
+        commands = commands.in_scope(scope)
     return replace(
         context,
         workspace=workspace if tool.effect in CHANGING else workspace.unchangeable(),
         commands=commands,
         network=context.network if tool.effect in {Effect.NETWORK, Effect.EXECUTE} else None,
         timeout_s=timeout_s,
-        lease=lease,
+        scope=scope,
     )
 
 
-async def _within(seconds: float, tool: Tool, context: ToolContext, arguments: JsonMap, lease: Lease) -> object:
+async def _within(
+    seconds: float, tool: Tool, context: ToolContext, arguments: JsonMap, scope: CancellationScope
+) -> object:
     """Wait no longer than this, even for a coroutine that does not let itself be cancelled."""
     task = asyncio.ensure_future(_contained(tool, context, arguments))
     task.add_done_callback(_heard)
     try:
         done, _ = await asyncio.wait({task}, timeout=seconds)
     except asyncio.CancelledError:
-        lease.revoke()
+        scope.revoke()
         task.cancel()
         raise
     if done:
         if task.cancelled():
             raise RuntimeError("CancelledError was raised")
         return task.result()
-    lease.revoke()
+    scope.revoke()
     task.cancel()
     await asyncio.wait({task}, timeout=_LAST_WORDS_S)
     raise TimeoutError(f"given up after {seconds:g} s")

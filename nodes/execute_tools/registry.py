@@ -19,7 +19,7 @@ from nodes.execute_tools.argument_schema import (
 )
 from nodes.execute_tools.environment.checks import Checks
 from nodes.execute_tools.environment.commands import Commands
-from nodes.execute_tools.environment.deadline import Lease
+from nodes.execute_tools.environment.deadline import CancellationScope
 from nodes.execute_tools.environment.kept_results import KeptResults
 from nodes.execute_tools.environment.network import Network
 from nodes.execute_tools.environment.workspace import Workspace
@@ -49,7 +49,7 @@ class ToolContext:
     commands: Commands | ToolError | None = None
     network: Network | None = None
     idempotency_key: str = ""
-    lease: Lease | None = None
+    scope: CancellationScope | None = None
     syntax_gate: Literal["off", "report", "refuse"] = "report"
     task: str = ""
     gated: bool = False

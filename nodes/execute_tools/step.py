@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from nodes.execute_tools.environment.database import StoreError
-from nodes.execute_tools.environment.deadline import Lease, monotonic_s
+from nodes.execute_tools.environment.deadline import CancellationScope, monotonic_s
 from nodes.execute_tools.environment.journal import Journal
 from nodes.execute_tools.environment.workspace_views import ApprovedWorkspace
 from nodes.execute_tools.fingerprints import idempotency_key
@@ -95,7 +95,7 @@ def run_step(
     terminal = {spec.name for spec in using.registry.specs() if spec.terminal}
     for index, call in sorted(waiting, key=lambda entry: entry[1].tool in terminal):
         failed = sum(_failed(result, step.done) for result in results.values())
-        refusal = _refusal(call, failed, using.context.lease, is_answer=call.tool in terminal)
+        refusal = _refusal(call, failed, using.context.scope, is_answer=call.tool in terminal)
         if refusal is None:
             step.note(dict(enumerate(settled[:index])))
             # Of several edits only all together can be judged.
@@ -114,14 +114,14 @@ def nothing_done(items: Sequence[ToolCall | CallError], problem: ToolError) -> l
     return [CallResult(call_id=item.call_id, tool=item.tool, result=failed) for item in items]
 
 
-def _refusal(call: ToolCall, failed: int, lease: Lease | None, *, is_answer: bool) -> CallResult | None:
+def _refusal(call: ToolCall, failed: int, scope: CancellationScope | None, *, is_answer: bool) -> CallResult | None:
     """Why this call does not begin after so many failed ones, None where it does."""
     if is_answer and failed:
         message = f"Not taken as the final answer: {failed} other call(s) of this reply failed. Mend that, then answer."
         return _not_run(call, ToolErrorCode.CANCELLED, message)
     if call.implied and failed:
         return _not_run(call, ToolErrorCode.CANCELLED, NOTHING_TO_JUDGE)
-    if lease is not None and (lease.over if is_answer else lease.closed):
+    if scope is not None and (scope.over if is_answer else scope.closed):
         return _not_run(call, ToolErrorCode.CANCELLED, STOPPED)
     return None
 
@@ -227,7 +227,7 @@ class _Step:
             return self._unrecorded(tool, call, verdict, context, why)
         workspace = context.workspace.recorded(journal.recorder(number)) if number else context.workspace
         ran = self._using.run(self._as_run(call, verdict), replace(context, workspace=workspace))
-        if context.lease is not None and context.lease.over and not ran.result.ok:
+        if context.scope is not None and context.scope.over and not ran.result.ok:
             return ran  # the run was given up in its middle: nobody hears this result, and it is not how the call ended
         with suppress(StoreError):  # what was done stands, and the files' hashes tell of it
             if number:

@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 
 from graph import two_ways
 from graph.two_ways import NodeTimeoutError, Route, TwoWays, bounded
-from nodes.execute_tools.environment.deadline import LeaseOverError
+from nodes.execute_tools.environment.deadline import ScopeOverError
 
 
 class State(TypedDict, total=False):
@@ -55,7 +55,7 @@ def test_a_sync_run_calls_the_one_and_an_async_run_awaits_the_other() -> None:
     ]
 
 
-@pytest.mark.parametrize("error", [OSError(errno.ETIMEDOUT, "no answer"), LeaseOverError("over"), ValueError("bad")])
+@pytest.mark.parametrize("error", [OSError(errno.ETIMEDOUT, "no answer"), ScopeOverError("over"), ValueError("bad")])
 def test_an_error_of_a_nodes_own_is_not_told_as_our_deadline(error: Exception) -> None:
     def fail(_: Any) -> None:
         raise error

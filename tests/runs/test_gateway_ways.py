@@ -17,7 +17,7 @@ from graph.build import build_graph
 from graph.context import AgentContext
 from graph.events import Asked, Denied, Event, ToolStarted, Traced
 from graph.state import serializer
-from nodes.execute_tools.environment.deadline import LeaseOverError
+from nodes.execute_tools.environment.deadline import ScopeOverError
 from nodes.execute_tools.environment.run_folder import folder_name
 from nodes.execute_tools.registry import ToolContext, tool
 from nodes.execute_tools.tools import default_tools
@@ -294,7 +294,7 @@ class Waiting:
         try:
             heard = f"{WORD.get()} {await self.said}"
         except asyncio.CancelledError:
-            with suppress(LeaseOverError):
+            with suppress(ScopeOverError):
                 context.workspace.write_file("late.txt", b"late\n", expected_sha256="")
             self.seen.append("cancelled")
             self.ended.set()

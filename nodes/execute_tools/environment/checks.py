@@ -16,7 +16,7 @@ from typing import Final, Self
 
 from nodes.execute_tools.environment.bubblewrap import SCRATCH
 from nodes.execute_tools.environment.commands import CommandResult, CommandRules, Commands, open_commands
-from nodes.execute_tools.environment.deadline import Lease
+from nodes.execute_tools.environment.deadline import CancellationScope
 from nodes.execute_tools.environment.failures import quoted
 from nodes.execute_tools.environment.judged_paths import ContentJudge
 from nodes.execute_tools.environment.resource_limits import ResourceLimits, evidence_limits
@@ -96,12 +96,12 @@ class Checks:
         self.root, self.rules = commands.root, rules
         self._commands, self._lines = commands, lines
 
-    def leased(self, lease: Lease | None) -> Self:
-        """The same checks for one call: once `lease` is over none is started, and one that runs is killed."""
-        if lease is None:
+    def in_scope(self, scope: CancellationScope | None) -> Self:
+        """The same checks for one call: once `scope` is over none is started, and one that runs is killed."""
+        if scope is None:
             return self
         view = copy(self)
-        view._commands = self._commands.leased(lease)  # noqa: SLF001 - its own kind
+        view._commands = self._commands.in_scope(scope)  # noqa: SLF001 - its own kind
         return view
 
     def run_examples(
@@ -113,7 +113,7 @@ class Checks:
         they cannot be run, be it that there is no Python; RESOURCE_LIMIT where they use more than they may.
 
         Raises:
-            LeaseOverError: the call's time is over.
+            ScopeOverError: the call's time is over.
         """
         limit = min(seconds, self.rules.examples_timeout_s)
         request = {"root": self.root, "seconds": limit, "first_decides": first_decides, "modules": modules}
@@ -135,7 +135,7 @@ class Checks:
         """Run a test file of the workspace; `NOTHING_RAN` is the exit code where it cannot be run.
 
         Raises:
-            LeaseOverError: the call's time is over.
+            ScopeOverError: the call's time is over.
         """
         given = {_TESTS: _source("project_tests")}
         return self._python(given, ["-B", _TESTS, path], min(seconds, self.rules.timeout_s))
@@ -144,7 +144,7 @@ class Checks:
         """Run one of the configured commands; NOT_FOUND where its program is not installed.
 
         Raises:
-            LeaseOverError: the call's time is over.
+            ScopeOverError: the call's time is over.
         """
         return self._commands.read_only({}, _ENV).run(
             self._lines[command], timeout_s=min(seconds, self.rules.timeout_s)

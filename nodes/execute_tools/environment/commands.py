@@ -18,7 +18,7 @@ from typing import Final, Self
 
 from nodes.execute_tools.environment import bubblewrap
 from nodes.execute_tools.environment.bubblewrap import HOME, PROGRAM_FOLDERS, SCRATCH
-from nodes.execute_tools.environment.deadline import Lease, LeaseOverError
+from nodes.execute_tools.environment.deadline import CancellationScope, ScopeOverError
 from nodes.execute_tools.environment.failures import os_failure, quoted
 from nodes.execute_tools.environment.handles import closing, open_beneath, open_root
 from nodes.execute_tools.environment.judged_paths import ContentJudge, JudgedPaths
@@ -233,14 +233,14 @@ class Commands:
         self._readable = readable
         self._env = command_environment(root, readable)
         self._one_at_a_time = threading.Lock()
-        self._lease = Lease()
+        self._scope = CancellationScope()
         self._read_only, self._limits = False, rules.limits
         self._given: Mapping[str, bytes] = {}
 
-    def leased(self, lease: Lease) -> Self:
-        """The same commands for one call: after `lease` is revoked none is started, and one that runs is killed."""
+    def in_scope(self, scope: CancellationScope) -> Self:
+        """The same commands for one call: after `scope` is revoked none is started, and one that runs is killed."""
         view = copy(self)
-        view._lease = lease  # noqa: SLF001 - its own kind
+        view._scope = scope  # noqa: SLF001 - its own kind
         return view
 
     def read_only(
@@ -263,7 +263,7 @@ class Commands:
         `cwd` is a folder of the workspace. `timeout_s` seconds of wall time can only be less than the rules allow.
 
         Raises:
-            LeaseOverError: the call's time is over; nothing of the command is left.
+            ScopeOverError: the call's time is over; nothing of the command is left.
         """
         limit = self.rules.soft_timeout_s if timeout_s is None else min(timeout_s, self.rules.soft_timeout_s)
         started = time.monotonic()
@@ -279,7 +279,7 @@ class Commands:
         try:
             with closing(open_root(self.root)) as root:
                 return self._run(root, [program, *argv[1:]], cwd, (started, limit))
-        except LeaseOverError:
+        except ScopeOverError:
             raise
         except OSError as error:
             return os_failure(error, "run", argv[0])
@@ -322,7 +322,7 @@ class Commands:
     ) -> CommandResult | ToolError:
         stdout, stderr = (EndsOfOutput(self.rules.max_output_bytes) for _ in range(2))
         with ExitStack() as stack:
-            with self._lease.effect():
+            with self._scope.effect():
                 running = stack.enter_context(bubblewrap.started(view, command, self._env))
             if isinstance(running, ToolError):
                 return running
@@ -360,7 +360,7 @@ class Commands:
         return LimitReached(Limit.OUTPUT, size, most) if size > most else None
 
     def _check_lease(self) -> None:
-        with self._lease.effect():
+        with self._scope.effect():
             pass
 
     def _looked_after(self, result: CommandResult, root: int, before: Cover) -> CommandResult:

@@ -25,18 +25,18 @@ from types import FrameType
 from typing import Any, Final, Generic, NoReturn, TypeVar, cast
 
 
-class LeaseOverError(TimeoutError):
+class ScopeOverError(TimeoutError):
     """Raised in a call that was given up when it wants to change something nevertheless."""
 
 
-class Lease:
+class CancellationScope:
     """Held by one call. An effect that has begun is finished; one that begins after `revoke` is refused.
 
-    The lease of a call ends with its `parent`, that of the step. A lease that is closed still holds for what runs, but
+    The scope of a call ends with its `parent`, that of the step. A scope that is closed still holds for what runs, but
     no further call begins.
     """
 
-    def __init__(self, parent: "Lease | None" = None) -> None:
+    def __init__(self, parent: "CancellationScope | None" = None) -> None:
         self._parent = parent
         self._lock = threading.RLock()
         self._over = False
@@ -49,11 +49,11 @@ class Lease:
         """Guard one effect, which has to be short.
 
         Raises:
-            LeaseOverError: the call's time is over, and nothing may change any more.
+            ScopeOverError: the call's time is over, and nothing may change any more.
         """
         with nullcontext() if self._parent is None else self._parent.effect(), self._lock:
             if self._over:
-                raise LeaseOverError("the time of this call is over")
+                raise ScopeOverError("the time of this call is over")
             self._busy += 1
             try:
                 yield
@@ -72,7 +72,7 @@ class Lease:
         self._bell.put(None)
 
     def pause(self, seconds: float) -> bool:
-        """Do nothing for this long, or until this lease is closed; says whether something may begin after that."""
+        """Do nothing for this long, or until this scope is closed; says whether something may begin after that."""
         if not self.closed:
             with suppress(Empty):
                 self._bell.get(timeout=seconds)
@@ -156,28 +156,28 @@ def pause(seconds: float) -> None:
     time.sleep(seconds)
 
 
-def call_within(seconds: float, function: Callable[[], Result], lease: Lease | None = None) -> Result:
+def call_within(seconds: float, function: Callable[[], Result], scope: CancellationScope | None = None) -> Result:
     """What `function` returns or raises, or TimeoutError at once when the time is over.
 
-    It runs in a thread of its own. On a timeout its `lease` is revoked, so that it changes nothing any more; the thread
+    It runs in a thread of its own. On a timeout its `scope` is revoked, so that it changes nothing any more; the thread
     is left behind until the call ends, as a daemon.
     """
     worker = Worker(contextvars.copy_context(), function)
     try:
         return worker.outcome.result(seconds)
     finally:
-        _give_up(worker.outcome, lease)
+        _give_up(worker.outcome, scope)
 
 
 async def await_call(
-    function: Callable[[], Result], seconds: float | None = None, lease: Lease | None = None
+    function: Callable[[], Result], seconds: float | None = None, scope: CancellationScope | None = None
 ) -> Result:
     """The same without blocking the event loop; without `seconds` it waits for as long as it takes."""
     worker = Worker(contextvars.copy_context(), function)
     try:
         return await asyncio.wait_for(asyncio.wrap_future(worker.outcome), seconds)
     finally:
-        _give_up(worker.outcome, lease)
+        _give_up(worker.outcome, scope)
 
 
 @contextmanager
@@ -208,7 +208,7 @@ def calls_in_loop() -> Iterator[Callable[[Coroutine[Any, Any, Result]], Result]]
             each.cancel()
 
 
-def call_here(seconds: float, function: Callable[[], Result], lease: Lease) -> Result:
+def call_here(seconds: float, function: Callable[[], Result], scope: CancellationScope) -> Result:
     """The same in this thread where it is the main thread, so that not even a sleeping call leaves a thread behind.
 
     The kernel's timer interrupts whatever Python can interrupt: sleeping, waiting, computing. Where somebody else uses
@@ -219,15 +219,15 @@ def call_here(seconds: float, function: Callable[[], Result], lease: Lease) -> R
         return _portable(function)
     seconds = min(seconds, LONGEST_S)
     if not _timer_is_free():
-        return call_within(seconds, function, lease)
+        return call_within(seconds, function, scope)
 
     def ring(_: int, frame: FrameType | None) -> None:
         if not _is_running(frame):
             return
-        if lease.busy:  # what has begun is finished
+        if scope.busy:  # what has begun is finished
             signal.setitimer(signal.ITIMER_REAL, _EFFECT_S, _NEXT_RING_S)
             return
-        lease.revoke()
+        scope.revoke()
         raise GivenUp
 
     before = signal.signal(signal.SIGALRM, ring)
@@ -271,12 +271,12 @@ def _timer_is_free() -> bool:
     )
 
 
-def _give_up(outcome: "Future[Result]", lease: Lease | None) -> None:
+def _give_up(outcome: "Future[Result]", scope: CancellationScope | None) -> None:
     """End what nobody waits for any more."""
     if outcome.done() and not outcome.cancelled():
         return
-    if lease is not None:
-        lease.revoke()
+    if scope is not None:
+        scope.revoke()
 
 
 _CHUNK = 65_536

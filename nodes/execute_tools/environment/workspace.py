@@ -8,7 +8,7 @@ from typing import Self
 
 from nodes.execute_tools.environment.change_plan import Change, ChangedFile, DeleteFile, MoveFile, WriteFile
 from nodes.execute_tools.environment.change_records import ChangeRecorder
-from nodes.execute_tools.environment.deadline import Lease
+from nodes.execute_tools.environment.deadline import CancellationScope
 from nodes.execute_tools.environment.failures import os_failure, quoted
 from nodes.execute_tools.environment.file_changes import change_files
 from nodes.execute_tools.environment.file_reads import FileContent, OpenedFile, open_file, read_whole
@@ -60,15 +60,15 @@ class Workspace:
         contents: ContentJudge = lambda _: None,
     ) -> None:
         self._paths = JudgedPaths(root, judge, observe, allowed_extensions, contents, self._namesakes)
-        self._lease = Lease()
+        self._scope = CancellationScope()
         self._changeable = True
         self.recorder: ChangeRecorder | None = None
         self.root = self._paths.root
 
-    def leased(self, lease: Lease) -> Self:
-        """The same workspace for one call: after `lease` is revoked it takes no change any more."""
+    def in_scope(self, scope: CancellationScope) -> Self:
+        """The same workspace for one call: after `scope` is revoked it takes no change any more."""
         view = copy(self)
-        view._lease = lease  # noqa: SLF001 - its own kind
+        view._scope = scope  # noqa: SLF001 - its own kind
         return view
 
     def recorded(self, recorder: ChangeRecorder | None) -> Self:
@@ -114,7 +114,7 @@ class Workspace:
         """
         if not self._changeable:
             return _NOT_CHANGEABLE
-        with self._lease.effect():
+        with self._scope.effect():
             return change_files(self._paths, changes, self.recorder)
 
     def list_directory(self, path: str) -> tuple[Entry, ...] | ToolError:

@@ -13,7 +13,7 @@ from math import ceil
 
 import orjson
 
-from nodes.execute_tools.environment.deadline import LeaseOverError
+from nodes.execute_tools.environment.deadline import ScopeOverError
 from nodes.execute_tools.policy.circuit_breaker import BreakerConfig, Breakers, CircuitBreaker
 from nodes.execute_tools.registry import Tool
 from nodes.execute_tools.secrets.redact import MARK, has_mark
@@ -55,7 +55,7 @@ def wait_before_retry(error: BaseException, attempt: int, effect: Effect, policy
 def _is_retryable(error: BaseException, effect: Effect, policy: RetryPolicy) -> bool:
     if isinstance(error, RetryableToolError):
         return True
-    if not isinstance(error, Exception) or isinstance(error, GuardrailError | LeaseOverError):
+    if not isinstance(error, Exception) or isinstance(error, GuardrailError | ScopeOverError):
         return False
     if isinstance(error, TimeoutError) and effect not in policy.repeatable:
         return False

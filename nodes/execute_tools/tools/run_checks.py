@@ -79,7 +79,7 @@ def run_checks(context: ToolContext, arguments: RunChecksArguments) -> ToolOutpu
     if isinstance(context.checks, ToolError):
         report.not_run.append(context.checks.message)
     elif context.checks is not None:
-        checks = context.checks.leased(context.lease)
+        checks = context.checks.in_scope(context.scope)
         if checks.rules.evidence:
             _run_examples(context, checks, texts, report, deadline)
             for path in _test_files(context, arguments.paths):

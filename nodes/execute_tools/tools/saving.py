@@ -111,7 +111,7 @@ def judged_evidence(context: ToolContext, path: str, before: str | None, after: 
     None where the run is not gated, where there is nothing to run, and where it cannot be run.
 
     Raises:
-        LeaseOverError: the call's time is over.
+        ScopeOverError: the call's time is over.
     """
     name = _relative(context, path)
     if not context.gated or not isinstance(context.checks, Checks) or name is None:
@@ -124,7 +124,7 @@ def judged_evidence(context: ToolContext, path: str, before: str | None, after: 
     modules = [as_request(name, after, plan.examples)]
     if before is not None:
         modules.append(as_request(name, before, plan.examples if plan.compare else ()))
-    checks = context.checks.leased(context.lease)
+    checks = context.checks.in_scope(context.scope)
     answers = checks.run_examples(modules, context.timeout_s / _SHARE, first_decides=True)
     if isinstance(answers, ToolError):
         return None

@@ -16,7 +16,7 @@ from nodes.execute_tools.engine import (
     ToolCache,
     ToolRun,
 )
-from nodes.execute_tools.environment.deadline import Lease
+from nodes.execute_tools.environment.deadline import CancellationScope
 from nodes.execute_tools.environment.workspace import Workspace
 from nodes.execute_tools.policy.call_policy import CallPolicy, CallRules, PolicyMemory, RetryPolicy
 from nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput
@@ -385,10 +385,10 @@ def test_whatever_a_writing_tool_does_nothing_is_known_afterwards(
 def test_after_a_lease_is_closed_nothing_is_tried_again(
     run: Runner, sink: TraceSink, context: ToolContext, closed: bool
 ) -> None:
-    lease = Lease()
+    scope = CancellationScope()
     if closed:
-        lease.close()
-    done = run(engine(sink, make(failing(RetryableToolError("x")))), call(), replace(context, lease=lease))
+        scope.close()
+    done = run(engine(sink, make(failing(RetryableToolError("x")))), call(), replace(context, scope=scope))
     assert (done.error, done.attempts) == ("tool_error:x", 1 if closed else EngineConfig().max_retries + 1)
 
 

@@ -65,7 +65,7 @@ def test_after_its_deadline_a_tool_changes_nothing(context: ToolContext, tmp_pat
 
     def write(given: ToolContext, _: Nothing) -> ToolOutput:
         try:
-            while given.lease is not None and not given.lease.over:
+            while given.scope is not None and not given.scope.over:
                 threading.Event().wait(0.01)
         finally:
             try:

@@ -12,7 +12,7 @@ from graph.tool_runtime import ToolRuntime
 from nodes.execute_tools.engine import Engine
 from nodes.execute_tools.environment.change_records import ChangeState, FileEffect, FileState, RecordedChange
 from nodes.execute_tools.environment.database import StoreError
-from nodes.execute_tools.environment.deadline import Lease
+from nodes.execute_tools.environment.deadline import CancellationScope
 from nodes.execute_tools.environment.journal import CallKey, Journal, RecordedCall
 from nodes.execute_tools.environment.run_folder import workspace_folder
 from nodes.execute_tools.journaled_calls import (
@@ -200,7 +200,7 @@ def test_what_no_run_is_is_not_taken_for_one(text: Any) -> None:
 
 
 COUNTED: list[str] = []
-LEASES: list[Lease] = []
+LEASES: list[CancellationScope] = []
 
 
 @tool(effect=Effect.EXECUTE)
@@ -215,7 +215,7 @@ def count_and_give_up(context: ToolContext) -> ToolOutput:
     """Count this call, in whose middle the run is cancelled."""
     COUNTED.append("given up")
     LEASES[-1].revoke()
-    return ToolOutput.failed(ToolError(code=ToolErrorCode.TIMEOUT, message=f"too late: {context.lease}"))
+    return ToolOutput.failed(ToolError(code=ToolErrorCode.TIMEOUT, message=f"too late: {context.scope}"))
 
 
 READ = ("read_file", {"path": "a.py", "start_line": 1, "limit": 200})
@@ -256,11 +256,11 @@ class Step:
 
     def run(self, journal: Journal | ToolError | None, task: str = "task") -> list[CallResult]:
         registry, sink = self.tools.registry, TraceSink("run", "1")
-        LEASES.append(Lease())
+        LEASES.append(CancellationScope())
         using = StepResources(
             Engine(registry, sink).run_sync,
             registry,
-            ToolContext(self.workspace, lease=LEASES[-1]),
+            ToolContext(self.workspace, scope=LEASES[-1]),
             RunLog(None, self.tools.redactor(), "run"),
             Execution("run", task, 1),
             journal,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.execute_tools.environment.deadline import Lease
+from nodes.execute_tools.environment.deadline import CancellationScope
 from nodes.execute_tools.journaled_calls import Execution
 from nodes.execute_tools.registry import ActionRegistry, ToolContext, ToolOutput
 from nodes.execute_tools.run_log import RunLog
@@ -147,13 +147,13 @@ def test_the_time_between_the_records_of_a_call_is_its_time_too(monkeypatch: pyt
 class Stopping(Engine):
     """Somebody wants the run to stop while the call with this id runs."""
 
-    def __init__(self, lease: Lease, at: str, **outputs: ToolOutput) -> None:
+    def __init__(self, scope: CancellationScope, at: str, **outputs: ToolOutput) -> None:
         super().__init__(**outputs)
-        self.lease, self.at = lease, at
+        self.scope, self.at = scope, at
 
     def run(self, item: ToolCall, context: ToolContext) -> ToolRun:
         if item.call_id == self.at:
-            self.lease.close()
+            self.scope.close()
         return super().run(item, context)
 
 
@@ -161,10 +161,10 @@ NOT_BEGUN = ToolResult.failure(ToolErrorCode.CANCELLED, "The run was stopped bef
 
 
 def test_a_stop_lets_the_running_call_finish_and_no_other_begin() -> None:
-    lease = Lease()
-    engine = Stopping(lease, "c1", edit=ToolOutput(OK, changes=(change("a.py"),)))
+    scope = CancellationScope()
+    engine = Stopping(scope, "c1", edit=ToolOutput(OK, changes=(change("a.py"),)))
     items = [call("read", "c0"), call("edit", "c1"), call("edit", "c2"), call("read", "c3")]
-    found = step(engine, items, context=replace(CONTEXT, lease=lease))
+    found = step(engine, items, context=replace(CONTEXT, scope=scope))
     assert found.results == [
         done(items[0]),
         done(items[1], OK, change("a.py")),
@@ -176,18 +176,18 @@ def test_a_stop_lets_the_running_call_finish_and_no_other_begin() -> None:
 
 
 def test_a_stop_throws_no_answer_away_that_everything_went_well_for() -> None:
-    lease = Lease()
-    context = replace(CONTEXT, lease=lease)
-    answered = step(Stopping(lease, "read"), [READ, ANSWER], context=context)
+    scope = CancellationScope()
+    context = replace(CONTEXT, scope=scope)
+    answered = step(Stopping(scope, "read"), [READ, ANSWER], context=context)
     assert answered.results == [done(READ), done(ANSWER)]
     unanswered = step(Engine(), [READ, ANSWER], context=context)
     assert unanswered.results == [settled(READ, NOT_BEGUN), not_yet(ANSWER, 1)]
 
 
 def test_nothing_runs_under_a_lease_that_is_over() -> None:
-    engine, lease = Engine(), Lease()
-    lease.revoke()
-    found = step(engine, [ANSWER], context=replace(CONTEXT, lease=lease))
+    engine, scope = Engine(), CancellationScope()
+    scope.revoke()
+    found = step(engine, [ANSWER], context=replace(CONTEXT, scope=scope))
     assert (found.results, engine.seen) == ([settled(ANSWER, NOT_BEGUN)], [])
 
 

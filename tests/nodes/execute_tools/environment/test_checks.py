@@ -11,7 +11,7 @@ import pytest
 from nodes.execute_tools.environment import bubblewrap
 from nodes.execute_tools.environment.checks import NOTHING_RAN, CheckRules, Checks, open_checks
 from nodes.execute_tools.environment.commands import CommandResult
-from nodes.execute_tools.environment.deadline import Lease, LeaseOverError
+from nodes.execute_tools.environment.deadline import CancellationScope, ScopeOverError
 from nodes.execute_tools.environment.resource_limits import Limit, ResourceLimits
 from nodes.records import JsonMap, ToolError, ToolErrorCode
 from tests.nodes.execute_tools.environment.command_place import secret
@@ -177,12 +177,12 @@ def test_a_machine_without_a_sandbox(root: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_lease_that_is_over(root: Path) -> None:
-    checks, lease = opened(root, commands=("true",)), Lease()
-    assert checks.leased(None) is checks
-    leased = checks.leased(lease)
-    lease.revoke()
-    with pytest.raises(LeaseOverError):
-        leased.run_command("true")
+    checks, scope = opened(root, commands=("true",)), CancellationScope()
+    assert checks.in_scope(None) is checks
+    in_scope = checks.in_scope(scope)
+    scope.revoke()
+    with pytest.raises(ScopeOverError):
+        in_scope.run_command("true")
     assert isinstance(checks.run_command("true"), CommandResult)
 
 

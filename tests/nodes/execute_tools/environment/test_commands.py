@@ -23,7 +23,7 @@ from nodes.execute_tools.environment.commands import (
     own_installation,
     readable_folders,
 )
-from nodes.execute_tools.environment.deadline import Lease, LeaseOverError
+from nodes.execute_tools.environment.deadline import CancellationScope, ScopeOverError
 from nodes.execute_tools.environment.processes import Ends
 from nodes.records import ToolError, ToolErrorCode
 from tests.architecture.house import ROOT
@@ -168,15 +168,15 @@ def test_what_a_program_leaves_behind_dies_with_it(place: Place, script: str, en
 
 
 def test_a_call_that_was_given_up_starts_nothing_and_its_program_is_killed(place: Place) -> None:
-    lease, mark = Lease(), unique()
-    leased = place.commands.leased(lease)
-    threading.Timer(0.3, lease.revoke).start()
-    with pytest.raises(LeaseOverError):
-        leased.run(["sh", "-c", f"echo > started; sleep {mark}"])
+    scope, mark = CancellationScope(), unique()
+    in_scope = place.commands.in_scope(scope)
+    threading.Timer(0.3, scope.revoke).start()
+    with pytest.raises(ScopeOverError):
+        in_scope.run(["sh", "-c", f"echo > started; sleep {mark}"])
     assert not alive(mark)
     assert (place.root / "started").exists()
-    with pytest.raises(LeaseOverError):
-        leased.run(["sh", "-c", "echo > again"])
+    with pytest.raises(ScopeOverError):
+        in_scope.run(["sh", "-c", "echo > again"])
     assert not (place.root / "again").exists()
     assert place.result("true").exit_code == 0  # another call may
 

@@ -17,8 +17,8 @@ import pytest
 from nodes.execute_tools.environment.deadline import (
     LONGEST_S,
     GivenUp,
-    Lease,
-    LeaseOverError,
+    CancellationScope,
+    ScopeOverError,
     _answer,
     _raised,
     await_call,
@@ -43,7 +43,7 @@ def in_a_loop(seconds: float, function: Callable[[], object]) -> object:
 
 
 def here(seconds: float, function: Callable[[], object]) -> object:
-    return call_here(seconds, function, Lease())
+    return call_here(seconds, function, CancellationScope())
 
 
 @pytest.fixture(params=[in_a_thread, in_a_loop, here])
@@ -208,36 +208,36 @@ def test_in_the_main_thread_the_call_stays_there() -> None:
 def test_after_a_timeout_nothing_changes_any_more(bounded: Bounded) -> None:
     del bounded
     for way in (call_here, call_within):
-        lease, entered = Lease(), threading.Event()
+        scope, entered = CancellationScope(), threading.Event()
 
-        def wait(lease: Lease = lease, entered: threading.Event = entered) -> None:
+        def wait(scope: CancellationScope = scope, entered: threading.Event = entered) -> None:
             try:
                 entered.set()
                 deadline = time.monotonic() + 5
-                while not lease.over and time.monotonic() < deadline:
+                while not scope.over and time.monotonic() < deadline:
                     pass
             finally:
-                with lease.effect():
+                with scope.effect():
                     pytest.fail("an effect after the timeout")
 
-        with pytest.raises((TimeoutError, LeaseOverError)):
-            way(0.05, wait, lease)
+        with pytest.raises((TimeoutError, ScopeOverError)):
+            way(0.05, wait, scope)
         assert entered.is_set()
         assert no_thread_is_left()
 
 
 def test_an_effect_that_has_begun_is_finished_first() -> None:
-    lease, done = Lease(), []
+    scope, done = CancellationScope(), []
 
     def write() -> str:
-        with lease.effect():
+        with scope.effect():
             time.sleep(0.2)
             done.append(True)
         time.sleep(30)
         return "never"
 
     with pytest.raises(TimeoutError):
-        call_here(0.05, write, lease)
+        call_here(0.05, write, scope)
     assert done == [True]
 
 
@@ -277,32 +277,32 @@ def test_what_still_runs_in_the_loop_is_cancelled_when_its_thread_is_left() -> N
 
 
 def test_an_effect_is_done_while_the_lease_holds() -> None:
-    lease = Lease()
-    with lease.effect():
-        assert lease.busy
-    assert not lease.busy
+    scope = CancellationScope()
+    with scope.effect():
+        assert scope.busy
+    assert not scope.busy
 
 
 def test_after_its_end_nothing_begins() -> None:
-    lease = Lease()
-    lease.revoke()
-    with pytest.raises(LeaseOverError, match="the time of this call is over"), lease.effect():
+    scope = CancellationScope()
+    scope.revoke()
+    with pytest.raises(ScopeOverError, match="the time of this call is over"), scope.effect():
         pytest.fail("the effect began")
-    assert not lease.busy
+    assert not scope.busy
 
 
 def test_what_has_begun_is_finished_before_the_lease_ends() -> None:
-    lease, begun, finish = Lease(), threading.Event(), threading.Event()
+    scope, begun, finish = CancellationScope(), threading.Event(), threading.Event()
     order: list[str] = []
 
     def work() -> None:
-        with lease.effect():
+        with scope.effect():
             begun.set()
             finish.wait(5)
             order.append("effect")
 
     def end() -> None:
-        lease.revoke()
+        scope.revoke()
         order.append("over")
 
     threads = [threading.Thread(target=work), threading.Thread(target=end)]
@@ -316,8 +316,8 @@ def test_what_has_begun_is_finished_before_the_lease_ends() -> None:
 
 
 def test_what_runs_is_finished_under_a_closed_lease_and_nothing_else_begins() -> None:
-    step = Lease()
-    call = Lease(step)
+    step = CancellationScope()
+    call = CancellationScope(step)
     step.close()
     with call.effect():
         assert call.busy
@@ -325,32 +325,32 @@ def test_what_runs_is_finished_under_a_closed_lease_and_nothing_else_begins() ->
     assert (step.over, call.over) == (False, False)
 
 
-@pytest.mark.parametrize("end", [Lease.close, Lease.revoke])
-def test_a_pause_ends_with_the_lease(end: Callable[[Lease], None]) -> None:
-    lease = Lease()
+@pytest.mark.parametrize("end", [CancellationScope.close, CancellationScope.revoke])
+def test_a_pause_ends_with_the_lease(end: Callable[[CancellationScope], None]) -> None:
+    scope = CancellationScope()
     ended: list[bool] = []
-    thread = threading.Thread(target=lambda: ended.append(lease.pause(60)))
+    thread = threading.Thread(target=lambda: ended.append(scope.pause(60)))
     thread.start()
-    end(lease)
+    end(scope)
     thread.join(10)
     assert ended == [False]
-    assert not lease.pause(60)
+    assert not scope.pause(60)
 
 
 def test_no_pause_begins_under_a_closed_step() -> None:
-    step = Lease()
+    step = CancellationScope()
     step.close()
-    assert not Lease(step).pause(60)
+    assert not CancellationScope(step).pause(60)
 
 
 def test_a_signal_handler_may_close_a_lease_whose_thread_is_at_work() -> None:
-    lease = Lease()
-    before = signal.signal(signal.SIGUSR1, lambda *_: lease.close())
+    scope = CancellationScope()
+    before = signal.signal(signal.SIGUSR1, lambda *_: scope.close())
     try:
-        with lease.effect():
+        with scope.effect():
             os.kill(os.getpid(), signal.SIGUSR1)
-            assert lease.closed
-        assert not lease.pause(60)
+            assert scope.closed
+        assert not scope.pause(60)
     finally:
         signal.signal(signal.SIGUSR1, before)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nodes.execute_tools.environment.deadline import Lease, LeaseOverError
+from nodes.execute_tools.environment.deadline import CancellationScope, ScopeOverError
 from nodes.execute_tools.environment.file_reads import FileContent
 from nodes.execute_tools.environment.tree_walk import Entry
 from nodes.execute_tools.environment.workspace import DeleteFile, MoveFile, Workspace, WriteFile
@@ -131,36 +131,40 @@ def test_changes_of_several_files_never_lead_out_of_a_directory_that_is_swapped(
 
 
 def test_after_its_time_a_call_changes_no_files(root: Path, workspace: Workspace) -> None:
-    lease = Lease()
-    leased = workspace.leased(lease)
-    assert isinstance(leased.change_files([WriteFile("new.py", b"")]), tuple)
-    lease.revoke()
+    scope = CancellationScope()
+    in_scope = workspace.in_scope(scope)
+    assert isinstance(in_scope.change_files([WriteFile("new.py", b"")]), tuple)
+    scope.revoke()
     before = tree_of(root)
-    with pytest.raises(LeaseOverError):
-        leased.change_files([WriteFile("newer.py", b""), DeleteFile("a.py", sha(b"a = 1\r\n"))])
+    with pytest.raises(ScopeOverError):
+        in_scope.change_files([WriteFile("newer.py", b""), DeleteFile("a.py", sha(b"a = 1\r\n"))])
     assert tree_of(root) == before
 
 
 def test_all_changes_are_one_effect(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    lease, busy, rename = Lease(), [], os.rename
+    scope, busy, rename = CancellationScope(), [], os.rename
 
     def watched(*args: Any, **named: Any) -> None:
-        busy.append(lease.busy)
+        busy.append(scope.busy)
         rename(*args, **named)
 
     monkeypatch.setattr(os, "rename", watched)
-    workspace.leased(lease).change_files(
+    workspace.in_scope(scope).change_files(
         [DeleteFile("a.py", sha(b"a = 1\r\n")), DeleteFile("src/b.py", sha(b"b = 2\n"))]
     )
-    assert (busy, lease.busy) == ([True, True], False)
+    assert (busy, scope.busy) == ([True, True], False)
 
 
 def test_every_change_is_recorded_once_a_recorder_is_given(workspace: Workspace) -> None:
     journal = MemoryJournal()
     recorded = workspace.recorded(journal)
-    assert (workspace.recorder, recorded.recorder, recorded.leased(Lease()).recorder) == (None, journal, journal)
+    assert (workspace.recorder, recorded.recorder, recorded.in_scope(CancellationScope()).recorder) == (
+        None,
+        journal,
+        journal,
+    )
     assert isinstance(recorded.write_file("new.py", b"n", expected_sha256=""), FileContent)
-    assert isinstance(recorded.leased(Lease()).change_files([DeleteFile("new.py", sha(b"n"))]), tuple)
+    assert isinstance(recorded.in_scope(CancellationScope()).change_files([DeleteFile("new.py", sha(b"n"))]), tuple)
     assert isinstance(recorded.unchangeable().write_file("newer.py", b"", expected_sha256=""), ToolError)
     assert isinstance(recorded.recorded(None).write_file("newer.py", b"", expected_sha256=""), FileContent)
     assert journal.told == ["intended", "done"] * 2

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 from pydantic import BaseModel
 
-from nodes.execute_tools.environment.deadline import LeaseOverError
+from nodes.execute_tools.environment.deadline import ScopeOverError
 from nodes.execute_tools.policy.call_policy import (
     NO_BACKOFF,
     OPEN_RULES,
@@ -347,7 +347,7 @@ def test_only_what_is_listed_is_retried(
 
 @pytest.mark.parametrize(
     "error",
-    [GuardrailError("no"), LeaseOverError("over"), KeyboardInterrupt(), asyncio.CancelledError(), SystemExit()],
+    [GuardrailError("no"), ScopeOverError("over"), KeyboardInterrupt(), asyncio.CancelledError(), SystemExit()],
 )
 def test_refusals_and_endings_are_never_retried(error: BaseException) -> None:
     assert wait_before_retry(error, 1, Effect.READ, RetryPolicy(exceptions=(BaseException,))) is None

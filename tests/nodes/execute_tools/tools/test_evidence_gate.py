@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from nodes.execute_tools.environment.checks import CheckRules, Checks, open_checks
-from nodes.execute_tools.environment.deadline import Lease
+from nodes.execute_tools.environment.deadline import CancellationScope
 from nodes.execute_tools.registry import ToolContext
 from nodes.execute_tools.tools.evidence_gate import (
     LARGEST_TEXT,
@@ -312,10 +312,10 @@ class Asked(Checks):
     def __init__(self, answer: list[JsonMap] | ToolError) -> None:
         self.answer, self.rules = answer, CheckRules()
         self.asked: list[tuple[Any, ...]] = []
-        self.leases: list[Lease | None] = []
+        self.scopes: list[CancellationScope | None] = []
 
-    def leased(self, lease: Lease | None) -> "Asked":
-        self.leases.append(lease)
+    def in_scope(self, scope: CancellationScope | None) -> "Asked":
+        self.scopes.append(scope)
         return self
 
     def run_examples(self, modules: Any, seconds: float = 0.0, *, first_decides: bool = False) -> Any:
@@ -333,8 +333,8 @@ def context(bench: Bench, checks: Checks | ToolError | None, **fields: Any) -> T
 
 
 def test_a_wrong_edit_is_refused_in_words(bench: Bench) -> None:
-    checks, lease = Asked([entry("different", "1"), entry("different", "-1")]), Lease()
-    error = judged_evidence(context(bench, checks, lease=lease), "calc.py", BARE, WRONG)
+    checks, scope = Asked([entry("different", "1"), entry("different", "-1")]), CancellationScope()
+    error = judged_evidence(context(bench, checks, scope=scope), "calc.py", BARE, WRONG)
     message = "With this edit add(2, 3) gives 1, but must give 5. So nothing was changed."
     assert error == ToolError(code=ToolErrorCode.CHECK_FAILED, message=message)
     ((modules, seconds, first_decides),) = checks.asked
@@ -342,7 +342,7 @@ def test_a_wrong_edit_is_refused_in_words(bench: Bench) -> None:
         ("calc.py", WRONG, 1),
         ("calc.py", BARE, 1),
     ]
-    assert (seconds, first_decides, checks.leases) == (10.0, True, [lease])
+    assert (seconds, first_decides, checks.scopes) == (10.0, True, [scope])
 
 
 def test_of_a_repair_the_old_text_is_only_loaded(bench: Bench) -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from nodes.execute_tools.environment.checks import NOTHING_RAN, CheckRules, Checks
 from nodes.execute_tools.environment.commands import CommandResult
-from nodes.execute_tools.environment.deadline import Lease
+from nodes.execute_tools.environment.deadline import CancellationScope
 from nodes.execute_tools.environment.processes import Ends
 from nodes.execute_tools.environment.resource_limits import Limit, LimitReached
 from nodes.execute_tools.registry import ToolContext
@@ -43,8 +43,8 @@ class Scripted(Checks):
         self.examples, self.ends = examples, dict[str, CommandResult | ToolError]()
         self.asked: list[tuple[str, float]] = []
 
-    def leased(self, lease: Lease | None) -> "Scripted":
-        assert lease is None
+    def in_scope(self, scope: CancellationScope | None) -> "Scripted":
+        assert scope is None
         return self
 
     def run_examples(self, modules: Any, seconds: float = 0.0, *, first_decides: bool = False) -> Any:
