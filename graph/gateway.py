@@ -28,6 +28,7 @@ from graph.written_words import WrittenWords
 from nodes.call_model.offered_tools import offered_tools
 from nodes.execute_tools.cache import ToolCache
 from nodes.execute_tools.engine import Engine, EngineConfig
+from nodes.execute_tools.environment.artifacts import Artifacts
 from nodes.execute_tools.environment.audit_log import AuditLog
 from nodes.execute_tools.environment.checks import CheckRules, Checks, open_checks
 from nodes.execute_tools.environment.command_rules import CommandRules
@@ -37,7 +38,6 @@ from nodes.execute_tools.environment.deadline import monotonic_s
 from nodes.execute_tools.environment.failures import os_failure
 from nodes.execute_tools.environment.journal import Journal
 from nodes.execute_tools.environment.judged_paths import ContentJudge
-from nodes.execute_tools.environment.kept_results import KeptResults
 from nodes.execute_tools.environment.lease import Lease
 from nodes.execute_tools.environment.network import Network
 from nodes.execute_tools.environment.run_folder import run_folder, workspace_folder
@@ -358,7 +358,7 @@ class Gateway:
             timeout_s=context.tool_timeout_s,
             max_lines=context.read_max_lines,
             seconds_left=inf if limit is None else limit - spending.seconds,
-            kept=KeptResults(join(folder, kept)) if isinstance(folder, str) else None,
+            kept=Artifacts(join(folder, kept)) if isinstance(folder, str) else None,
             commands=self.commands(context),
             network=Network(context.network()) if context.allowed_hosts else None,
             lease=lease,

@@ -10,9 +10,8 @@ from graph.store import Store
 from graph.workspace_records import decide_open_changes
 from nodes.execute_tools.environment.database import StoreError
 from nodes.execute_tools.environment.journal import Journal
-from nodes.execute_tools.environment.run_lock import Owner
+from nodes.execute_tools.environment.run_lock import Owner, WorkspaceLock
 from nodes.execute_tools.environment.sandbox import check_workspace
-from nodes.execute_tools.environment.workspace_lock import WorkspaceLock
 from nodes.records import ToolError, ToolErrorCode
 
 Done = TypeVar("Done")

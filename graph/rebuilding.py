@@ -5,9 +5,8 @@ from nodes.execute_tools.environment.failures import os_failure
 from nodes.execute_tools.environment.journal import Journal
 from nodes.execute_tools.environment.rebuilt_files import Rebuilt, rebuild
 from nodes.execute_tools.environment.run_folder import workspace_folder
-from nodes.execute_tools.environment.run_lock import Owner
+from nodes.execute_tools.environment.run_lock import Owner, WorkspaceLock
 from nodes.execute_tools.environment.sandbox import check_workspace
-from nodes.execute_tools.environment.workspace_lock import WorkspaceLock
 from nodes.records import ToolError, ToolErrorCode
 
 __all__ = ["Rebuilt", "rebuild_workspace"]
@@ -16,7 +15,7 @@ __all__ = ["Rebuilt", "rebuild_workspace"]
 def rebuild_workspace(run_id: str, root: str) -> Rebuilt | ToolError:
     """Bring a fresh copy of the run's workspace to where the run's last change that came to its end has left it.
 
-    Called before the run is resumed, in a folder with the run's shared name (`give_shared_name`). Where the files are
+    Called before the run is resumed, in a folder with the run's name (`give_workspace_name`). Where the files are
     so already, as in the folder in which the run was at work, nothing is done; so it may be called before every resume,
     and again after a kill. A change that was cut off is decided by the recovery when the run begins, by the files'
     hashes. What commands have left in ignored files is not recorded, and so not made again.

@@ -20,7 +20,7 @@ from graph.step_history import step_history
 from graph.store import Pruned, RunRecord, Store
 from nodes.execute_tools.environment.database import StoreError, UnreadableValueError
 from nodes.execute_tools.environment.journal import Journal
-from nodes.execute_tools.environment.lock_holder import lock_holder
+from nodes.execute_tools.environment.run_lock import lock_holder
 from nodes.execute_tools.environment.sandbox import check_workspace
 from nodes.records import OutcomeKind, ToolError, ToolErrorCode
 

@@ -15,8 +15,8 @@ from graph.run_steps import call_after
 from graph.step_history import step_history
 from graph.store import Store
 from graph.way_on import TO_THE_CALL
+from nodes.execute_tools.environment.artifacts import copy_artifacts
 from nodes.execute_tools.environment.journal import Journal
-from nodes.execute_tools.environment.kept_copies import copy_kept_results
 from nodes.execute_tools.environment.restoring import Restored, restore
 from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
 from nodes.language.history import is_request
@@ -90,7 +90,7 @@ def fork_run(
         if isinstance(restored, ToolError):
             return restored
         new = uuid4().hex
-        copy_kept_results(parent.run_id, new)
+        copy_artifacts(parent.run_id, new)
         machine.update_state(thread_config(new), {**values, "run_id": new}, as_node=TO_THE_CALL)
         turns, request = _turn_at_work(values)
         context = values["context"].model_dump_json()

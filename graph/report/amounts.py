@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from graph.context import AgentContext
-from graph.spending_accounts import AccountSpent
+from graph.spending_report import AccountSpent
 from graph.terminal.usage_words import usd
 from nodes.call_model.ledger import Spending
 

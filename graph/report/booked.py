@@ -6,8 +6,7 @@ from hashlib import sha256
 from typing import Final
 
 from graph.report.amounts import cost_words, seconds_words
-from graph.spending_place import reading
-from graph.spending_schema import BEGINNING, TURN
+from graph.spending_database import BEGINNING, TURN, reading
 from graph.terminal.usage_words import output_words
 from nodes.execute_tools.environment.database import StoreError
 

@@ -17,8 +17,7 @@ from graph.report.history import read_history
 from graph.report.page_view import PageView, Stored, page_view
 from graph.report.texts import LEVELS, Texts, visible
 from graph.runs import ListedRun, get_run, list_runs
-from graph.spending_accounts import AccountSpent, account_spent
-from graph.spending_days import spent_by_day
+from graph.spending_report import AccountSpent, account_spent, spent_by_day
 from graph.store import Store
 from nodes.execute_tools.redact import Redactor
 from nodes.records import ToolError, ToolErrorCode

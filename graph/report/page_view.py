@@ -14,7 +14,7 @@ from graph.report.steps import Course, Step, Turn, course_of
 from graph.report.texts import Field, Shown, Texts
 from graph.routes import TRANSITIONS
 from graph.runs import ListedRun, RunState
-from graph.spending_accounts import AccountSpent
+from graph.spending_report import AccountSpent
 from graph.terminal.run_words import KeptRun, short_id
 from nodes.call_model.ledger import Spending
 from nodes.records import Outcome, Plan

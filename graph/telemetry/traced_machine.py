@@ -14,8 +14,8 @@ from langchain_core.runnables.config import DEFAULT_RECURSION_LIMIT
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph.state import CompiledStateGraph
 
+from graph.checkpoint_saver import own_saver, tell_records
 from graph.context import AgentContext
-from graph.own_saver import own_saver, tell_records
 from graph.state import AgentInput, AgentOutput, AgentState
 from graph.telemetry.active import tracer
 from graph.telemetry.run_span import CANCELLED, RunSpan

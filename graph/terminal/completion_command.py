@@ -99,7 +99,7 @@ def answer(app: typer.Typer, environment: Mapping[str, str], everywhere: Collect
 def found_offers(app: Any, environment: Mapping[str, str], everywhere: Collection[str]) -> "list[Offer]":
     """The offers; none for a line that no shell has sent."""
     from graph.terminal.shell_words import offers
-    from nodes.execute_tools.environment.run_names import run_names
+    from nodes.execute_tools.environment.database import run_names
 
     place = environment.get(WORD, "")
     words = environment.get(WORDS, "").split("\n")

@@ -17,7 +17,7 @@ def in_editor(environment: Mapping[str, str], text: str) -> str | None:
 
     The editor gets the terminal as it is. The file is readable for nobody else, and is removed.
     """
-    from nodes.execute_tools.environment.shared_url import STORE_URL_VARIABLE
+    from nodes.execute_tools.environment.postgres_url import STORE_URL_VARIABLE
 
     command = environment.get("VISUAL") or environment.get("EDITOR") or ""
     try:

@@ -11,7 +11,7 @@ from graph.calling import Calling
 from graph.context import AgentContext
 from graph.gateway import Gateway
 from graph.slices import CallModelSlice
-from graph.spending_file import FILE_NAME
+from graph.spending_database import FILE_NAME
 from nodes.call_model.budget import APIUsageStats
 from nodes.call_model.effects import Connect
 from nodes.call_model.fallbacks import ModelChoice

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from graph import spending_file
-from graph.spending_file import FILE_NAME
-from graph.spending_schema import APPLICATION_ID
+from graph import spending_database
+from graph.spending_database import APPLICATION_ID, FILE_NAME
 from graph.spending_store import SpendingStore
 from nodes.call_model.ledger import RunLimits
 from nodes.call_model.spending_book import Used
@@ -98,8 +97,8 @@ def holding(folder: Path) -> Iterator[None]:
 
 @pytest.fixture
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spending_file, "SHORT_WAIT_S", 0.002)
-    monkeypatch.setattr(spending_file, "LONGEST_WAIT_S", 0.004)
+    monkeypatch.setattr(spending_database, "SHORT_WAIT_S", 0.002)
+    monkeypatch.setattr(spending_database, "LONGEST_WAIT_S", 0.004)
 
 
 def held(folder: Path, waited_s: str) -> str:
@@ -115,13 +114,13 @@ def held(folder: Path, waited_s: str) -> str:
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """How long each use of the file was ready to wait."""
     seen: list[float] = []
-    really = spending_file._wait_at_most
+    really = spending_database._wait_at_most
 
     def noted(connection: sqlite3.Connection, seconds: float) -> None:
         seen.append(seconds)
         really(connection, seconds)
 
-    monkeypatch.setattr(spending_file, "_wait_at_most", noted)
+    monkeypatch.setattr(spending_database, "_wait_at_most", noted)
     return seen
 
 

@@ -14,7 +14,7 @@ from graph.report.amounts import (
     time_words,
     turn_bars,
 )
-from graph.spending_accounts import AccountSpent
+from graph.spending_report import AccountSpent
 from nodes.call_model.budget import APIUsageStats
 from nodes.call_model.ledger import Spending
 

@@ -14,7 +14,7 @@ from graph.report.texts import Bounds, Texts
 from graph.routes import TRANSITIONS
 from graph.run_records import UNDONE
 from graph.runs import ListedRun, RunState
-from graph.spending_accounts import AccountSpent
+from graph.spending_report import AccountSpent
 from nodes.execute_tools.redact import Redactor
 from nodes.records import ModelReply, Outcome, OutcomeKind, Plan, PlanStatus, PlanStep, StopReason
 from tests.graph.report.visits import NOW, TEXTS, history, visit

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from nodes.execute_tools.environment.kept_results import KeptResults
+from nodes.execute_tools.environment.artifacts import Artifacts
 from nodes.execute_tools.redact import MARK
 from nodes.execute_tools.registry import ToolContext, ToolOutput
 from nodes.execute_tools.tools.read_file import read_file
@@ -149,14 +149,14 @@ def test_pages_together_give_the_file(bench: Bench, text: str, limit: int) -> No
 # --- Kept results ----------------------------------------------------------------------------------------------
 
 
-def read_kept(bench: Bench, kept: KeptResults | None, **arguments: Any) -> ToolOutput:
+def read_kept(bench: Bench, kept: Artifacts | None, **arguments: Any) -> ToolOutput:
     output: ToolOutput = read_file.s(ToolContext(bench.workspace, kept=kept), **arguments)
     return output
 
 
 def test_a_kept_result_is_read_page_by_page_and_is_no_file_that_was_read(bench: Bench, tmp_path: Path) -> None:
     bench.put({"@result/1": "a file that is really called so\n"})
-    kept = KeptResults(str(tmp_path / "kept"))
+    kept = Artifacts(str(tmp_path / "kept"))
     assert kept.keep("".join(f"{number}\n" for number in range(1, 1_202))) == "@result/1"
     output = read_kept(bench, kept, path="@result/1", start_line=1_200, limit=1)
     assert output == ToolOutput.ok(
@@ -174,7 +174,7 @@ def test_a_kept_result_is_read_page_by_page_and_is_no_file_that_was_read(bench: 
 @pytest.mark.parametrize("there", [True, False])
 def test_an_unknown_reference_is_no_path(bench: Bench, tmp_path: Path, there: bool) -> None:
     bench.put({"@result/2": "a file"})
-    kept = KeptResults(str(tmp_path / "kept"))
+    kept = Artifacts(str(tmp_path / "kept"))
     kept.keep("x")
     error = read_kept(bench, kept if there else None, path="@result/2").result.error
     assert error is not None
@@ -182,7 +182,7 @@ def test_an_unknown_reference_is_no_path(bench: Bench, tmp_path: Path, there: bo
 
 
 def test_beyond_the_end_of_a_kept_result(bench: Bench, tmp_path: Path) -> None:
-    kept = KeptResults(str(tmp_path / "kept"))
+    kept = Artifacts(str(tmp_path / "kept"))
     kept.keep("x\n")
     error = read_kept(bench, kept, path="@result/1", start_line=2).result.error
     assert error is not None
