@@ -153,7 +153,8 @@ def _caps(limits: RunLimits, now: datetime) -> list[_Cap]:
 
 def is_limited(limits: RunLimits) -> bool:
     """Whether the book has to say yes to a call of this run."""
-    return _of_a_day(limits) or _of_an_account(limits)
+    of_an_account = limits.max_tokens_per_account is not None or limits.max_cost_usd_per_account is not None
+    return of_an_account or _of_a_day(limits)
 
 
 def fits(entry: Entry, limits: RunLimits, now: datetime) -> Condition:
@@ -186,7 +187,7 @@ def refusal(database: Database, entry: Entry, limits: RunLimits, now: datetime) 
     for cap in _caps(limits, now):
         tokens, cost = database.execute(_SUMS.format(table=cap.table, which=cap.which), cap.who).fetchone()
         if full := _full(cap, entry, int(tokens), float(cost)):
-            return _account_is_full(full, limits) if cap.span == "account" else _day_is_full(full, limits, now)
+            return _stop(full, cap, limits, now)
     return None
 
 
@@ -199,31 +200,24 @@ def _of_a_day(limits: RunLimits) -> bool:
     return limits.max_tokens_per_day is not None or limits.max_cost_usd_per_day is not None
 
 
-def _of_an_account(limits: RunLimits) -> bool:
-    return limits.max_tokens_per_account is not None or limits.max_cost_usd_per_account is not None
-
-
 def _full(cap: _Cap, entry: Entry, tokens: int, cost: float) -> str:
     """Which limit of the day or the account the call would pass, and by what; "" where it fits."""
-    span, most_tokens, most_cost = cap.span, cap.most_tokens, cap.most_cost
     asked = entry.input_tokens + entry.output_tokens
-    if most_tokens is not None and tokens + asked > most_tokens:
-        sums = f"{tokens:,} of {most_tokens:,} tokens are used or reserved, and the next call may use {asked:,}"
-        return f"Limit 'max_tokens_per_{span}' reached: {sums}"
-    if most_cost is not None and entry.cost_usd is not None and cost + entry.cost_usd > most_cost + _USD_UNSEEN:
-        sums = f"{cost:.6f} of {most_cost:g} USD are used or reserved, and the next call may cost {entry.cost_usd:.6f}"
-        return f"Limit 'max_cost_usd_per_{span}' reached: {sums}"
+    if cap.most_tokens is not None and tokens + asked > cap.most_tokens:
+        sums = f"{tokens:,} of {cap.most_tokens:,} tokens are used or reserved, and the next call may use {asked:,}"
+        return f"Limit 'max_tokens_per_{cap.span}' reached: {sums}"
+    most, more = cap.most_cost, entry.cost_usd
+    if most is not None and more is not None and cost + more > most + _USD_UNSEEN:
+        sums = f"{cost:.6f} of {most:g} USD are used or reserved, and the next call may cost {more:.6f}"
+        return f"Limit 'max_cost_usd_per_{cap.span}' reached: {sums}"
     return ""
 
 
-def _account_is_full(full: str, limits: RunLimits) -> StopCause:
-    whose = f"of the account {quoted(limits.account)}" if limits.account else "that name no account"
-    message = f"{full}, in all runs {whose} together. Raise the limit, or name another account."
-    return StopCause(reason=StopReason.ACCOUNT_LIMIT, message=message)
-
-
-def _day_is_full(full: str, limits: RunLimits, now: datetime) -> StopCause:
-    own = limits.account and limits.account_days
-    where = f"in all runs of the account {quoted(limits.account)}" if own else "in all workspaces"
+def _stop(full: str, cap: _Cap, limits: RunLimits, now: datetime) -> StopCause:
+    whose = f"all runs of the account {quoted(limits.account)}" if limits.account else "all runs that name no account"
+    if cap.span == "account":
+        message = f"{full}, in {whose} together. Raise the limit, or name another account."
+        return StopCause(reason=StopReason.ACCOUNT_LIMIT, message=message)
+    where = whose if limits.account and limits.account_days else "all workspaces"
     end = (now + timedelta(days=1)).strftime("%Y-%m-%d 00:00 UTC")
-    return StopCause(reason=StopReason.DAY_LIMIT, message=f"{full}, {where} together. The day ends at {end}.")
+    return StopCause(reason=StopReason.DAY_LIMIT, message=f"{full}, in {where} together. The day ends at {end}.")

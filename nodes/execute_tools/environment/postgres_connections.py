@@ -281,37 +281,21 @@ def close_all() -> None:
 # --- Texts as PostgreSQL can hold them, without NUL and half characters and back again to the letter, and numbers
 
 _MARK: Final = "\ue000"
-"""A character for private use, which is in next to no text; where it is, it is written as `_MARK` and "e"."""
-
-_MARK_BYTES: Final = _MARK.encode()
-"""In the bytes of whatever has to be read back."""
+"""A character for private use, which is in next to no text. After it comes the code of one that PostgreSQL refuses, or
+its own."""
 
 _REFUSED: Final = re.compile("[\0\ud800-\udfff\ue000]")
-_HELD: Final = re.compile(f"{_MARK}(0|e|d[89a-f][0-9a-f]{{2}})")
+_STORED: Final = re.compile(f"{_MARK}([0-9a-f]{{4}})")
 
 
 def stored_text(text: str) -> str:
     """The text in the form in which it is stored."""
-    return _REFUSED.sub(_stored_character, text)
+    return _REFUSED.sub(lambda found: f"{_MARK}{ord(found[0]):04x}", text)
 
 
-def plain_text(held: str) -> str:
+def plain_text(stored: str) -> str:
     """The text from its stored form."""
-    return _HELD.sub(_meant, held)
-
-
-def _stored_character(found: re.Match[str]) -> str:
-    character = found[0]
-    if character == _MARK:
-        return f"{_MARK}e"
-    return f"{_MARK}0" if character == "\0" else f"{_MARK}{ord(character):x}"
-
-
-def _meant(found: re.Match[str]) -> str:
-    code = found[1]
-    if code == "e":
-        return _MARK
-    return "\0" if code == "0" else chr(int(code, 16))
+    return _STORED.sub(lambda found: chr(int(found[1], 16)), stored)
 
 
 def _adapt(connection: psycopg.Connection[Any]) -> None:
@@ -336,8 +320,7 @@ class _KnownStrDumper(StrDumper):
 
 class _TextLoader(TextLoader):
     def load(self, data: Buffer) -> Any:
-        held = super().load(data)
-        return plain_text(str(held)) if _MARK_BYTES in bytes(data) else held
+        return plain_text(str(super().load(data)))
 
 
 @lru_cache(1)
