@@ -48,29 +48,29 @@ class SpendingStore:
     def flush(self) -> None:
         """Write down what was settled since the last entry was made."""
         if self._settled:
-            with self._tried():
+            with self._noted(), self._database():
                 pass
 
     def newest(self) -> int:
         """The largest number so far: none of the entries up to it is that of a thread that begins now."""
-        with self._tried() as database:
+        with self._noted(), self._database() as database:
             return self._book.newest(database)
         return 0
 
     def begin(self, thread: str, *, first: bool) -> None:
         """Mark that a turn of the thread begins; with its `first` one, what is before it is another thread's."""
-        with self._tried() as database, self._book.entering(database):
+        with self._noted(), self._database() as database, self._book.entering(database):
             entries.mark(database, thread, first=first, now=self._utc())
 
     def begun(self, thread: str, *, turn: bool = False) -> int | None:
         """The number with which the thread, or its last `turn`, began; None where nobody has marked it."""
-        with self._tried() as database:
+        with self._noted(), self._database() as database:
             return entries.begun(database, thread, turn=turn)
         return None
 
     def lost(self, thread: str, after: int, until: int | None = None) -> tuple[Used, int]:
         """All entries of the thread after a number, added up, and the largest number; none later than `until`."""
-        with self._tried() as database:
+        with self._noted(), self._database() as database:
             return entries.lost(database, thread, after, until)
         return Used(), after
 
@@ -90,7 +90,7 @@ class SpendingStore:
             held = "No limit of a day or an account can be held without it."
             return cause.model_copy(update={"message": f"{cause.message} {held}"})
         if number % _PRUNED_EVERY == 0:
-            with self._tried() as database, self._book.entering(database):
+            with self._noted(), self._database() as database, self._book.entering(database):
                 self._book.prune(database)
         return number
 
@@ -123,11 +123,10 @@ class SpendingStore:
             yield database
 
     @contextmanager
-    def _tried(self) -> Iterator[Database]:
-        """The database for what goes on without it: where it cannot be used, `trouble` tells, and nothing is raised."""
+    def _noted(self) -> Iterator[None]:
+        """For what goes on without the book: that it cannot be used is told by `trouble`, and nothing is raised."""
         try:
-            with self._database() as database:
-                yield database
+            yield
         except StoreError as error:
             self._failed(error)
 

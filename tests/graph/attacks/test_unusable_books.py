@@ -193,3 +193,10 @@ def test_a_file_that_was_mended_is_used_again(store: SpendingStore, tmp_path: Pa
     assert store.reserve(entry(), NO_LIMIT) == 0
     (tmp_path / FILE_NAME).unlink()
     assert reserved(store, entry()) == 1
+
+
+def test_what_only_asks_an_unusable_book_is_told_nothing(store: SpendingStore, tmp_path: Path) -> None:
+    broken(tmp_path, "theirs")
+    store.begin("t1", first=True)
+    assert (store.newest(), store.begun("t1"), store.lost("t1", 7)) == (0, None, (Used(), 7))
+    assert store.trouble() is not None
