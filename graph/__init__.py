@@ -56,7 +56,7 @@ if TYPE_CHECKING:
         steps_of as steps_of,
         undo_run as undo_run,
     )
-    from graph.spending_accounts import (
+    from graph.spending_report import (
         AccountSpent as AccountSpent,
         account_spent as account_spent,
         accounts_spent as accounts_spent,
@@ -104,7 +104,7 @@ _HOMES = {
         ),
         "graph.events",
     ),
-    **dict.fromkeys(("account_spent", "accounts_spent", "AccountSpent"), "graph.spending_accounts"),
+    **dict.fromkeys(("account_spent", "accounts_spent", "AccountSpent"), "graph.spending_report"),
     "serializer": "graph.state",
     "list_runs": "graph.runs",
     "get_run": "graph.runs",

@@ -28,7 +28,7 @@ from graph.terminal import (
 )
 from graph.terminal.options import TaskGroup
 from graph.terminal.process_end import ExitCode, exit_code_table
-from nodes.call_model.pull import one_line
+from nodes.language.display import one_line
 
 if TYPE_CHECKING:
     from graph.terminal.turns import Setup

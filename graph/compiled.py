@@ -15,9 +15,9 @@ from langchain_core.runnables.config import DEFAULT_RECURSION_LIMIT
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph.state import CompiledStateGraph
 
+from graph.checkpoint_saver import own_saver, tell_records
 from graph.context import AgentContext
 from graph.observing import RunObserver, at_work, run_observer
-from graph.own_saver import own_saver, tell_records
 from graph.state import AgentInput, AgentOutput, AgentState
 from nodes.begin_turn.history import scrubbed
 

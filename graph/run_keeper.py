@@ -18,9 +18,8 @@ from graph.workspace_records import WorkspaceRecords, decide_open_changes
 from nodes.execute_tools.environment.database import StoreError
 from nodes.execute_tools.environment.journal import Journal
 from nodes.execute_tools.environment.run_folder import run_folder, workspace_folder, workspace_folder_path
-from nodes.execute_tools.environment.run_lock import Owner, RunLock
+from nodes.execute_tools.environment.run_lock import Owner, RunLock, WorkspaceLock
 from nodes.execute_tools.environment.sandbox import check_workspace
-from nodes.execute_tools.environment.workspace_lock import WorkspaceLock
 from nodes.records import Outcome, StopCause, StopReason, ToolError, ToolErrorCode
 
 

@@ -30,15 +30,13 @@ from graph.store import Pruned, RunRecord, Store
 from graph.workspace_records import decide_open_changes
 from nodes.call_model.ledger import Spending
 from nodes.call_model.window import Window
+from nodes.execute_tools.environment.artifacts import copy_artifacts
 from nodes.execute_tools.environment.database import StoreError, UnreadableValueError
 from nodes.execute_tools.environment.journal import Journal
-from nodes.execute_tools.environment.kept_copies import copy_kept_results
-from nodes.execute_tools.environment.lock_holder import lock_holder
 from nodes.execute_tools.environment.restoring import NetEffect, Restored, net_effects, restore
-from nodes.execute_tools.environment.run_lock import Owner
+from nodes.execute_tools.environment.run_lock import Owner, WorkspaceLock, lock_holder
 from nodes.execute_tools.environment.sandbox import check_workspace
 from nodes.execute_tools.environment.workspace import FileContent, Workspace
-from nodes.execute_tools.environment.workspace_lock import WorkspaceLock
 from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
 from nodes.guard.grants import Grant
 from nodes.heal.corrective_prompt import HealingAttempt
@@ -287,7 +285,7 @@ def fork_run(
         if isinstance(restored, ToolError):
             return restored
         new = uuid4().hex
-        copy_kept_results(parent.run_id, new)
+        copy_artifacts(parent.run_id, new)
         machine.update_state(thread_config(new), {**values, "run_id": new}, as_node=TO_THE_CALL)
         asked = requests_of(values)[-1]
         number = str(asked.id).rpartition("-")[2]  # see `graph.run_keeper` for the ids

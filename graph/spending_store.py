@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Final
 
-from graph import spending_rows as rows
-from graph.spending_caps import fits, is_limited, locked_accounts, refusal, without_price
-from graph.spending_place import BookPlace, book_place
+from graph import spending_entries as entries
+from graph.spending_database import Book, open_book
+from graph.spending_entries import fits, is_limited, locked_accounts, refusal, without_price
 from nodes.call_model.limits import Entry, RunLimits, Used
 from nodes.execute_tools.environment.database import Database, StoreError
 from nodes.records import StopCause, StopReason
@@ -22,7 +22,7 @@ _PRUNED_EVERY: Final = 1_000
 
 
 class SpendingStore:
-    """A `SpendingBook` in `spending.sqlite` or in the shared database, opened when it is first needed, for any thread.
+    """A `SpendingBook` in `spending.sqlite` or in PostgreSQL, opened when it is first needed, for any thread.
 
     It never raises for what the disk or the server refuses: with a limit of a day or an account the call is then
     refused, and without one it is made and not entered, which `trouble` tells. A book that another process holds, or
@@ -40,53 +40,38 @@ class SpendingStore:
     def close(self) -> None:
         """Close the file. It is opened again where it is needed again."""
         if self._settled:
-            self._place.try_again()  # the last chance to write it down
+            self._book.try_again()  # the last chance to write it down
             self.flush()
-        self._place.close()
+        self._book.close()
 
     def flush(self) -> None:
         """Write down what was settled since the last entry was made."""
         if self._settled:
-            try:
-                with self._database():
-                    pass
-            except StoreError as error:
-                self._failed(error)
+            with self._noted(), self._database():
+                pass
 
     def newest(self) -> int:
         """The largest number so far: none of the entries up to it is that of a thread that begins now."""
-        try:
-            with self._database() as database:
-                return self._place.newest(database)
-        except StoreError as error:
-            self._failed(error)
-            return 0
+        with self._noted(), self._database() as database:
+            return self._book.newest(database)
+        return 0
 
     def begin(self, thread: str, *, first: bool) -> None:
         """Mark that a turn of the thread begins; with its `first` one, what is before it is another thread's."""
-        try:
-            with self._database() as database, self._place.entering(database):
-                rows.mark(database, thread, first=first, now=self._utc())
-        except StoreError as error:
-            self._failed(error)
+        with self._noted(), self._database() as database, self._book.entering(database):
+            entries.mark(database, thread, first=first, now=self._utc())
 
     def begun(self, thread: str, *, turn: bool = False) -> int | None:
         """The number with which the thread, or its last `turn`, began; None where nobody has marked it."""
-        try:
-            with self._database() as database:
-                return rows.begun(database, thread, turn=turn)
-        except StoreError as error:
-            self._failed(error)
-            return None
+        with self._noted(), self._database() as database:
+            return entries.begun(database, thread, turn=turn)
+        return None
 
     def lost(self, thread: str, after: int, until: int | None = None) -> tuple[Used, int]:
         """All entries of the thread after a number, added up, and the largest number; none later than `until`."""
-        try:
-            with self._database() as database:
-                return rows.lost(database, thread, after, until)
-        except StoreError as error:
-            self._failed(error)
-            return Used(), after
+        with self._noted(), self._database() as database:
+            return entries.lost(database, thread, after, until)
+        return Used(), after
 
     def reserve(self, entry: Entry, limits: RunLimits) -> int | StopCause:
         """Enter a call before it is sent; its number, 0 where it cannot be entered, or why it may not be sent."""
@@ -104,7 +89,8 @@ class SpendingStore:
             held = "No limit of a day or an account can be held without it."
             return cause.model_copy(update={"message": f"{cause.message} {held}"})
         if number % _PRUNED_EVERY == 0:
-            self._prune()
+            with self._noted(), self._database() as database, self._book.entering(database):
+                self._book.prune(database)
         return number
 
     def settle(self, number: int, used: Used) -> None:
@@ -126,14 +112,22 @@ class SpendingStore:
         return self._trouble
 
     @cached_property
-    def _place(self) -> BookPlace:
-        return book_place(self._base, self._now)
+    def _book(self) -> Book:
+        return open_book(self._base, self._now)
 
     @contextmanager
     def _database(self, *, patient: bool = False) -> Iterator[Database]:
-        with self._place.using(patient=patient) as database:
+        with self._book.using(patient=patient) as database:
             self._write_settled(database)
             yield database
+
+    @contextmanager
+    def _noted(self) -> Iterator[None]:
+        """For what goes on without the book: that it cannot be used is told by `trouble`, and nothing is raised."""
+        try:
+            yield
+        except StoreError as error:
+            self._failed(error)
 
     def _entered(self, database: Database, entry: Entry, limits: RunLimits) -> int | StopCause:
         """The number of an entry that fits, or why it does not."""
@@ -141,8 +135,8 @@ class SpendingStore:
         while True:
             if entry.cost_usd is None and (cause := without_price(entry, limits)) is not None:
                 return cause
-            with self._place.entering(database, accounts=locked_accounts(limits)):
-                number = rows.insert(database, entry, limits.account, now, fits(entry, limits, now))
+            with self._book.entering(database, accounts=locked_accounts(limits)):
+                number = entries.insert(database, entry, limits.account, now, fits(entry, limits, now))
             if number is not None:
                 return number
             if (cause := refusal(database, entry, limits, now)) is not None:
@@ -155,18 +149,11 @@ class SpendingStore:
             except IndexError:
                 return
             try:
-                with self._place.entering(database):
-                    rows.settle(database, *settled)
+                with self._book.entering(database):
+                    entries.settle(database, *settled)
             except BaseException:
                 self._settled.insert(0, settled)
                 raise
-
-    def _prune(self) -> None:
-        try:
-            with self._database() as database, self._place.entering(database):
-                self._place.prune(database)
-        except StoreError as error:
-            self._failed(error)
 
     def _utc(self) -> datetime:
         return self._now().astimezone(UTC)

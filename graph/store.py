@@ -2,22 +2,27 @@
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from graph.context import AgentContext
+from graph.routes import NODES
 from graph.run_records import UNDONE, Durability, RunRecord, bounded, find_run, run_record
-from graph.state import channel_types, serializer
-from graph.typical_checkpoint import typical_checkpoint
-from graph.workspace_saver import WorkspaceSaver
+from graph.sqlite_saver import SqliteStoreSaver
+from graph.state import CHECKPOINT_TYPES, AgentState, channel_types, serializer
+from nodes.begin_turn.turn_start import FRESH_TURN
 from nodes.execute_tools.environment.database import (
     FILE_NAME,
     Database,
     StoreError,
     open_file,
-    shared_database,
+    postgres_database,
     store_errors,
     transaction,
 )
@@ -29,7 +34,7 @@ from nodes.language.documents import storable
 from nodes.records import Outcome, OutcomeKind, ToolError
 
 if TYPE_CHECKING:
-    from graph.shared_saver import SharedSaver
+    from graph.postgres_saver import PostgresStoreSaver
 
 __all__ = ["Durability", "Pruned", "RunRecord", "Store"]
 
@@ -198,15 +203,14 @@ class Store:
         return (self._now() - ago).isoformat(timespec="milliseconds")
 
 
-def _saver(folder: str, root: str, secrets: Sequence[str]) -> "WorkspaceSaver | SharedSaver":
-    """The saver of the workspace at `root`, whose folder of records this is, in its own database or the shared one."""
-    shared = shared_database(folder)
-    if shared is not None:
-        from graph.rooted_serializer import RootedSerializer
-        from graph.shared_saver import SharedSaver, with_checkpoints
+def _saver(folder: str, root: str, secrets: Sequence[str]) -> "SqliteStoreSaver | PostgresStoreSaver":
+    """The saver of the workspace at `root`, whose folder of records this is."""
+    postgres = postgres_database(folder)
+    if postgres is not None:
+        from graph.postgres_saver import PostgresStoreSaver, RootedSerializer, with_checkpoints
 
-        rooted = RootedSerializer(serializer(secrets, _dictionary(shared)), root)
-        return SharedSaver(with_checkpoints(shared), rooted, _QUICK, channel_types())
+        rooted = RootedSerializer(serializer(secrets, _dictionary(postgres)), root)
+        return PostgresStoreSaver(with_checkpoints(postgres), rooted, _QUICK, channel_types())
     path, connection = os.path.join(folder, FILE_NAME), open_file(folder)
     try:
         with store_errors(path):
@@ -214,17 +218,46 @@ def _saver(folder: str, root: str, secrets: Sequence[str]) -> "WorkspaceSaver | 
     except BaseException:
         connection.close()
         raise
-    return WorkspaceSaver(connection, path, serializer(secrets, dictionary), _QUICK, channel_types())
+    return SqliteStoreSaver(connection, path, serializer(secrets, dictionary), _QUICK, channel_types())
 
 
 def _dictionary(database: Database) -> bytes:
-    """What the database's checkpoints are compressed with: the typical one of the version that made it."""
+    """What the database's checkpoints are compressed with: the words of the version that made it."""
     row = database.execute("SELECT data FROM dictionary").fetchone()
     if row is None:
-        typical = serializer().dumps_typed(typical_checkpoint())[1]
+        words = serializer().dumps_typed(_words_of_checkpoints())[1]
         with transaction(database):
-            database.execute("INSERT INTO dictionary VALUES (1, ?) ON CONFLICT DO NOTHING", (typical,))
+            database.execute("INSERT INTO dictionary VALUES (1, ?) ON CONFLICT DO NOTHING", (words,))
             row = database.execute("SELECT data FROM dictionary").fetchone()
     if not isinstance(row[0], bytes):
         raise StoreError("The database of the workspace is damaged: its dictionary is of another type.")
     return row[0]
+
+
+def _words_of_checkpoints() -> Mapping[str, Any]:
+    """The fields, channels and words that a checkpoint is made of, the frequent ones last: zlib finds those best.
+
+    Source: measured, without a dictionary a store of many turns has 1.55 times the bytes, one of edits 1.12 times.
+    """
+    nodes = {node: {f"branch:to:{node}": "00000001"} for node in NODES}
+    branches = [name for each in nodes.values() for name in each]
+    return {
+        "records": [
+            (each.__module__, each.__qualname__, {name: _default(field) for name, field in each.model_fields.items()})
+            for each in CHECKPOINT_TYPES
+            if issubclass(each, BaseModel)
+        ],
+        "messages": [
+            HumanMessage("", id="1"),
+            ToolMessage("", tool_call_id="1"),
+            AIMessage("", id="2", tool_calls=[{"name": "read_file", "args": {}, "id": "1"}]),
+        ],
+        "channel_values": {**FRESH_TURN, "context": AgentContext()},
+        "channel_versions": dict.fromkeys(["__start__", *AgentState.__annotations__, *branches], "00000001"),
+        "versions_seen": {"__input__": {}, **nodes},
+        "updated_channels": branches,
+    }
+
+
+def _default(field: FieldInfo) -> Any:
+    return "" if field.is_required() else field.get_default(call_default_factory=True)

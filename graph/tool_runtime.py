@@ -22,6 +22,7 @@ from graph.slices import ExecuteToolsSlice
 from graph.workspace_records import WorkspaceRecords
 from nodes.call_model.offered_tools import offered_tools
 from nodes.execute_tools.engine import Engine, EngineConfig
+from nodes.execute_tools.environment.artifacts import Artifacts
 from nodes.execute_tools.environment.audit_log import AuditLog
 from nodes.execute_tools.environment.checks import CheckRules, Checks, open_checks
 from nodes.execute_tools.environment.commands import CommandRules, Commands, open_commands
@@ -29,7 +30,6 @@ from nodes.execute_tools.environment.deadline import CancellationScope, monotoni
 from nodes.execute_tools.environment.failures import os_failure
 from nodes.execute_tools.environment.journal import Journal
 from nodes.execute_tools.environment.judged_paths import ContentJudge
-from nodes.execute_tools.environment.kept_results import KeptResults
 from nodes.execute_tools.environment.network import Network
 from nodes.execute_tools.environment.run_folder import run_folder, workspace_folder
 from nodes.execute_tools.environment.sandbox import check_workspace
@@ -325,7 +325,7 @@ class ToolRuntime:
             timeout_s=context.tool_timeout_s,
             max_lines=context.read_max_lines,
             seconds_left=inf if limit is None else limit - spending.seconds,
-            kept=KeptResults(join(folder, kept)) if isinstance(folder, str) else None,
+            kept=Artifacts(join(folder, kept)) if isinstance(folder, str) else None,
             commands=self.commands(context),
             network=Network(context.network()) if context.allowed_hosts else None,
             scope=scope,

@@ -8,9 +8,8 @@ from nodes.execute_tools.environment.database import StoreError
 from nodes.execute_tools.environment.journal import Journal
 from nodes.execute_tools.environment.recovery import Recovered, recover
 from nodes.execute_tools.environment.run_folder import workspace_folder
-from nodes.execute_tools.environment.run_lock import Owner
+from nodes.execute_tools.environment.run_lock import Owner, WorkspaceLock
 from nodes.execute_tools.environment.workspace_cover import remove_placeholder
-from nodes.execute_tools.environment.workspace_lock import WorkspaceLock
 from nodes.execute_tools.trace import TraceSink
 from nodes.records import ToolError, ToolErrorCode
 

@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from nodes.execute_tools.environment.database import FILE_NAME
-from nodes.execute_tools.environment.shared_url import STORE_URL_VARIABLE
+from nodes.execute_tools.environment.postgres_url import STORE_URL_VARIABLE
 
 NOWHERE: Final = "postgresql://somebody@127.0.0.1:1/nowhere"
 
@@ -28,9 +28,9 @@ def make_unusable(folder: str, patch: pytest.MonkeyPatch, damage: str = "torn") 
         path = Path(folder, FILE_NAME)
         _FILES[damage](path)
         return str(path)
-    from nodes.execute_tools.environment.shared_database import close_shared
+    from nodes.execute_tools.environment.postgres_database import close_postgres
 
-    close_shared()
+    close_postgres()
     if damage == "torn":
         patch.setenv(STORE_URL_VARIABLE, NOWHERE)
         return "The shared store 'nowhere' on 127.0.0.1:1 cannot be used"

@@ -138,13 +138,13 @@ def empty_store(postgres: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]
 
 
 def _kept_in(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    from nodes.execute_tools.environment.shared_database import close_shared
+    from nodes.execute_tools.environment.postgres_database import close_postgres
 
     monkeypatch.setenv("MENDGRAPH_STORE_URL", url)
     try:
         yield url
     finally:
-        close_shared()
+        close_postgres()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

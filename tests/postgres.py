@@ -133,16 +133,16 @@ def fresh_database(server: str, like: str = "template1") -> Iterator[str]:
 @contextmanager
 def database_with_tables(server: str) -> Iterator[str]:
     """The name of a database of this server with all our tables, to be copied: that takes a third of making them."""
-    from graph.shared_saver import CHECKPOINTS
-    from graph.spending_shared import PART
-    from nodes.execute_tools.environment.shared_connections import Connections
-    from nodes.execute_tools.environment.shared_database import _prepare
-    from nodes.execute_tools.environment.shared_schema import STORE
-    from nodes.execute_tools.environment.shared_url import read_url
+    from graph.postgres_saver import CHECKPOINTS
+    from graph.spending_database import SPENDING_TABLES
+    from nodes.execute_tools.environment.database_schema import STORE_TABLES
+    from nodes.execute_tools.environment.postgres_connections import Connections
+    from nodes.execute_tools.environment.postgres_database import _prepare
+    from nodes.execute_tools.environment.postgres_url import read_url
 
     with fresh_database(server) as url:
         connections = Connections(read_url(url))
-        for part in (STORE, CHECKPOINTS, PART):
+        for part in (STORE_TABLES, CHECKPOINTS, SPENDING_TABLES):
             _prepare(connections, part)
         connections.close()
         yield url.partition("?")[0].rpartition("/")[2]

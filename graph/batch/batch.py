@@ -15,7 +15,7 @@ from graph.batch.task_file import Source
 from graph.batch.tasks import BatchTask, doubled
 from graph.context import AgentContext
 from graph.run_records import Durability
-from graph.spending_accounts import account_spent
+from graph.spending_report import account_spent
 from nodes.execute_tools.environment.failures import is_disk_full, os_failure
 from nodes.records import JsonMap, StopReason, ToolError, ToolErrorCode
 

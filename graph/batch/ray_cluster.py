@@ -17,8 +17,8 @@ from types import ModuleType
 from typing import Any, Final
 
 from graph.batch.ray_node import BATCH_DIR_VARIABLE, NodeLook, lacks, look
-from nodes.call_model.pull import one_line
-from nodes.execute_tools.environment.shared_url import STORE_URL_VARIABLE, is_shared
+from nodes.execute_tools.environment.postgres_url import STORE_URL_VARIABLE, uses_postgres
+from nodes.language.display import one_line
 from nodes.records import ToolError, ToolErrorCode
 
 EXTRA_MISSING: Final = "Work on a Ray cluster needs the extra `ray`: pip install 'mendgraph[ray]'."
@@ -154,7 +154,7 @@ def _problem(looks: Sequence[NodeLook], machines: set[str], names: Sequence[str]
     here = NodeLook.model_validate(look(()))
     if here.shared and without:
         return lacks(without[0], [STORE_URL_VARIABLE])
-    if is_shared():
+    if uses_postgres():
         return None
     if len(without) < len(looks):
         message = f"The nodes have {STORE_URL_VARIABLE}, and this program has not: set it here to the same store."

@@ -15,10 +15,9 @@ from graph.batch.work import work
 from graph.runs import get_run, prune_runs
 from graph.stop_request import StopRequest
 from nodes.execute_tools.environment.failures import os_failure
+from nodes.execute_tools.environment.postgres_url import give_workspace_name, uses_postgres
 from nodes.execute_tools.environment.rebuilding import rebuild_workspace
 from nodes.execute_tools.environment.run_folder import data_folder, workspace_folder
-from nodes.execute_tools.environment.shared_name import give_shared_name
-from nodes.execute_tools.environment.shared_url import is_shared
 from nodes.records import JsonMap, Record, StopReason, ToolError, ToolErrorCode
 
 BATCH_DIR_VARIABLE: Final = "MENDGRAPH_BATCH_DIR"
@@ -67,7 +66,7 @@ def look(names: tuple[str, ...]) -> JsonMap:
         problem = f"{error}"
     return NodeLook(
         host=socket.gethostname(),
-        shared=is_shared(),
+        shared=uses_postgres(),
         has=tuple(name for name in names if os.environ.get(name, "").strip()),
         records=records,
         copies=copies,
@@ -108,7 +107,7 @@ def work_here(order: WorkOrder, needs: tuple[str, ...], stop: StopRequest) -> Wo
     from graph.batch.node_model import use_node_model
 
     use_node_model()
-    anew = made_ready(order, stop) if is_shared() else ""
+    anew = made_ready(order, stop) if uses_postgres() else ""
     if isinstance(anew, ToolError):
         reason = StopReason.WORKSPACE_BUSY if anew.code is ToolErrorCode.UNAVAILABLE else StopReason.STORE_FAILED
         return Worked(failed(order, anew, reason))
@@ -116,7 +115,7 @@ def work_here(order: WorkOrder, needs: tuple[str, ...], stop: StopRequest) -> Wo
     if anew:
         told = f"{worked.result.message} {anew}".strip()
         worked = worked._replace(result=worked.result.model_copy(update={"message": told}))
-    if worked.result.is_final and is_shared():
+    if worked.result.is_final and uses_postgres():
         remove_copy(order.folder)
     return worked
 
@@ -141,7 +140,7 @@ def made_ready(order: WorkOrder, stop: StopRequest) -> str | ToolError:
     if isinstance(copy, ToolError):
         return ""  # which becomes the task's result
     folder = workspace_folder(copy.root)
-    problem = folder if isinstance(folder, ToolError) else give_shared_name(folder, order.shared_name)
+    problem = folder if isinstance(folder, ToolError) else give_workspace_name(folder, order.shared_name)
     if problem is not None:
         return problem
     known = get_run(order.run_id, copy.root)

@@ -28,9 +28,8 @@ from graph.runs import get_run
 from graph.session import Session
 from graph.stop_request import StopRequest
 from nodes.execute_tools.environment.deadline import monotonic_s
+from nodes.execute_tools.environment.postgres_url import give_workspace_name, uses_postgres
 from nodes.execute_tools.environment.run_folder import workspace_folder
-from nodes.execute_tools.environment.shared_name import give_shared_name
-from nodes.execute_tools.environment.shared_url import is_shared
 from nodes.execute_tools.secrets.known_secrets import known_values
 from nodes.execute_tools.secrets.redact import Redactor
 from nodes.records import JsonMap, Outcome, StopReason, ToolError, ToolErrorCode
@@ -108,7 +107,7 @@ def _work(order: WorkOrder, stop: StopRequest, options: SessionOptions) -> Worke
 
 def _known_run(order: WorkOrder, root: str) -> RunRecord | ToolError | None:
     """What the store knows of the task's run, None where it was not begun yet."""
-    if is_shared():
+    if uses_postgres():
         problem = _share(order, root)
         if problem is not None:
             return problem
@@ -123,12 +122,12 @@ def _known_run(order: WorkOrder, root: str) -> RunRecord | ToolError | None:
 def _share(order: WorkOrder, root: str) -> ToolError | None:
     """Let the copy be known in the shared store by a name that it has on every machine."""
     folder = workspace_folder(root)
-    return folder if isinstance(folder, ToolError) else give_shared_name(folder, order.shared_name)
+    return folder if isinstance(folder, ToolError) else give_workspace_name(folder, order.shared_name)
 
 
 def _rebuilt(order: WorkOrder, root: str) -> ToolError | None:
     """With a shared store the run may have been begun elsewhere: bring this copy to where it stands."""
-    if not is_shared():
+    if not uses_postgres():
         return None
     from nodes.execute_tools.environment.rebuilding import rebuild_workspace
 

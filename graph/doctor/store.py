@@ -7,12 +7,12 @@ from contextlib import closing
 from urllib.parse import quote
 
 from graph.doctor.examination import Finding, fine, off, problem, warning
-from nodes.execute_tools.environment.database import APPLICATION_ID, FILE_NAME, FORMAT, StoreError, check_file
-from nodes.execute_tools.environment.lock_holder import lock_holder
+from nodes.execute_tools.environment.database import APPLICATION_ID, FILE_NAME, StoreError, check_file
+from nodes.execute_tools.environment.database_schema import FORMAT
+from nodes.execute_tools.environment.postgres_url import known_workspace_name, postgres_url, uses_postgres
 from nodes.execute_tools.environment.run_folder import DATA_DIR_VARIABLE, data_folder, workspace_folder_path
+from nodes.execute_tools.environment.run_lock import lock_holder
 from nodes.execute_tools.environment.sandbox import check_workspace
-from nodes.execute_tools.environment.shared_name import known_shared_name
-from nodes.execute_tools.environment.shared_url import is_shared, shared_url
 from nodes.records import ToolError
 
 LEAST_BYTES, SOME_BYTES = 100_000_000, 1_000_000_000
@@ -57,7 +57,7 @@ def database(root: str) -> Finding:
     if isinstance(checked, ToolError):
         return off("not looked at: there is no workspace")
     folder = workspace_folder_path(checked)
-    if is_shared():
+    if uses_postgres():
         return _shared(folder)
     path = os.path.join(folder, FILE_NAME)
     if not os.path.lexists(path):
@@ -89,11 +89,11 @@ def database(root: str) -> Finding:
 def _shared(folder: str) -> Finding:
     """Whether the shared database can be read, and is of this version."""
     try:
-        url = shared_url()
+        url = postgres_url()
         assert url is not None  # noqa: S101 - who calls has asked
-        from nodes.execute_tools.environment.shared_look import look_at
+        from nodes.execute_tools.environment.postgres_database import look_at
 
-        found = look_at(url, known_shared_name(folder))
+        found = look_at(url, known_workspace_name(folder))
     except StoreError as error:
         reason, _, remedy = str(error).rstrip(".").rpartition(": ")
         return problem(reason, remedy)

@@ -30,8 +30,7 @@ from graph.report.texts import (
 )
 from graph.routes import TRANSITIONS
 from graph.runs import ListedRun, RunState, get_run, list_runs, with_store
-from graph.spending_accounts import AccountSpent, account_spent
-from graph.spending_days import spent_by_day
+from graph.spending_report import AccountSpent, account_spent, spent_by_day
 from graph.store import Store
 from nodes.call_model.ledger import Spending
 from nodes.execute_tools.secrets.redact import Redactor

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from graph.context import AgentContext
-from graph.spending_accounts import AccountSpent
+from graph.spending_report import AccountSpent
 from nodes.call_model.ledger import Spending
 from nodes.execute_tools.secrets.redact import Redactor
 from nodes.language.display import count_of, one_line, plain, usd

@@ -14,7 +14,7 @@ from graph.serving.door_answers import App
 from graph.serving.locks import Locks
 from graph.serving.opening import CannotServeError, open_desk
 from nodes.execute_tools.environment.database import StoreError
-from nodes.execute_tools.environment.shared_url import STORE_URL_VARIABLE, SharedUrl, shared_url
+from nodes.execute_tools.environment.postgres_url import STORE_URL_VARIABLE, PostgresUrl, postgres_url
 
 _FOLDER: Final = Path(__file__).parent
 CONFIGURATION: Final = _FOLDER / "langgraph.json"
@@ -61,7 +61,7 @@ def create_app() -> App:
         CannotServeError: the extra `serve` is missing, nobody says where the database is, or there are no users.
     """
     desk = open_desk()
-    url = shared_url()
+    url = postgres_url()
     if url is None:
         raise CannotServeError(f"Servers share one PostgreSQL database: name it in {STORE_URL_VARIABLE}.")
     if any(find_spec(name) is None for name in ("aegra_api", "greenlet", "psycopg")):
@@ -99,14 +99,14 @@ def create_app() -> App:
     return Door(app, desk.tenants, threads)
 
 
-def check_rights(url: SharedUrl) -> None:
+def check_rights(url: PostgresUrl) -> None:
     """See whether the tables can be made, which otherwise fails in the middle of the start.
 
     Raises:
         CannotServeError: the user may not.
         StoreError: the database cannot be asked.
     """
-    from nodes.execute_tools.environment.shared_connections import connections_to
+    from nodes.execute_tools.environment.postgres_connections import connections_to
 
     connections = connections_to(url)
     with connections.errors(), connections.connect() as connection:

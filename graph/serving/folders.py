@@ -9,9 +9,8 @@ from typing import Any
 from graph.configuration.narrowing import refusal
 from graph.serving.tenants import Tenants, is_name
 from nodes.execute_tools.environment.failures import quoted
+from nodes.execute_tools.environment.postgres_url import give_workspace_name, uses_postgres
 from nodes.execute_tools.environment.run_folder import workspace_folder
-from nodes.execute_tools.environment.shared_name import give_shared_name
-from nodes.execute_tools.environment.shared_url import is_shared
 from nodes.records import StopCause, ToolError
 
 Resolver = Callable[[str, str], str | None]
@@ -57,13 +56,13 @@ def project_folder(resolver: Resolver, user: str, project: object) -> str | Stop
     if not isinstance(found, str) or not os.path.isabs(found) or not os.path.isdir(found):
         return refusal(f"The server's resolver gave no folder for the project {project}.")
     real = os.path.realpath(found)
-    named = _name_in_store(real, f"{user}/{project}") if is_shared() else None
+    named = _name_in_store(real, f"{user}/{project}") if uses_postgres() else None
     return real if named is None else refusal(named.message)
 
 
 def _name_in_store(folder: str, name: str) -> ToolError | None:
     records = workspace_folder(folder)
-    return records if isinstance(records, ToolError) else give_shared_name(records, name)
+    return records if isinstance(records, ToolError) else give_workspace_name(records, name)
 
 
 def _below(root: str, user: str, project: str) -> str | None:

@@ -9,9 +9,9 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Final, Protocol
 
 from nodes.execute_tools.environment.database import StoreError
+from nodes.execute_tools.environment.postgres_url import PostgresUrl, postgres_url
 from nodes.execute_tools.environment.run_folder import spending_folder
 from nodes.execute_tools.environment.run_lock import Owner, RunLock
-from nodes.execute_tools.environment.shared_url import SharedUrl, shared_url
 from nodes.records import ToolError, ToolErrorCode
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ def open_locks() -> Locks:
     Raises:
         StoreError: the variable that names it says something else.
     """
-    url = shared_url()
-    return FileLocks() if url is None else SharedLocks(url)
+    url = postgres_url()
+    return FileLocks() if url is None else PostgresLocks(url)
 
 
 class FileLocks:
@@ -94,12 +94,12 @@ class FileLocks:
             self.leave(name)
 
 
-class SharedLocks:
+class PostgresLocks:
     """Locks of one connection to the shared database; safe for threads."""
 
     for_threads = True
 
-    def __init__(self, url: SharedUrl) -> None:
+    def __init__(self, url: PostgresUrl) -> None:
         """Nothing is connected yet."""
         self._url = url
         self._held: set[str] = set()
@@ -140,7 +140,7 @@ class SharedLocks:
         """What the database says. Where our connection was lost a new one takes what is still free of ours."""
         import psycopg
 
-        from nodes.execute_tools.environment.shared_connections import connections_to
+        from nodes.execute_tools.environment.postgres_connections import connections_to
 
         connections = connections_to(self._url)
         with connections.errors():

@@ -21,9 +21,8 @@ from rich.cells import chop_cells
 
 from graph.terminal.output_lines import Line, diff_lines
 from graph.terminal.screen import Screen
-from nodes.call_model.pull import one_line
 from nodes.guard.approvals import ApprovalAnswer, AskedCall, CallDecision
-from nodes.language.display import plain
+from nodes.language.display import one_line, plain
 from nodes.loop_check.signature import target_of
 
 ReadLine = Callable[[str], str]
@@ -204,7 +203,7 @@ def in_editor(environment: Mapping[str, str], text: str) -> str | None:
 
     The editor gets the terminal as it is. The file is readable for nobody else, and is removed.
     """
-    from nodes.execute_tools.environment.shared_url import STORE_URL_VARIABLE
+    from nodes.execute_tools.environment.postgres_url import STORE_URL_VARIABLE
 
     command = environment.get("VISUAL") or environment.get("EDITOR") or ""
     try:

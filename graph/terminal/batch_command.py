@@ -14,7 +14,7 @@ import typer
 from graph.terminal import options as opt, process_end
 from graph.terminal.process_end import LONGEST_LINE, ExitCode, settings_refused
 from graph.terminal.run_commands import options_without_events, refused
-from nodes.call_model.pull import one_line
+from nodes.language.display import one_line
 from nodes.records import ToolError
 
 if TYPE_CHECKING:

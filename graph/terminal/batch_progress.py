@@ -16,8 +16,7 @@ from rich.text import Text
 from graph.batch.batch_result import Tally
 from graph.batch.orders import TaskResult
 from graph.terminal.output_lines import OUTCOME_STYLES
-from nodes.call_model.pull import one_line
-from nodes.language.display import count_of, usd
+from nodes.language.display import count_of, one_line, usd
 from nodes.records import OutcomeKind
 
 _NARROWEST_BAR: Final = 8

@@ -12,7 +12,7 @@ from graph.kept_run import short_id
 from graph.terminal import options as opt
 from graph.terminal.process_end import ExitCode
 from graph.terminal.run_commands import options_without_a_task, refused, tell, tell_object
-from nodes.call_model.pull import one_line
+from nodes.language.display import one_line
 from nodes.records import ToolError
 
 if TYPE_CHECKING:

@@ -19,10 +19,10 @@ from graph.terminal.run_commands import NOTHING_TO_UNDO, refusal_words, restored
 from graph.terminal.screen import Display
 from graph.terminal.turns import Setup, Turns
 from nodes.call_model.endpoint import Endpoint, find_endpoint, split_provider
-from nodes.call_model.pull import one_line
 from nodes.call_model.weights import WeightsState, embedded_weights, weights_status
 from nodes.execute_tools.environment.request_history import RequestHistory
 from nodes.execute_tools.environment.restoring import Restored
+from nodes.language.display import one_line
 from nodes.language.names import closest_names
 from nodes.records import Plan, PlanStatus, ProviderFailure, ToolError, ToolErrorCode
 

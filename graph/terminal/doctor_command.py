@@ -11,7 +11,7 @@ import typer
 from graph.terminal import options as opt
 from graph.terminal.process_end import ExitCode
 from graph.terminal.run_commands import options_without_events, refused, tell, tell_object, terminal_width
-from nodes.call_model.pull import one_line
+from nodes.language.display import one_line
 from nodes.records import ToolError
 
 if TYPE_CHECKING:

@@ -96,7 +96,7 @@ def fallback_problem(settings: Mapping[str, Any]) -> str:
 
 def _runs(ctx: typer.Context, incomplete: str) -> Iterator[tuple[str, str]]:
     """The runs of the folder for a shell's completion, each with its task."""
-    from nodes.execute_tools.environment.run_names import run_names
+    from nodes.execute_tools.environment.database import run_names
 
     root = str(ctx.find_root().params.get("root") or ".")
     for run_id, task in run_names(root):

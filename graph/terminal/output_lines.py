@@ -15,9 +15,8 @@ from rich.cells import cell_len, set_cell_size
 from graph.events import Compacted, Event, Paid
 from graph.kept_run import short_id, state_words, when_words
 from nodes.call_model.budget import APILimits, APIUsageStats, format_usage_stats
-from nodes.call_model.pull import one_line
 from nodes.execute_tools.secrets.redact import redact
-from nodes.language.display import count_of, output_words, usd
+from nodes.language.display import count_of, one_line, output_words, usd
 from nodes.loop_check.signature import target_of
 from nodes.records import FileChange, JsonMap, Outcome, OutcomeKind, Plan, ToolCall, ToolError
 

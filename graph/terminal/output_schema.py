@@ -18,8 +18,7 @@ from graph.doctor.bundle import Written
 from graph.doctor.examination import Finding
 from graph.events import Compacted, Ended, Event, Paid
 from graph.runs import RunDiff
-from graph.spending_accounts import AccountSpent
-from graph.spending_days import ModelDay
+from graph.spending_report import AccountSpent, ModelDay
 from graph.terminal.output_lines import SCHEMA, event_name
 from nodes.call_model.pull import Pulled
 from nodes.execute_tools.environment.restoring import LeftFile, RestoredFile

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import typer
 
-from nodes.call_model.pull import one_line
+from nodes.language.display import one_line
 from nodes.records import OutcomeKind
 
 if TYPE_CHECKING:

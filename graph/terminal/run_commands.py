@@ -9,7 +9,7 @@ import typer
 from graph.kept_run import KeptRun, short_id
 from graph.terminal import options as opt
 from graph.terminal.process_end import ExitCode
-from nodes.call_model.pull import one_line
+from nodes.language.display import one_line
 from nodes.records import ToolError, ToolErrorCode
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from graph.events import (
     Waiting,
 )
 from nodes.call_model.limits import RunLimits
-from nodes.call_model.pull import one_line
+from nodes.language.display import one_line
 from nodes.loop_check.signature import target_of
 from nodes.records import ToolCall
 

@@ -11,12 +11,11 @@ import typer
 
 from graph.terminal import options as opt
 from graph.terminal.run_commands import options_without_a_task, refused, tell, tell_object
-from nodes.call_model.pull import one_line
+from nodes.language.display import one_line
 from nodes.records import ToolError
 
 if TYPE_CHECKING:
-    from graph.spending_accounts import AccountSpent
-    from graph.spending_days import ModelDay
+    from graph.spending_report import AccountSpent, ModelDay
     from graph.terminal.output_lines import Line
 
 _COUNTS = {
@@ -44,7 +43,7 @@ def usage(
     chosen, today = options_without_a_task(context), datetime.now(UTC).date()
     if accounts:
         return _tell_accounts(chosen, account, today)
-    from graph.spending_days import spent_by_day
+    from graph.spending_report import spent_by_day
 
     found = spent_by_day(days, account=account)
     if isinstance(found, ToolError):
@@ -69,7 +68,7 @@ def _is_given(context: typer.Context, name: str) -> bool:
 
 def _tell_accounts(chosen: opt.Options, account: str | None, today: date) -> int:
     """All accounts, or this one alone."""
-    from graph.spending_accounts import accounts_spent
+    from graph.spending_report import accounts_spent
 
     found = accounts_spent()
     if isinstance(found, ToolError):

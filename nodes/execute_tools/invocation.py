@@ -22,7 +22,7 @@ def call_tool(tool: Tool, context: ToolContext, arguments: JsonMap, timeout_s: f
     if tool.asynchronous:
         return _run_loop(tool, context, arguments, timeout_s)
     scope = CancellationScope(context.scope)
-    call = partial(tool.s, _leased(tool, context, scope, timeout_s), **arguments)
+    call = partial(tool.s, _in_scope(tool, context, scope, timeout_s), **arguments)
     if tool.isolated:
         return call_isolated(timeout_s, call)
     return call_here(_patience(tool, timeout_s), call, scope)
@@ -31,7 +31,7 @@ def call_tool(tool: Tool, context: ToolContext, arguments: JsonMap, timeout_s: f
 async def await_tool(tool: Tool, context: ToolContext, arguments: JsonMap, timeout_s: float) -> object:
     """The same in the running event loop; a sync tool gets a thread."""
     scope = CancellationScope(context.scope)
-    in_scope = _leased(tool, context, scope, timeout_s)
+    in_scope = _in_scope(tool, context, scope, timeout_s)
     if tool.asynchronous:
         return await _within(_patience(tool, timeout_s), tool, in_scope, arguments, scope)
     call = partial(tool.s, in_scope, **arguments)
@@ -63,7 +63,7 @@ def _patience(tool: Tool, timeout_s: float) -> float:
     return timeout_s + SELF_TIMED_GRACE_S if tool.self_timed else timeout_s
 
 
-def _leased(tool: Tool, context: ToolContext, scope: CancellationScope, timeout_s: float) -> ToolContext:
+def _in_scope(tool: Tool, context: ToolContext, scope: CancellationScope, timeout_s: float) -> ToolContext:
     """The context for one attempt: with what the tool's effect speaks of and no more, and for how long."""
     workspace = context.workspace.in_scope(scope)
     commands = context.commands if tool.effect is Effect.EXECUTE else None

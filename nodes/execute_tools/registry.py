@@ -17,10 +17,10 @@ from nodes.execute_tools.argument_schema import (
     describe_errors,
     values_without_json_form,
 )
+from nodes.execute_tools.environment.artifacts import Artifacts
 from nodes.execute_tools.environment.checks import Checks
 from nodes.execute_tools.environment.commands import Commands
 from nodes.execute_tools.environment.deadline import CancellationScope
-from nodes.execute_tools.environment.kept_results import KeptResults
 from nodes.execute_tools.environment.network import Network
 from nodes.execute_tools.environment.workspace import Workspace
 from nodes.execute_tools.signature_arguments import read_signature
@@ -45,7 +45,7 @@ class ToolContext:
     plan: Plan = field(default_factory=Plan)
     timeout_s: float = 30.0
     seconds_left: float = inf
-    kept: KeptResults | None = None
+    kept: Artifacts | None = None
     commands: Commands | ToolError | None = None
     network: Network | None = None
     idempotency_key: str = ""

@@ -19,10 +19,10 @@ from pydantic import BaseModel
 from graph.build import build_graph
 from graph.cassettes import cassette_file
 from graph.context import AgentContext
+from graph.sqlite_saver import SqliteStoreSaver
 from graph.state import CHECKPOINT_TYPES, serializer
-from graph.workspace_saver import WorkspaceSaver
 from nodes.execute_tools.environment.database import StoreError
-from nodes.execute_tools.environment.database_schema import SCHEMA
+from nodes.execute_tools.environment.database_schema import SQLITE_TABLES
 from nodes.records import Answer, ExtractionErrorType, Plan, PlanStep, ToolCall, ToolError
 from tests.doubles.replies import Calls, Say
 from tests.doubles.scripted_model import ScriptedModel
@@ -179,7 +179,7 @@ def _checkpoints() -> st.SearchStrategy[Any]:
 def recorded_database() -> bytes:
     """A finished run, as it is on the disk."""
     with closing(_database()) as connection:
-        saver = WorkspaceSaver(connection, "store.sqlite", SERDE)
+        saver = SqliteStoreSaver(connection, "store.sqlite", SERDE)
         model = ScriptedModel([Calls([("read_file", '{"path": "no.py"}')]), Say("There is no such file.")])
         build_graph(saver, model=model).invoke(
             {"messages": [HumanMessage("Is there a no.py?")]}, config_of(None), context=AgentContext()
@@ -193,7 +193,7 @@ def _database(data: bytes = b"") -> sqlite3.Connection:
     if data:
         connection.deserialize(data)
     else:
-        connection.executescript(SCHEMA)
+        connection.executescript(";".join(SQLITE_TABLES))
     return connection
 
 
@@ -231,7 +231,7 @@ def refuses_a_damaged_row(given: tuple[int, int, str, bool]) -> None:
 
 def _read_all(connection: sqlite3.Connection) -> None:
     """Ask for all that a resumed run asks for."""
-    saver = WorkspaceSaver(connection, "store.sqlite", SERDE)
+    saver = SqliteStoreSaver(connection, "store.sqlite", SERDE)
     channels = ["messages", "changes", "files_read"]
     questions: list[Callable[[], object]] = [lambda: [*saver.list(config_of(None))]]
     for checkpoint in (None, *recorded_ids()):

@@ -5,24 +5,24 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from graph.sqlite_saver import SqliteStoreSaver
 from graph.state import serializer
-from graph.workspace_saver import WorkspaceSaver
-from nodes.execute_tools.environment.database import open_database, open_file, shared_database
+from nodes.execute_tools.environment.database import open_database, open_file, postgres_database
 
 
 def opened_saver(folder: Path, quick: Collection[str] = (), types: Mapping[str, Any] | None = None) -> Any:
     """The saver of the workspace whose folder of records this is; who asks for it closes it."""
-    shared = shared_database(str(folder))
+    shared = postgres_database(str(folder))
     if shared is None:
-        return WorkspaceSaver(open_file(str(folder)), str(folder / "store.sqlite"), serializer(), quick, types or {})
-    from graph.shared_saver import SharedSaver, with_checkpoints
+        return SqliteStoreSaver(open_file(str(folder)), str(folder / "store.sqlite"), serializer(), quick, types or {})
+    from graph.postgres_saver import PostgresStoreSaver, with_checkpoints
 
-    return SharedSaver(with_checkpoints(shared), serializer(), quick, types or {})
+    return PostgresStoreSaver(with_checkpoints(shared), serializer(), quick, types or {})
 
 
 def found_rows(folder: Path, question: str) -> list[Any]:
     """What another connection to the database finds; `writes` is the table of writes in either."""
     with closing(open_database(str(folder))) as other:
-        if shared_database(str(folder)) is not None:
+        if postgres_database(str(folder)) is not None:
             question = question.replace(" writes", " checkpoint_writes")
         return other.execute(question).fetchall()

@@ -9,11 +9,11 @@ from typing import Any
 
 import psycopg
 
-from graph.spending_file import FILE_NAME
+from graph.spending_database import FILE_NAME
 from graph.spending_store import SpendingStore
 from nodes.call_model.ledger import RunLimits
 from nodes.call_model.limits import Entry, Used
-from nodes.execute_tools.environment.shared_url import STORE_URL_VARIABLE
+from nodes.execute_tools.environment.postgres_url import STORE_URL_VARIABLE
 
 DAY = datetime(2026, 2, 28, 23, 0, tzinfo=UTC)
 NO_LIMIT = RunLimits()

@@ -21,7 +21,6 @@ from langgraph.types import Overwrite
 from typing_extensions import TypedDict
 
 from graph.delta_channels import (
-    FEWEST_WRITES,
     SNAPSHOT_SHARE,
     Changes,
     FilesRead,
@@ -102,23 +101,6 @@ def test_it_is_the_same_however_the_writes_are_batched(drawn: list[Any], cuts: l
     assert channel.get() == (after_each(writes) or [[]])[-1]
 
 
-@given(st.lists(PARTS, max_size=6), st.integers(0, 6))
-def test_the_reducer_is_a_fold(drawn: list[Any], cut: int) -> None:
-    writes = possible(drawn)
-    assert fold_messages(fold_messages([], writes[:cut]), writes[cut:]) == fold_messages([], writes)
-
-
-def test_what_is_not_there_cannot_be_removed() -> None:
-    with pytest.raises(ValueError, match="doesn't exist"):
-        fold_messages([HumanMessage("x", id="a")], [[RemoveMessage(id="b")]])
-
-
-def test_nothing_that_was_given_is_changed() -> None:
-    first, second = [HumanMessage("x", id="a")], [HumanMessage("y", id="a"), HumanMessage("z", id="b")]
-    assert fold_messages(first, [second]) == second
-    assert (first, second) == ([HumanMessage("x", id="a")], [HumanMessage("y", id="a"), HumanMessage("z", id="b")])
-
-
 # --- Messages without an id
 
 NAMELESS: dict[str, Any] = {
@@ -177,11 +159,6 @@ def test_merge_is_a_fold(writes: list[dict[str, int]], cut: int) -> None:
     assert merge(merge({"a": 0}, writes[:cut]), writes[cut:]) == expected
 
 
-@pytest.mark.parametrize(("kind", "empty"), [(Messages, []), (Changes, []), (FilesRead, {})])
-def test_a_channel_begins_empty(kind: Any, empty: object) -> None:
-    assert channel_of(kind).get() == empty
-
-
 # --- Snapshots
 
 
@@ -197,13 +174,6 @@ def test_snapshots_are_the_rarer_the_more_there_is() -> None:
             since = 0
     assert snapshots[:6] == [3, 6, 9, 13, 19, 28]
     assert sum(snapshots) < (SNAPSHOT_SHARE + 1) * 10_000
-
-
-def test_a_declared_channel_keeps_its_least_frequency() -> None:
-    declared: GrowingChannel = Messages.__metadata__[0]  # type: ignore[attr-defined]
-    assert declared.snapshot_frequency == FEWEST_WRITES
-    assert declared == Messages.__metadata__[0]  # type: ignore[attr-defined]
-    assert declared != GrowingChannel(fold_messages, snapshot_frequency=FEWEST_WRITES + 1)
 
 
 # --- Through the savers

@@ -10,7 +10,7 @@ from graph.build import build_graph
 from graph.context import AgentContext
 from graph.model_runtime import ModelRuntime
 from graph.slices import CallModelSlice
-from graph.spending_file import FILE_NAME
+from graph.spending_database import FILE_NAME
 from graph.tool_runtime import ToolRuntime
 from nodes.call_model.budget import APIUsageStats
 from nodes.call_model.effects import Connect

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from graph import spending_store
-from graph.spending_file import BookFile
+from graph.spending_database import SqliteBook
 from graph.spending_store import SpendingStore
 from nodes.call_model.ledger import RunLimits
 from nodes.call_model.limits import Used
@@ -189,7 +189,7 @@ def test_that_nothing_can_be_forgotten_keeps_no_call_from_being_made(
     def refuse(*_: object) -> None:
         raise StoreError("The disk is full.")
 
-    monkeypatch.setattr(store._place, "prune", refuse)
+    monkeypatch.setattr(store._book, "prune", refuse)
     assert store.trouble() is None
     number = reserved(store, entry(), RunLimits(max_tokens_per_day=1_000))
     told = store.trouble()
@@ -207,8 +207,8 @@ def test_a_store_that_nobody_holds_any_more_leaves_no_handle(tmp_path: Path) -> 
     left = SpendingStore(str(tmp_path))
     reserved(left, entry())
     assert len(os.listdir("/dev/fd")) > before
-    place = left._place
-    assert isinstance(place, BookFile)
+    place = left._book
+    assert isinstance(place, SqliteBook)
     connection = place._connection
     del place
     del left

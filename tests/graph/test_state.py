@@ -24,7 +24,7 @@ from nodes.call_model.ledger import Mending, RunLimits, Spending
 from nodes.call_model.window import Window
 from nodes.execute_tools import journaled_calls
 from nodes.execute_tools.environment.database import FINGERPRINT
-from nodes.execute_tools.environment.database_schema import SCHEMA
+from nodes.execute_tools.environment.database_schema import SQLITE_TABLES
 from nodes.execute_tools.policy.alerts import Vitals
 from nodes.guard.grants import Grant
 from nodes.heal.corrective_prompt import HealingAttempt
@@ -260,7 +260,9 @@ def fingerprint(types: Iterable[type[Any]], channels: Iterable[str], nodes: Iter
 
 
 def test_whoever_changes_what_is_stored_decides_what_becomes_of_older_databases() -> None:
-    now = fingerprint([*CHECKPOINT_TYPES, journaled_calls._Recorded], AgentState.__annotations__, NODES, SCHEMA)
+    now = fingerprint(
+        [*CHECKPOINT_TYPES, journaled_calls._Recorded], AgentState.__annotations__, NODES, ";".join(SQLITE_TABLES)
+    )
     assert now == FINGERPRINT, (
         f"What a database stores has changed: its fingerprint is {now!r} now. Can this version read what the last"
         " released one has stored, with the same meaning? Then put the new FINGERPRINT into environment/database.py."

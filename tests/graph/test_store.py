@@ -14,10 +14,11 @@ from langchain_core.messages import HumanMessage
 from graph.build import build_graph
 from graph.context import AgentContext
 from graph.run_records import RunRecord
+from graph.sqlite_saver import SqliteStoreSaver
 from graph.store import Store
-from graph.workspace_saver import WorkspaceSaver
 from nodes.execute_tools.environment.change_records import ChangeState, FileEffect, FileState
-from nodes.execute_tools.environment.database import FILE_NAME, FORMAT, StoreError
+from nodes.execute_tools.environment.database import FILE_NAME, StoreError
+from nodes.execute_tools.environment.database_schema import FORMAT
 from nodes.execute_tools.environment.journal import CallKey, Journal
 from nodes.execute_tools.environment.run_folder import run_folder, run_folder_path, workspace_folder_path
 from nodes.records import Outcome, OutcomeKind, StopReason, ToolError, ToolErrorCode
@@ -94,7 +95,7 @@ def run_sql(store: Store, statement: str) -> list[Any]:
 
 
 def connection(store: Store) -> sqlite3.Connection:
-    assert isinstance(store.saver, WorkspaceSaver)
+    assert isinstance(store.saver, SqliteStoreSaver)
     return store.saver.conn
 
 
@@ -261,7 +262,7 @@ def change(store: Store, run_id: str, before: str, state: ChangeState = ChangeSt
 
 def counts(store: Store) -> dict[str, int]:
     own: tuple[str, ...] = ("checkpoints", "writes")
-    if not isinstance(store.saver, WorkspaceSaver):
+    if not isinstance(store.saver, SqliteStoreSaver):
         own = ("checkpoints", "checkpoint_blobs", "checkpoint_writes")
     tables = ("runs", *own, "calls", "changes", "effects", "backups")
     return {name: run_sql(store, f"SELECT count(*) FROM {name}")[0][0] for name in tables}  # noqa: S608 - ours
@@ -280,7 +281,7 @@ def test_a_run_is_forgotten_with_all_that_is_kept_of_it(store: Store, root: str)
     Path(str(run_folder("gone")), "kept", "1.txt").write_text("x" * 77)
     folder = str(run_folder("kept"))
     freed = store.delete("gone")
-    assert freed == 77 if isinstance(store.saver, WorkspaceSaver) else freed > 77
+    assert freed == 77 if isinstance(store.saver, SqliteStoreSaver) else freed > 77
     assert counts(store) == before
     assert [row[0] for row in run_sql(store, "SELECT sha256 FROM backups")] == ["shared"]
     assert (os.path.exists(run_folder_path("gone")), os.path.exists(folder)) == (False, True)
@@ -338,10 +339,10 @@ def test_what_was_compressed_is_read_by_the_next_one_and_by_the_next_version(
     run_machine(store, root, "r1")
     config: Any = {"configurable": {"thread_id": "r1"}}
     expected = build_graph(store.saver).get_state(config)
-    monkeypatch.setattr("graph.store.typical_checkpoint", lambda: {"another": "one"})
+    monkeypatch.setattr("graph.store._words_of_checkpoints", lambda: {"another": "one"})
     with closing(Store(root)) as other:
         assert build_graph(other.saver).get_state(config) == expected
-    table = "checkpoints" if isinstance(store.saver, WorkspaceSaver) else "checkpoint_blobs"
+    table = "checkpoints" if isinstance(store.saver, SqliteStoreSaver) else "checkpoint_blobs"
     assert ("msgpack+zlib",) in run_sql(store, f"SELECT DISTINCT type FROM {table}")  # noqa: S608 - ours
 
 

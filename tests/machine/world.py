@@ -6,17 +6,17 @@ What a killed process leaves is its disk: the workspace, the data folder and the
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from graph.remembering_serializer import RememberingSerializer
+from graph.sqlite_saver import SqliteStoreSaver
 from graph.state import serializer
 from graph.store import Store
-from graph.workspace_saver import WorkspaceSaver
 from nodes.execute_tools.environment.journal import Journal
 from nodes.execute_tools.environment.run_folder import DATA_DIR_VARIABLE
 from nodes.execute_tools.registry import Tool, ToolContext, ToolOutput, tool
@@ -162,6 +162,21 @@ class MortalSaver(InMemorySaver):
         super().put_writes(*arguments, **more)
 
 
+class Remembering(SerializerProtocol):
+    """Reads the same bytes once."""
+
+    def __init__(self, serializer: SerializerProtocol) -> None:
+        self._dumps, self._loads = serializer.dumps_typed, lru_cache(None)(serializer.loads_typed)
+
+    def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
+        """As the other one's."""
+        return self._dumps(obj)
+
+    def loads_typed(self, data: tuple[str, bytes]) -> Any:
+        """As the other one's."""
+        return self._loads(data)
+
+
 class Memory:
     """Where checkpoints stay when a process dies: here in memory. `saver` is that of the process at work."""
 
@@ -170,7 +185,7 @@ class Memory:
 
     def reader(self) -> InMemorySaver:
         """A saver of the same checkpoints that remembers what it has read: for those who only look, again and again."""
-        found = InMemorySaver(serde=RememberingSerializer(self.saver.serde))
+        found = InMemorySaver(serde=Remembering(self.saver.serde))
         found.storage, found.blobs, found.writes = self.saver.storage, self.saver.blobs, self.saver.writes
         return found
 
@@ -195,12 +210,12 @@ class Database:
 
     def _open(self) -> None:
         self._store = Store(str(self._world.root), (SECRET,))
-        assert isinstance(self._store.saver, WorkspaceSaver)
+        assert isinstance(self._store.saver, SqliteStoreSaver)
         self.saver = self._store.saver
         for name in ("put", "put_writes"):
             setattr(self.saver, name, _burning(self._world.fuse, getattr(self.saver, name), name, ""))
 
-    def reader(self) -> WorkspaceSaver:
+    def reader(self) -> SqliteStoreSaver:
         """The same: whoever looks into it, writes what waits."""
         return self.saver
 

@@ -13,8 +13,7 @@ from langgraph.types import Durability
 
 from graph.context import AgentContext
 from graph.run import Session
-from graph.spending_file import FILE_NAME
-from graph.spending_schema import BEGINNING, TURN
+from graph.spending_database import BEGINNING, FILE_NAME, TURN
 from nodes.call_model.estimates import MOST_TOKENS
 from nodes.call_model.model import Call
 from nodes.records import (

@@ -20,8 +20,8 @@ from graph.batch.local import ASKED_EVERY_S
 from graph.batch.orders import TaskResult
 from graph.batch.ray_node import BATCH_DIR_VARIABLE
 from nodes.execute_tools.environment.deadline import monotonic_s, pause
+from nodes.execute_tools.environment.postgres_url import STORE_URL_VARIABLE
 from nodes.execute_tools.environment.run_folder import DATA_DIR_VARIABLE
-from nodes.execute_tools.environment.shared_url import STORE_URL_VARIABLE
 from nodes.records import JsonMap, OutcomeKind
 from tests.architecture.house import ROOT
 from tests.crash.batch_play import number_of

@@ -16,8 +16,8 @@ from graph.context import AgentContext
 from graph.events import Asked, Ended, Event, StepDone, ToolStarted
 from graph.run import Session
 from graph.runs import list_runs, open_run, prune_runs, undo_run
+from graph.sqlite_saver import SqliteStoreSaver
 from graph.state import serializer
-from graph.workspace_saver import WorkspaceSaver
 from nodes.execute_tools.environment.run_folder import DATA_DIR_VARIABLE, workspace_folder_path
 from nodes.execute_tools.environment.run_lock import Owner, RunLock
 from nodes.records import Outcome, OutcomeKind, Protocol, StopReason, ToolError, ToolErrorCode
@@ -95,15 +95,15 @@ async def _all(events: Any) -> list[Event]:
 def test_an_interrupt_while_the_end_is_written_leaves_nothing_locked(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = WorkspaceSaver.put
+    real = SqliteStoreSaver.put
 
-    def put(self: WorkspaceSaver, config: Any, checkpoint: Any, *rest: Any) -> Any:
+    def put(self: SqliteStoreSaver, config: Any, checkpoint: Any, *rest: Any) -> Any:
         if checkpoint["channel_values"].get("outcome") is not None:
             raise KeyboardInterrupt
         return real(self, config, checkpoint, *rest)
 
     with session(root, DONE) as opened:
-        monkeypatch.setattr(WorkspaceSaver, "put", put)
+        monkeypatch.setattr(SqliteStoreSaver, "put", put)
         with pytest.raises(KeyboardInterrupt):
             list(opened.stream("Do it."))
         assert is_free(root)

@@ -20,13 +20,12 @@ from nodes.call_model.model import Call
 from nodes.execute_tools.environment.bubblewrap import sandbox_problem
 from nodes.execute_tools.environment.deadline import pause
 from nodes.execute_tools.environment.journal import Journal
+from nodes.execute_tools.environment.postgres_connections import MOST_CONNECTIONS, Connections, connections_to
+from nodes.execute_tools.environment.postgres_database import close_postgres
+from nodes.execute_tools.environment.postgres_lock import Locks, locks_in
+from nodes.execute_tools.environment.postgres_url import give_workspace_name, read_url, workspace_name
 from nodes.execute_tools.environment.run_folder import workspace_folder
 from nodes.execute_tools.environment.run_lock import Owner
-from nodes.execute_tools.environment.shared_connections import MOST_CONNECTIONS, Connections, connections_to
-from nodes.execute_tools.environment.shared_database import close_shared
-from nodes.execute_tools.environment.shared_lock import Locks, locks_in
-from nodes.execute_tools.environment.shared_name import give_shared_name, shared_name
-from nodes.execute_tools.environment.shared_url import read_url
 from nodes.records import ModelReply, OutcomeKind, ProviderFailure, StopReason
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Say
@@ -149,7 +148,7 @@ def test_a_server_that_stops_in_the_middle_ends_the_run_and_loses_nothing(
                 2,
             ]
         finally:
-            close_shared()
+            close_postgres()
             server.close()
 
 
@@ -167,7 +166,7 @@ def test_who_lost_the_workspace_changes_nothing_more_and_the_other_one_goes_on(
         assert connection is not None
         with psycopg.connect(shared_store, autocommit=True) as admin:
             admin.execute("SELECT pg_terminate_backend(%s, 60000)", (connection.info.backend_pid,))
-        assert elsewhere.take(shared_name(str(workspace_folder(str(folder)))), Owner("r", host="far away"))
+        assert elsewhere.take(workspace_name(str(workspace_folder(str(folder)))), Owner("r", host="far away"))
         trees.append(tree(folder))
 
     result = run_task("Mend add.", context(folder), model=Disturbed(lose_it), thread_id="r")
@@ -176,7 +175,7 @@ def test_who_lost_the_workspace_changes_nothing_more_and_the_other_one_goes_on(
     assert tree(folder) == trees[0]
     busy = resume_run("r", str(folder), model=HistoryModel(LINES))
     assert ended(busy) == (OutcomeKind.SYSTEM_ERROR, StopReason.WORKSPACE_BUSY)
-    elsewhere.release(shared_name(str(workspace_folder(str(folder)))))
+    elsewhere.release(workspace_name(str(workspace_folder(str(folder)))))
     elsewhere.close()
     assert ended(resume_run("r", str(folder), model=HistoryModel(LINES))) == FINISHED
     assert tree(folder) == tree(whole)
@@ -190,9 +189,9 @@ def test_a_thread_is_at_work_on_one_machine_and_goes_on_on_another_when_that_is_
     there = folder.parent / "there" / "project"
     shutil.copytree(folder, there)
     monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(there.parent / "data"))
-    assert give_shared_name(str(workspace_folder(str(there))), name) is None
+    assert give_workspace_name(str(workspace_folder(str(there))), name) is None
     monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(folder.parent / "data"))
-    assert give_shared_name(str(workspace_folder(str(folder))), name) is None
+    assert give_workspace_name(str(workspace_folder(str(folder))), name) is None
     with stalled_endpoint("I think hard") as base_url, mendgraph(there, base_url, "--json", "Look.") as other:
         run = first_run(folder, other.pid)
         busy = resume_run(run, str(folder), model=HistoryModel((Say("Hi."),)))
@@ -240,7 +239,7 @@ def test_neither_the_password_nor_a_secret_is_in_the_database_or_in_what_is_told
                 assert WORD.encode() not in b" ".join(
                     each if isinstance(each, bytes) else str(each).encode() for each in row
                 )
-    close_shared()
+    close_postgres()
 
 
 @pytest.mark.usefixtures("any_store")

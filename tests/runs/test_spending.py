@@ -15,7 +15,7 @@ from graph.build import build_graph
 from graph.context import AgentContext
 from graph.run import RunResult, Session
 from graph.runs import Forked, fork_run, resume_run
-from graph.spending_accounts import account_spent
+from graph.spending_report import account_spent
 from graph.spending_store import SpendingStore
 from graph.state import serializer
 from nodes.execute_tools.environment.run_folder import DATA_DIR_VARIABLE

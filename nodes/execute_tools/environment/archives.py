@@ -20,11 +20,10 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from typing import IO, Any, Final, NamedTuple, cast
 
-from nodes.execute_tools.environment.failures import os_failure, quoted
+from nodes.execute_tools.environment.failures import os_failure, plain_text, quoted
 from nodes.execute_tools.environment.handles import closing, open_directory, open_regular
 from nodes.execute_tools.environment.run_folder import Identity
 from nodes.execute_tools.environment.sandbox import LONGEST_NAME, LONGEST_PATH
-from nodes.execute_tools.environment.shared_text import plain_text
 from nodes.records import ToolError, ToolErrorCode
 
 ATTEMPTS: Final = 3

@@ -270,7 +270,7 @@ class Commands:
         program = malformed_command(argv) or find_program(argv[0], self.rules, self.root, self._env["PATH"])
         if isinstance(program, ToolError):
             return program
-        self._check_lease()
+        self._check_scope()
         if limit <= 0:
             return ToolError(code=ToolErrorCode.TIMEOUT, message="There is no time left for a command.")
         if not self._one_at_a_time.acquire(timeout=limit):
@@ -330,7 +330,7 @@ class Commands:
             exceeded: list[LimitReached] = []
 
             def check() -> None:
-                self._check_lease()
+                self._check_scope()
                 if not exceeded and (found := self._printed(stdout, stderr) or running.exceeded()) is not None:
                     exceeded.append(found)
                     running.kill()
@@ -359,7 +359,7 @@ class Commands:
         size, most = sum(each.size for each in outputs), self._limits.output_bytes
         return LimitReached(Limit.OUTPUT, size, most) if size > most else None
 
-    def _check_lease(self) -> None:
+    def _check_scope(self) -> None:
         with self._scope.effect():
             pass
 

@@ -1,6 +1,6 @@
 """The database of a workspace: opened, made where there is none, and never misread.
 
-It is a file of the workspace's own, or its part of a shared PostgreSQL database where `MENDGRAPH_STORE_URL` names one.
+It is a file of the workspace's own, or its part of a PostgreSQL database where `MENDGRAPH_STORE_URL` names one.
 SQL that is for both has "?" for values, `RETURNING id` and `ON CONFLICT DO NOTHING`, and no functions of one alone.
 """
 
@@ -8,28 +8,25 @@ import os
 import sqlite3
 import stat
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from urllib.parse import quote
 
 from nodes.execute_tools.environment.change_records import RecordError
-from nodes.execute_tools.environment.database_schema import SCHEMA
+from nodes.execute_tools.environment.database_schema import FORMAT, SQLITE_TABLES, STORE_TABLES, PostgresTables
 from nodes.execute_tools.environment.deadline import monotonic_s, pause
 from nodes.execute_tools.environment.failures import os_failure, quoted
-from nodes.execute_tools.environment.run_folder import DATA_DIR_VARIABLE
+from nodes.execute_tools.environment.run_folder import DATA_DIR_VARIABLE, workspace_folder_path
 
 if TYPE_CHECKING:
-    from nodes.execute_tools.environment.shared_database import SharedDatabase
-    from nodes.execute_tools.environment.shared_schema import SharedPart
+    from nodes.execute_tools.environment.postgres_database import PostgresDatabase
 
 FILE_NAME = "store.sqlite"
 
 APPLICATION_ID: Final = int.from_bytes(b"mend")
 """Marks a file as ours. Source: sqlite.org/pragma.html#pragma_application_id."""
 
-FORMAT: Final = 1
-"""Which tables there are and what a stored value means; raised with every change of either."""
-
-FINGERPRINT: Final = "ff409855c760007c"
+FINGERPRINT: Final = "ffbfabf761433385"
 """What of the tables and of all stored types belongs to this format; `tests/graph/test_state.py` compares it."""
 
 PAGE_BYTES: Final = 8_192
@@ -39,6 +36,11 @@ LONGEST_WAIT_S: Final = 10.0
 """How long a statement waits for a lock that another connection holds."""
 
 _BUSY_PAUSE_S: Final = 0.01
+
+MOST_NAMES: Final = 200
+
+_LOOK_WAIT_S: Final = 0.2
+"""A shell waits for its completion."""
 
 _REASONS: Final[dict[int, str]] = {
     sqlite3.SQLITE_FULL: "the disk is full. Make room and try again",
@@ -101,39 +103,37 @@ def open_database(folder: str) -> Database:
     Raises:
         StoreError: it is no database of ours, or one of another format, or cannot be used.
     """
-    shared = shared_database(folder)
-    return open_file(folder) if shared is None else shared
+    postgres = postgres_database(folder)
+    return open_file(folder) if postgres is None else postgres
 
 
-def shared_database(folder: str) -> "SharedDatabase | None":
-    """The workspace's part of the shared database; None where it has a file of its own.
+def postgres_database(folder: str) -> "PostgresDatabase | None":
+    """The workspace's part of the PostgreSQL database; None where it has a file of its own.
 
     Raises:
-        StoreError: as `open_shared`.
+        StoreError: as `open_postgres`.
     """
-    from nodes.execute_tools.environment.shared_name import shared_name
-    from nodes.execute_tools.environment.shared_schema import STORE
-    from nodes.execute_tools.environment.shared_url import is_shared
+    from nodes.execute_tools.environment.postgres_url import uses_postgres, workspace_name
 
-    return open_shared(STORE, shared_name(folder)) if is_shared() else None
+    return open_postgres(STORE_TABLES, workspace_name(folder)) if uses_postgres() else None
 
 
-def open_shared(part: "SharedPart", workspace: str = "") -> "SharedDatabase | None":
-    """The shared database with the tables of this part, made where they are missing; None where nothing is shared.
+def open_postgres(tables: PostgresTables, workspace: str = "") -> "PostgresDatabase | None":
+    """The PostgreSQL database with these tables, made where they are missing; None where none is named.
 
     `workspace` is whose rows the views mean; "" for tables that all workspaces share.
 
     Raises:
         StoreError: it cannot be used, or is not of this version, or the extra `postgres` is missing.
     """
-    from nodes.execute_tools.environment.shared_url import shared_url
+    from nodes.execute_tools.environment.postgres_url import postgres_url
 
-    url = shared_url()
+    url = postgres_url()
     if url is None:
         return None
-    from nodes.execute_tools.environment import shared_database
+    from nodes.execute_tools.environment.postgres_database import opened
 
-    return shared_database.opened(url, part, workspace)
+    return opened(url, tables, workspace)
 
 
 def open_file(folder: str) -> sqlite3.Connection:
@@ -169,6 +169,34 @@ def connect_to(path: str) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=LONGEST_WAIT_S, isolation_level=None, check_same_thread=False)
     connection.text_factory = _text
     return connection
+
+
+def run_names(root: str, base: str | None = None) -> list[tuple[str, str]]:
+    """The newest runs of the workspace at `root`, each with its task; none where they cannot be read.
+
+    `base` as in `run_folder`.
+    """
+    with suppress(sqlite3.Error, StoreError, OSError, RuntimeError):
+        folder = workspace_folder_path(root, base)
+        path = os.path.join(folder, FILE_NAME)
+        from nodes.execute_tools.environment.postgres_url import known_workspace_name, postgres_url
+
+        url = postgres_url()
+        if url is not None:
+            from nodes.execute_tools.environment.postgres_database import names_of_runs
+
+            workspace = known_workspace_name(folder)
+            return names_of_runs(url, workspace, MOST_NAMES) if workspace else []
+        if os.path.isfile(path):
+            # Beside a log of changes its files are there already; without one SQLite would make some to look.
+            way = "mode=ro" if os.path.exists(f"{path}-wal") else "immutable=1"
+            check_file(path)
+            with closing(sqlite3.connect(f"file:{quote(path)}?{way}", timeout=_LOOK_WAIT_S, uri=True)) as database:
+                found = database.execute(
+                    "SELECT run_id, task FROM runs ORDER BY updated DESC, id DESC LIMIT ?", (MOST_NAMES,)
+                )
+                return [(str(run_id), str(task)) for run_id, task in found]
+    return []
 
 
 def check_file(path: str) -> None:
@@ -210,7 +238,7 @@ def _text(data: bytes) -> str:
 def store_errors(path: str) -> Iterator[None]:
     """Whatever the database at `path` or the disk refuses comes out as a `StoreError`.
 
-    A shared database says so itself.
+    PostgreSQL's says so itself.
     """
     try:
         yield
@@ -229,7 +257,7 @@ def store_errors(path: str) -> Iterator[None]:
 def transaction(database: Database) -> Iterator[None]:
     """All of what is done inside, or none of it; it is on the disk afterwards."""
     if not isinstance(database, sqlite3.Connection):
-        with cast("SharedDatabase", database).transaction():
+        with cast("PostgresDatabase", database).transaction():
             yield
         return
     connection = database
@@ -281,7 +309,7 @@ def _is_empty(connection: sqlite3.Connection) -> bool:
 
 
 def _make_tables(connection: sqlite3.Connection) -> None:
-    for statement in SCHEMA.split(";"):
+    for statement in SQLITE_TABLES:
         connection.execute(statement)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {FORMAT}")

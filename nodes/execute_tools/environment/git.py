@@ -17,10 +17,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO, Final, NamedTuple
 
-from nodes.execute_tools.environment.failures import LONGEST_QUOTE, os_failure, quoted
+from nodes.execute_tools.environment.failures import LONGEST_QUOTE, os_failure, plain_text, quoted
 from nodes.execute_tools.environment.handles import closing, open_root
 from nodes.execute_tools.environment.processes import ProcessResult, run_process
-from nodes.execute_tools.environment.shared_text import plain_text
 from nodes.records import ToolError, ToolErrorCode
 
 GIT_TIMEOUT_S: Final = 1_800.0

@@ -31,7 +31,7 @@ from nodes.execute_tools.environment.database import (
     store_errors,
     transaction,
 )
-from nodes.execute_tools.environment.shared_url import is_shared
+from nodes.execute_tools.environment.postgres_url import uses_postgres
 from nodes.records import Effect
 
 UNDO_EFFECT = "undo"
@@ -164,7 +164,7 @@ class Journal:
     ) -> None:
         """Write down a change before it begins, or as what it is; for `backups` see `ChangeRecorder`."""
         old = {each.before.sha256 for each in effects}
-        left_out = set() if is_shared() else {each.after.sha256 for each in effects} - old
+        left_out = set() if uses_postgres() else {each.after.sha256 for each in effects} - old
         with self._opened() as database:
             ((number,),) = database.execute(
                 "INSERT INTO changes (token, call, state, made) VALUES (?, ?, ?, ?) RETURNING id",

@@ -17,8 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from nodes.execute_tools.environment.deadline import await_call
-from nodes.execute_tools.environment.failures import quoted
-from nodes.execute_tools.environment.shared_text import plain_text
+from nodes.execute_tools.environment.failures import plain_text, quoted
 from nodes.execute_tools.secrets.redact import redact
 from nodes.records import ToolError, ToolErrorCode
 

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from nodes.execute_tools.argument_schema import OpenArguments, UnusableSchemaError
-from nodes.execute_tools.environment.failures import quoted
+from nodes.execute_tools.environment.failures import plain_text, quoted
 from nodes.execute_tools.environment.mcp_sessions import McpServer
-from nodes.execute_tools.environment.shared_text import plain_text
 from nodes.execute_tools.registry import Tool, ToolContext
 from nodes.language.names import closest_names
 from nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult

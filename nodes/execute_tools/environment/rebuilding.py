@@ -25,9 +25,8 @@ from nodes.execute_tools.environment.found_files import NO_FILE, Found, FoundAbo
 from nodes.execute_tools.environment.handles import closing, open_directory, open_root
 from nodes.execute_tools.environment.journal import Journal
 from nodes.execute_tools.environment.run_folder import workspace_folder
-from nodes.execute_tools.environment.run_lock import Owner
+from nodes.execute_tools.environment.run_lock import Owner, WorkspaceLock
 from nodes.execute_tools.environment.sandbox import check_workspace
-from nodes.execute_tools.environment.workspace_lock import WorkspaceLock
 from nodes.records import ToolError, ToolErrorCode
 
 _HAPPENED: Final = frozenset({ChangeState.DONE, ChangeState.REVERTED})
@@ -155,7 +154,7 @@ class Rebuilt(NamedTuple):
 def rebuild_workspace(run_id: str, root: str) -> Rebuilt | ToolError:
     """Bring a fresh copy of the run's workspace to where the run's last change that came to its end has left it.
 
-    Called before the run is resumed, in a folder with the run's shared name (`give_shared_name`). Where the files are
+    Called before the run is resumed, in a folder with the run's name (`give_workspace_name`). Where the files are
     so already, as in the folder in which the run was at work, nothing is done; so it may be called before every resume,
     and again after a kill. A change that was cut off is decided by the recovery when the run begins, by the files'
     hashes. What commands have left in ignored files is not recorded, and so not made again.

@@ -1,8 +1,10 @@
-"""One run at a time in a workspace, and in a thread: a lock that ends with its holder, and says who that is."""
+"""One run at a time in a workspace, and in a thread: locks that end with their holder, and say who that is.
+
+A workspace is locked on this machine and, where the store is in PostgreSQL, on all others.
+"""
 
 import json
 import os
-import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -11,11 +13,19 @@ from typing import Final, Self
 
 from filelock import FileLock, Timeout
 
+from nodes.execute_tools.environment.database import StoreError, postgres_database
+from nodes.execute_tools.environment.deadline import monotonic_s, pause
 from nodes.execute_tools.environment.failures import os_failure, quoted
 from nodes.execute_tools.environment.handles import closing
+from nodes.execute_tools.environment.postgres_url import known_workspace_name, uses_postgres
 from nodes.records import ToolError, ToolErrorCode
 
 _POLL_S: Final = 0.01
+_POSTGRES_POLL_S: Final = 0.05
+"""How often PostgreSQL's lock is asked for again. Who waits for another machine does not notice this."""
+
+_NOTICED_S: Final = 1.0
+"""How long the server may take to notice that a process of this machine was killed."""
 _INTRODUCTION_S: Final = 1.0
 """How long a new holder may take to write down who it is."""
 _LONGEST_OWNER: Final = 4_096
@@ -62,15 +72,13 @@ class RunLock:
         path = os.path.join(self._folder, self._name)
         lock = FileLock(path, mode=0o600, thread_local=False, fallback_to_soft=False, poll_interval=_POLL_S)
         try:
-            if self._held is not None:
-                return self._busy(self._written())
-            busy = None if _taken(lock, wait_s) else self._refused(lock)
+            if self._held is not None or not _taken(lock, wait_s):
+                return busy(self._living_holder(), self._what)
         except OSError as error:
             return os_failure(error, "lock", path)
-        if busy is None:
-            self._held = lock
-            self._introduce(owner)
-        return busy
+        self._held = lock
+        self._introduce(owner)
+        return None
 
     def release(self) -> None:
         """Leave it to others. The lock's file stays: a new one in its place would be another lock."""
@@ -89,28 +97,21 @@ class RunLock:
         """Release it, if it is held."""
         self.release()
 
-    def _refused(self, lock: FileLock) -> ToolError | None:
-        """Why the lock was not taken; None where it has become ours meanwhile.
-
-        A holder that was killed leaves its name, and a new one takes a moment to write down its own: so the name of a
-        process that is no more is not believed at first.
-        """
-        deadline = time.monotonic() + _INTRODUCTION_S
-        while True:
-            holder = self._written()
-            if (holder is not None and is_alive(holder.pid)) or time.monotonic() >= deadline:
-                return self._busy(holder)
-            if _taken(lock, _POLL_S):
-                return None
-
-    def _busy(self, holder: Owner | None) -> ToolError:
-        return busy(holder, self._what)
+    def _living_holder(self) -> Owner | None:
+        """A holder that was killed leaves its name, and a new one takes a moment to write down its own."""
+        latest = monotonic_s() + _INTRODUCTION_S
+        while (holder := written_owner(self._folder, self._name)) is None or not is_alive(holder.pid):
+            if monotonic_s() >= latest:
+                return holder
+            pause(_POLL_S)
+        return holder
 
     def _introduce(self, owner: Owner) -> None:
         """Write down who holds the lock, for others; it is held even where that cannot be done."""
-        new, data = f"{self._name}.json.new", _written_down(owner)  # ours alone, and so its name as well
+        new = f"{self._name}.json.new"  # ours alone, and so its name as well
+        data = json.dumps({"run_id": owner.run_id, "pid": owner.pid, "since": owner.since}).encode()
         try:
-            with closing(self._open_folder()) as folder:
+            with closing(os.open(self._folder, _DIRECTORY)) as folder:
                 with closing(os.open(new, _WRITE, 0o600, dir_fd=folder)) as descriptor:
                     os.write(descriptor, data)
                 os.rename(new, f"{self._name}.json", src_dir_fd=folder, dst_dir_fd=folder)
@@ -118,14 +119,8 @@ class RunLock:
             self._forget()  # a wrong name would be worse than none
 
     def _forget(self) -> None:
-        with suppress(OSError), closing(self._open_folder()) as folder:
+        with suppress(OSError), closing(os.open(self._folder, _DIRECTORY)) as folder:
             os.unlink(f"{self._name}.json", dir_fd=folder)
-
-    def _written(self) -> Owner | None:
-        return written_owner(self._folder, self._name)
-
-    def _open_folder(self) -> int:
-        return _open_folder(self._folder)
 
 
 def busy(holder: Owner | None, what: str) -> ToolError:
@@ -154,20 +149,12 @@ def written_owner(folder: str, name: str) -> Owner | None:
     """Who the holder of the lock file `name` says it is, or was; None where nothing that can be read is there."""
     try:
         with (
-            closing(_open_folder(folder)) as handle,
+            closing(os.open(folder, _DIRECTORY)) as handle,
             closing(os.open(f"{name}.json", _READ, dir_fd=handle)) as descriptor,
         ):
             return _owner(os.read(descriptor, _LONGEST_OWNER))
     except OSError:
         return None
-
-
-def _written_down(owner: Owner) -> bytes:
-    return json.dumps({"run_id": owner.run_id, "pid": owner.pid, "since": owner.since}).encode()
-
-
-def _open_folder(folder: str) -> int:
-    return os.open(folder, _DIRECTORY)
 
 
 def _owner(data: bytes) -> Owner | None:
@@ -189,3 +176,112 @@ def is_alive(pid: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+class WorkspaceLock:
+    """The lock of the workspace whose folder of records this is; otherwise as `RunLock`.
+
+    PostgreSQL's lock is held as long as this process is connected to the server; one that loses it for good finds that
+    out when it writes next, which fails.
+    """
+
+    def __init__(self, folder: str, what: str = "in this workspace") -> None:
+        self._folder, self._what = folder, what
+        self._own = RunLock(folder, what=what)
+        self._workspace = ""
+
+    def acquire(self, owner: Owner, wait_s: float = 0.0) -> ToolError | None:
+        """Take the lock within `wait_s` seconds; None says that it is ours.
+
+        UNAVAILABLE says who has it, IO_ERROR that PostgreSQL cannot be asked. What the file system refuses has
+        the code of its reason.
+        """
+        latest = monotonic_s() + wait_s
+        refused = self._own.acquire(owner, wait_s)
+        if refused is not None:
+            return refused
+        try:
+            refused = self._acquire_in_postgres(owner, latest)
+        except StoreError as error:
+            refused = ToolError(code=ToolErrorCode.IO_ERROR, message=str(error))
+        except BaseException:
+            self._own.release()
+            raise
+        if refused is not None:
+            self._own.release()
+        return refused
+
+    def release(self) -> None:
+        """Leave it to others."""
+        workspace, self._workspace = self._workspace, ""
+        if workspace:
+            from nodes.execute_tools.environment.postgres_lock import release_in_postgres
+
+            release_in_postgres(workspace)
+        self._own.release()
+
+    def __enter__(self) -> Self:
+        """Return the lock, which is acquired before or inside."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Release it, if it is held."""
+        self.release()
+
+    def _acquire_in_postgres(self, owner: Owner, latest: float) -> ToolError | None:
+        database = postgres_database(self._folder)
+        if database is None:
+            return None
+        from nodes.execute_tools.environment.postgres_lock import postgres_holder, take_in_postgres
+
+        noticed = monotonic_s() + _NOTICED_S
+        while not take_in_postgres(database.workspace, owner):
+            if monotonic_s() >= latest:
+                holder = postgres_holder(database.workspace)
+                if _is_at_work(holder) or monotonic_s() >= noticed:
+                    return busy(holder, self._what)
+            pause(_POSTGRES_POLL_S)
+        self._workspace = database.workspace
+        return None
+
+
+def _is_at_work(holder: Owner | None) -> bool:
+    """Whether the holder is known, and no process of this machine that is no more."""
+    return holder is not None and (bool(holder.host) or is_alive(holder.pid))
+
+
+def lock_holder(folder: str, name: str = "run") -> Owner | None:
+    """The holder of the `RunLock` of this name in `folder`, as it has written itself down; None where there is none.
+
+    A holder that was killed has left its name, so the lock itself is asked whether anybody has it. That takes no
+    longer than a moment, in which another one who wants the lock tries again. The lock of a workspace may be held on
+    another machine, where the store is in PostgreSQL; nobody is named where that cannot be asked.
+    """
+    owner = written_owner(folder, f"{name}.lock")
+    with suppress(OSError):
+        if owner is not None and _is_held(os.path.join(folder, f"{name}.lock")):
+            return owner
+    return _elsewhere(folder) if name == "run" and uses_postgres() else None
+
+
+def _elsewhere(folder: str) -> Owner | None:
+    workspace = known_workspace_name(folder)
+    if workspace is None:
+        return None
+    with suppress(StoreError, ImportError):
+        from nodes.execute_tools.environment.postgres_lock import postgres_holder
+
+        return postgres_holder(workspace)
+    return None
+
+
+def _is_held(path: str) -> bool:
+    lock = FileLock(path, mode=0o600, thread_local=False, fallback_to_soft=False)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        return True
+    lock.release()
+    return False

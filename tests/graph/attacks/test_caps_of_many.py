@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from graph.spending_accounts import account_spent
+from graph.spending_report import account_spent
 from graph.spending_store import SpendingStore
 from nodes.call_model.limits import Entry, RunLimits, Used
 from nodes.records import StopCause, StopReason, ToolError
@@ -66,7 +66,7 @@ class Process:
         self.book, self.open, self.unwritten = SpendingStore(self.folder, Clock()), [], {}
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(moves=MOVES, cap=st.integers(100, 1_500))
 @pytest.mark.usefixtures("any_store")
 def test_no_course_of_events_passes_an_accounts_cap(tmp_path: Path, moves: list[Any], cap: int) -> None:

@@ -167,7 +167,7 @@ def played(folder: Path, moves: list[Move]) -> list[object]:
         return [told(DO[move.name](two[move.workspace], move)) for move in moves]
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(moves=MOVES)
 def test_both_stores_answer_the_same(shared_store: str, tmp_path: Path, moves: list[Move]) -> None:
     folder = tmp_path / str(next(EXAMPLES))

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from graph import spending_file
-from graph.spending_file import FILE_NAME
-from graph.spending_schema import APPLICATION_ID
+from graph import spending_database
+from graph.spending_database import APPLICATION_ID, FILE_NAME
 from graph.spending_store import SpendingStore
 from nodes.call_model.ledger import RunLimits
 from nodes.call_model.limits import Used
@@ -98,8 +97,8 @@ def holding(folder: Path) -> Iterator[None]:
 
 @pytest.fixture
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spending_file, "SHORT_WAIT_S", 0.002)
-    monkeypatch.setattr(spending_file, "LONGEST_WAIT_S", 0.004)
+    monkeypatch.setattr(spending_database, "SHORT_WAIT_S", 0.002)
+    monkeypatch.setattr(spending_database, "LONGEST_WAIT_S", 0.004)
 
 
 def held(folder: Path, waited_s: str) -> str:
@@ -115,13 +114,13 @@ def held(folder: Path, waited_s: str) -> str:
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """How long each use of the file was ready to wait."""
     seen: list[float] = []
-    really = spending_file._wait_at_most
+    really = spending_database._wait_at_most
 
     def noted(connection: sqlite3.Connection, seconds: float) -> None:
         seen.append(seconds)
         really(connection, seconds)
 
-    monkeypatch.setattr(spending_file, "_wait_at_most", noted)
+    monkeypatch.setattr(spending_database, "_wait_at_most", noted)
     return seen
 
 
@@ -194,3 +193,10 @@ def test_a_file_that_was_mended_is_used_again(store: SpendingStore, tmp_path: Pa
     assert store.reserve(entry(), NO_LIMIT) == 0
     (tmp_path / FILE_NAME).unlink()
     assert reserved(store, entry()) == 1
+
+
+def test_what_only_asks_an_unusable_book_is_told_nothing(store: SpendingStore, tmp_path: Path) -> None:
+    broken(tmp_path, "theirs")
+    store.begin("t1", first=True)
+    assert (store.newest(), store.begun("t1"), store.lost("t1", 7)) == (0, None, (Used(), 7))
+    assert store.trouble() is not None

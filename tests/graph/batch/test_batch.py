@@ -14,9 +14,9 @@ from graph.batch.copies import Copy, Pinned
 from graph.batch.local import ThreadExecutor
 from graph.batch.orders import TaskResult, Worked, WorkOrder, failed
 from graph.batch.tasks import BatchTask
-from graph.spending_accounts import AccountSpent
+from graph.spending_report import AccountSpent
 from graph.stop_request import StopRequest
-from nodes.call_model.pull import os_failure
+from nodes.execute_tools.environment.failures import os_failure
 from nodes.records import ToolError, ToolErrorCode
 from tests.graph.batch.scripted_work import done
 

@@ -16,8 +16,8 @@ import pytest
 from graph.batch import ray_cluster
 from graph.batch.ray_cluster import EXTRA_MISSING, Cluster, connect, look_at_nodes, quiet
 from graph.batch.ray_node import BATCH_DIR_VARIABLE, look
+from nodes.execute_tools.environment.postgres_url import STORE_URL_VARIABLE
 from nodes.execute_tools.environment.run_folder import DATA_DIR_VARIABLE
-from nodes.execute_tools.environment.shared_url import STORE_URL_VARIABLE
 from nodes.records import ToolError, ToolErrorCode
 from tests.architecture.house import ROOT
 

@@ -217,5 +217,5 @@ def test_a_store_that_refuses_is_a_typed_result(project: Path, monkeypatch: pyte
     data, packed = order(project, "http://127.0.0.1:1/v1")
     monkeypatch.setattr(ray_node, "get_run", lambda *_: refused)
     assert do(data, packed, ()).result.error == refused
-    monkeypatch.setattr(ray_node, "give_shared_name", lambda *_: refused)
+    monkeypatch.setattr(ray_node, "give_workspace_name", lambda *_: refused)
     assert do(data, packed, ()).result.error == refused

@@ -17,9 +17,9 @@ from graph.context import AgentContext
 from graph.run import Session
 from graph.stop_request import StopRequest
 from graph.store import Store
+from nodes.execute_tools.environment.postgres_url import known_workspace_name
 from nodes.execute_tools.environment.run_folder import workspace_folder_path
 from nodes.execute_tools.environment.run_lock import Owner, RunLock
-from nodes.execute_tools.environment.shared_name import known_shared_name
 from nodes.execute_tools.registry import tool
 from nodes.execute_tools.tools import default_tools
 from nodes.records import Effect, JsonMap, OutcomeKind, ToolError, ToolErrorCode
@@ -167,12 +167,12 @@ def test_the_copy_is_known_in_the_shared_store(
     tmp_path: Path, model: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rebuilt: list[tuple[str, str]] = []
-    monkeypatch.setattr(working, "is_shared", lambda: True)
+    monkeypatch.setattr(working, "uses_postgres", lambda: True)
     monkeypatch.setattr(
         "nodes.execute_tools.environment.rebuilding.rebuild_workspace", lambda run, root: rebuilt.append((run, root))
     )
     root = work(order(tmp_path, model)).result.copy_path
-    assert known_shared_name(workspace_folder_path(root)) == "batch/0a/a"
+    assert known_workspace_name(workspace_folder_path(root)) == "batch/0a/a"
     assert rebuilt == []
     work(order(tmp_path, model))
     assert rebuilt == [("0a-a", root)]

@@ -17,7 +17,7 @@ from graph.routes import TRANSITIONS
 from graph.run import Session
 from graph.run_records import UNDONE
 from graph.runs import ListedRun, RunState
-from graph.spending_accounts import AccountSpent
+from graph.spending_report import AccountSpent
 from graph.store import Store
 from nodes.execute_tools.environment.database import FILE_NAME, open_file
 from nodes.execute_tools.environment.run_folder import workspace_folder_path

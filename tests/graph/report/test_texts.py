@@ -17,7 +17,7 @@ from graph.report.texts import (
     time_words,
     turn_bars,
 )
-from graph.spending_accounts import AccountSpent
+from graph.spending_report import AccountSpent
 from nodes.call_model.budget import APIUsageStats
 from nodes.call_model.ledger import Spending
 from nodes.execute_tools.secrets.redact import Redactor

@@ -11,8 +11,8 @@ from graph.serving import engine
 from graph.serving.engine import alone, check_rights, connection_variables, create_app, run_server
 from graph.serving.locks import FileLocks
 from graph.serving.opening import TENANTS_VARIABLE, CannotServeError, open_desk
-from nodes.execute_tools.environment.shared_connections import close_all
-from nodes.execute_tools.environment.shared_url import read_url
+from nodes.execute_tools.environment.postgres_connections import close_all
+from nodes.execute_tools.environment.postgres_url import read_url
 
 
 @pytest.fixture(autouse=True)

@@ -9,8 +9,8 @@ import pytest
 from graph.configuration.narrowing import refusal
 from graph.serving.folders import load_resolver, project_folder
 from graph.serving.tenants import Tenants
+from nodes.execute_tools.environment.postgres_url import known_workspace_name
 from nodes.execute_tools.environment.run_folder import workspace_folder
-from nodes.execute_tools.environment.shared_name import known_shared_name
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_a_project_has_its_name_in_the_shared_store(root: Path, monkeypatch: pyt
     assert isinstance(folder, str)
     records = workspace_folder(folder)
     assert isinstance(records, str)
-    assert known_shared_name(records) == "ann/website"
+    assert known_workspace_name(records) == "ann/website"
     other = project_folder(lambda *_: folder, "bob", "website")
     assert not isinstance(other, str)
     assert "cannot be called 'bob/website' as well" in other.message

@@ -7,10 +7,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from graph.serving.locks import FileLocks, Locks, SharedLocks, lock_key, open_locks
+from graph.serving.locks import FileLocks, Locks, PostgresLocks, lock_key, open_locks
 from nodes.execute_tools.environment.database import StoreError
 from nodes.execute_tools.environment.deadline import pause
-from nodes.execute_tools.environment.shared_connections import close_all
+from nodes.execute_tools.environment.postgres_connections import close_all
 
 HELD = (
     "FROM pg_locks WHERE locktype = 'advisory'"
@@ -22,7 +22,7 @@ HELD = (
 def two(any_store: str) -> Iterator[tuple[Locks, Locks]]:
     """The locks of two servers."""
     pair = open_locks(), open_locks()
-    assert [type(each) for each in pair] == [{"sqlite": FileLocks, "postgresql": SharedLocks}[any_store]] * 2
+    assert [type(each) for each in pair] == [{"sqlite": FileLocks, "postgresql": PostgresLocks}[any_store]] * 2
     yield pair
     for each in pair:
         each.close()

@@ -8,9 +8,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from graph.serving.locks import SharedLocks
-from nodes.execute_tools.environment.shared_connections import close_all
-from nodes.execute_tools.environment.shared_url import read_url
+from graph.serving.locks import PostgresLocks
+from nodes.execute_tools.environment.postgres_connections import close_all
+from nodes.execute_tools.environment.postgres_url import read_url
 from tests.graph.serving.engine_database import engine_database
 
 if any(find_spec(name) is None for name in ("aegra_api", "greenlet", "asyncpg")):
@@ -47,7 +47,7 @@ def play(shared_store: str, monkeypatch: pytest.MonkeyPatch, work: Callable[...,
     async def played() -> None:
         engine = create_async_engine("postgresql+asyncpg://")
         monkeypatch.setattr(lost_runs, "_engine", lambda: engine)
-        mine, others = SharedLocks(read_url(shared_store)), SharedLocks(read_url(shared_store))
+        mine, others = PostgresLocks(read_url(shared_store)), PostgresLocks(read_url(shared_store))
         try:
             await work(EngineThreads(mine), mine, others)
         finally:
@@ -72,7 +72,7 @@ def test_a_run_ends_with_its_server(
     async def is_asking(_thread: str) -> bool:
         return asking
 
-    async def work(threads: EngineThreads, _mine: SharedLocks, others: SharedLocks) -> None:
+    async def work(threads: EngineThreads, _mine: PostgresLocks, others: PostgresLocks) -> None:
         async with threads.watching():
             written(database, threads._server)
             await asyncio.to_thread(others.take, "server gone")
@@ -103,7 +103,7 @@ def test_a_run_ends_with_its_server(
 def test_whose_a_thread_is_and_why_a_run_has_no_result(
     shared_store: str, database: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def work(threads: EngineThreads, _mine: SharedLocks, _others: SharedLocks) -> None:
+    async def work(threads: EngineThreads, _mine: PostgresLocks, _others: PostgresLocks) -> None:
         assert [await threads.owner(each) for each in ("t1", "t2", "deleted", "new")] == ["ann", "bob", "", None]
         database.execute("UPDATE runs SET status = 'error', error_message = 'It broke.' WHERE run_id = 'lost'")
         assert await threads.failure("t2", "lost") == {"error": "Error", "message": "It broke."}
@@ -119,7 +119,7 @@ def test_whose_a_thread_is_and_why_a_run_has_no_result(
 def test_a_run_that_was_cancelled_elsewhere_is_ended_here(
     shared_store: str, database: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def work(threads: EngineThreads, _mine: SharedLocks, _others: SharedLocks) -> None:
+    async def work(threads: EngineThreads, _mine: PostgresLocks, _others: PostgresLocks) -> None:
         async with threads.watching():
             written(database, threads._server)
             task = asyncio.create_task(asyncio.sleep(600))

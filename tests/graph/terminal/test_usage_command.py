@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 
 from graph import cli
-from graph.spending_accounts import AccountSpent
-from graph.spending_days import ModelDay
-from graph.spending_file import FILE_NAME
-from graph.spending_rows import KEPT_DAYS
+from graph.spending_database import FILE_NAME, KEPT_DAYS
+from graph.spending_report import AccountSpent, ModelDay
 from graph.spending_store import SpendingStore
 from graph.terminal import options as opt
 from graph.terminal.output_lines import Line

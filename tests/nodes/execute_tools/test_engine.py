@@ -382,7 +382,7 @@ def test_whatever_a_writing_tool_does_nothing_is_known_afterwards(
 
 
 @pytest.mark.parametrize("closed", [True, False])
-def test_after_a_lease_is_closed_nothing_is_tried_again(
+def test_after_a_scope_is_closed_nothing_is_tried_again(
     run: Runner, sink: TraceSink, context: ToolContext, closed: bool
 ) -> None:
     scope = CancellationScope()

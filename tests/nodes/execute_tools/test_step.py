@@ -184,7 +184,7 @@ def test_a_stop_throws_no_answer_away_that_everything_went_well_for() -> None:
     assert unanswered.results == [settled(READ, NOT_BEGUN), not_yet(ANSWER, 1)]
 
 
-def test_nothing_runs_under_a_lease_that_is_over() -> None:
+def test_nothing_runs_under_a_scope_that_is_over() -> None:
     engine, scope = Engine(), CancellationScope()
     scope.revoke()
     found = step(engine, [ANSWER], context=replace(CONTEXT, scope=scope))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nodes.execute_tools.engine import Engine
-from nodes.execute_tools.environment.kept_results import KeptResults
+from nodes.execute_tools.environment.artifacts import Artifacts
 from nodes.execute_tools.environment.workspace import Workspace
 from nodes.execute_tools.registry import ActionRegistry, ToolContext
 from nodes.execute_tools.tools import default_tools
@@ -64,7 +64,7 @@ def context(tmp_path: Path) -> ToolContext:
     (root / "out").symlink_to(tmp_path)
     (tmp_path / "outside.py").write_text("secret\n")
     workspace = Workspace(str(root), partial(judge_path, rules=DEFAULT_GUARDRAIL_RULES))
-    return ToolContext(workspace, {"src/a.py": sha(TEXT)}, kept=KeptResults(str(tmp_path / "kept")))
+    return ToolContext(workspace, {"src/a.py": sha(TEXT)}, kept=Artifacts(str(tmp_path / "kept")))
 
 
 def run(name: str, context: ToolContext, arguments: dict[str, Any]) -> tuple[ToolResult, Watch]:

@@ -176,7 +176,7 @@ def test_a_machine_without_a_sandbox(root: Path, monkeypatch: pytest.MonkeyPatch
     assert found.code is ToolErrorCode.UNAVAILABLE
 
 
-def test_a_lease_that_is_over(root: Path) -> None:
+def test_a_scope_that_is_over(root: Path) -> None:
     checks, scope = opened(root, commands=("true",)), CancellationScope()
     assert checks.in_scope(None) is checks
     in_scope = checks.in_scope(scope)

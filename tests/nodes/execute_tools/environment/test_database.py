@@ -1,3 +1,5 @@
+"""The database of a workspace: made, refused, and looked at."""
+
 import os
 import shutil
 import sqlite3
@@ -8,18 +10,24 @@ from pathlib import Path
 
 import pytest
 
+from graph.runs import list_runs
+from graph.store import Store
 from nodes.execute_tools.environment import database
 from nodes.execute_tools.environment.database import (
     APPLICATION_ID,
     FILE_NAME,
-    FORMAT,
     StoreError,
     open_file,
+    run_names,
     store_errors,
     transaction,
     write_ahead,
 )
-from nodes.execute_tools.environment.database_schema import SCHEMA
+from nodes.execute_tools.environment.database_schema import FORMAT, SQLITE_TABLES
+from nodes.execute_tools.environment.postgres_url import give_workspace_name
+from nodes.execute_tools.environment.run_folder import workspace_folder_path
+from tests.broken_stores import make_unusable
+from tests.graph.run_plays import played, project
 
 
 @pytest.fixture(autouse=True)
@@ -154,15 +162,6 @@ def test_a_database_whose_pages_are_overwritten_is_called_damaged(tmp_path: Path
     assert "is damaged, or no database at all" in refusal(tmp_path)
 
 
-def test_a_folder_in_its_place_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / FILE_NAME
-    path.mkdir()
-    assert refusal(tmp_path) == (
-        f"The database {str(path)!r} is a link, a pipe, a device or a folder, and a file is needed: put the file itself"
-        " there, or set MENDGRAPH_DATA_DIR to another folder."
-    )
-
-
 def test_a_lock_that_is_held_too_long_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database, "LONGEST_WAIT_S", 0.0)
     path = str(tmp_path / FILE_NAME)
@@ -187,27 +186,8 @@ def test_a_full_disk_is_told_and_what_was_there_stays(tmp_path: Path) -> None:
         assert connection.execute("SELECT * FROM backups").fetchall() == []
 
 
-def test_an_error_of_the_disk_itself_is_told(tmp_path: Path) -> None:
-    path = str(tmp_path / FILE_NAME)
-    with pytest.raises(StoreError) as caught, store_errors(path):
-        raise OSError(5, "Input/output error")
-    assert str(caught.value) == f"Cannot use the database {path!r}: the disk reports an error."
-
-
-def test_whatever_else_sqlite_says_is_passed_on(tmp_path: Path) -> None:
-    connection = open_file(str(tmp_path))
-    connection.close()
-    path = str(tmp_path / FILE_NAME)
-    with pytest.raises(StoreError) as caught, store_errors(path):
-        connection.execute("SELECT 1")
-    assert str(caught.value) == (
-        f"The database {path!r} cannot be used: Cannot operate on a closed database. Try again, or move it away and"
-        " begin with a new one."
-    )
-
-
 def test_a_making_that_is_cut_off_leaves_nothing_half_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "SCHEMA", f"{SCHEMA}; CREATE TABLE no such (")
+    monkeypatch.setattr(database, "SQLITE_TABLES", (*SQLITE_TABLES, "CREATE TABLE no such ("))
     refusal(tmp_path)
     monkeypatch.undo()
     with closing(open_file(str(tmp_path))) as connection:
@@ -276,3 +256,41 @@ def test_what_was_committed_before_a_kill_is_there_and_the_rest_is_not(tmp_path:
             shutil.copytree(tmp_path / "lived", tmp_path / "killed")
     with closing(open_file(str(tmp_path / "killed"))) as connection:
         assert connection.execute("SELECT * FROM backups").fetchall() == [("a", "b")]
+
+
+def files(folder: Path) -> dict[str, int]:
+    return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+
+@pytest.fixture
+def data(any_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:  # noqa: ARG001 - with both
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
+    return tmp_path / "data"
+
+
+def test_the_newest_run_comes_first_and_nothing_is_written(tmp_path: Path, data: Path) -> None:
+    folder = project(tmp_path / "project")
+    for _ in range(2):
+        played(folder)
+    before = files(data)
+    names = run_names(str(folder))
+    assert files(data) == before
+    runs = list_runs(str(folder))
+    assert isinstance(runs, tuple)
+    assert names == [(run.run_id, run.task) for run in runs]
+    store = Store(str(folder))
+    during = files(data)
+    assert run_names(str(folder)) == names
+    assert files(data) == during
+    store.close()
+
+
+def test_there_are_none_where_none_can_be_read(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (run_names(str(tmp_path)), data.exists()) == ([], False)
+    folder = Path(workspace_folder_path(str(tmp_path)))
+    folder.mkdir(parents=True)
+    assert run_names(str(tmp_path)) == []
+    give_workspace_name(str(folder), "w")
+    assert run_names(str(tmp_path)) == []
+    make_unusable(str(folder), monkeypatch)
+    assert run_names(str(tmp_path)) == []

@@ -1,36 +1,43 @@
-"""The tables: all of them are made, and refuse what they must not hold."""
+"""The tables are the same in a file and in PostgreSQL, where each row has its workspace."""
 
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 
+import psycopg
 import pytest
 
-from nodes.execute_tools.environment.database_schema import SCHEMA
+from nodes.execute_tools.environment.database import open_postgres
+from nodes.execute_tools.environment.database_schema import FORMAT, SQLITE_TABLES, STORE_TABLES
+
+TABLES = ("calls", "changes", "effects", "backups", "runs")
 
 
 @pytest.fixture
-def database() -> Iterator[sqlite3.Connection]:
-    with closing(sqlite3.connect(":memory:", isolation_level=None)) as opened:
-        opened.executescript(SCHEMA)
-        opened.execute("PRAGMA foreign_keys = ON")
+def connection(empty_store: str) -> object:
+    assert open_postgres(STORE_TABLES) is not None
+    with psycopg.connect(empty_store, autocommit=True) as opened:
         yield opened
 
 
-def test_all_tables_are_made(database: sqlite3.Connection) -> None:
-    names = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    assert names >= {"calls", "changes", "effects", "backups", "runs"}
+def test_each_view_has_the_columns_of_the_table_of_a_file(connection: psycopg.Connection[tuple[str, ...]]) -> None:
+    assert STORE_TABLES.format == FORMAT
+    with closing(sqlite3.connect(":memory:")) as own:
+        own.executescript(";".join(SQLITE_TABLES))
+        for table in (*TABLES, "dictionary"):
+            names = [row[1] for row in own.execute(f"PRAGMA table_info({table})")]
+            found = connection.execute(
+                "SELECT column_name FROM information_schema.columns"
+                " WHERE table_schema = 'mendgraph' AND table_name = %s ORDER BY ordinal_position",
+                (table,),
+            )
+            assert [name for (name,) in found] == names, table
 
 
-CALL = "INSERT INTO calls (thread, execution, step, place, tool, effect, arguments_sha256, begun)"
-
-
-def test_a_place_of_a_step_has_one_call(database: sqlite3.Connection) -> None:
-    database.execute(f"{CALL} VALUES ('t', 'e', 1, 0, 'write_file', 'write', 'f', 'now')")
-    with pytest.raises(sqlite3.IntegrityError):
-        database.execute(f"{CALL} VALUES ('t', 'e', 1, 0, 'edit_file', 'write', 'f', 'now')")
-
-
-def test_a_change_belongs_to_a_call(database: sqlite3.Connection) -> None:
-    with pytest.raises(sqlite3.IntegrityError):
-        database.execute("INSERT INTO changes (token, call, state, made) VALUES ('t', 7, 'done', '[]')")
+def test_every_text_is_compared_sign_by_sign(connection: psycopg.Connection[tuple[str, ...]]) -> None:
+    """Whatever the database's language: times and versions are texts here, and have to be in order."""
+    other = connection.execute(
+        "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'mendgraph'"
+        " AND data_type = 'text' AND collation_name IS DISTINCT FROM 'C' AND table_name <> 'locks'"
+        " AND table_name IN (SELECT relname FROM pg_class WHERE relkind = 'r')"
+    )
+    assert other.fetchall() == []

@@ -16,8 +16,8 @@ import pytest
 
 from nodes.execute_tools.environment.deadline import (
     LONGEST_S,
-    GivenUp,
     CancellationScope,
+    GivenUp,
     ScopeOverError,
     _answer,
     _raised,
@@ -276,7 +276,7 @@ def test_what_still_runs_in_the_loop_is_cancelled_when_its_thread_is_left() -> N
     assert asyncio.run(left())
 
 
-def test_an_effect_is_done_while_the_lease_holds() -> None:
+def test_an_effect_is_done_while_the_scope_holds() -> None:
     scope = CancellationScope()
     with scope.effect():
         assert scope.busy
@@ -291,7 +291,7 @@ def test_after_its_end_nothing_begins() -> None:
     assert not scope.busy
 
 
-def test_what_has_begun_is_finished_before_the_lease_ends() -> None:
+def test_what_has_begun_is_finished_before_the_scope_ends() -> None:
     scope, begun, finish = CancellationScope(), threading.Event(), threading.Event()
     order: list[str] = []
 
@@ -315,7 +315,7 @@ def test_what_has_begun_is_finished_before_the_lease_ends() -> None:
     assert order == ["effect", "over"]
 
 
-def test_what_runs_is_finished_under_a_closed_lease_and_nothing_else_begins() -> None:
+def test_what_runs_is_finished_under_a_closed_scope_and_nothing_else_begins() -> None:
     step = CancellationScope()
     call = CancellationScope(step)
     step.close()
@@ -326,7 +326,7 @@ def test_what_runs_is_finished_under_a_closed_lease_and_nothing_else_begins() ->
 
 
 @pytest.mark.parametrize("end", [CancellationScope.close, CancellationScope.revoke])
-def test_a_pause_ends_with_the_lease(end: Callable[[CancellationScope], None]) -> None:
+def test_a_pause_ends_with_the_scope(end: Callable[[CancellationScope], None]) -> None:
     scope = CancellationScope()
     ended: list[bool] = []
     thread = threading.Thread(target=lambda: ended.append(scope.pause(60)))
@@ -343,7 +343,7 @@ def test_no_pause_begins_under_a_closed_step() -> None:
     assert not CancellationScope(step).pause(60)
 
 
-def test_a_signal_handler_may_close_a_lease_whose_thread_is_at_work() -> None:
+def test_a_signal_handler_may_close_a_scope_whose_thread_is_at_work() -> None:
     scope = CancellationScope()
     before = signal.signal(signal.SIGUSR1, lambda *_: scope.close())
     try:

@@ -21,7 +21,7 @@ from nodes.execute_tools.environment.change_records import (
 )
 from nodes.execute_tools.environment.database import Database, StoreError, open_database, transaction
 from nodes.execute_tools.environment.journal import UNDO_EFFECT, CallKey, CallRecorder, Journal, RecordedCall
-from nodes.execute_tools.environment.shared_url import is_shared
+from nodes.execute_tools.environment.postgres_url import uses_postgres
 from tests.broken_stores import make_unusable
 from tests.nodes.execute_tools.environment.layout import sha
 
@@ -196,7 +196,7 @@ def test_a_change_that_cannot_be_written_down_whole_is_not_written_down_at_all(
         journal.intend(call, "token", [EFFECT], {"b": b"b"}, ())
     assert journal.backup("b") is None
     with closing(open_database(str(tmp_path))) as database:
-        database.execute(f"DROP {'VIEW' if is_shared() else 'TABLE'} backups")
+        database.execute(f"DROP {'VIEW' if uses_postgres() else 'TABLE'} backups")
     with pytest.raises(StoreError, match="backups"):
         journal.intend(call, "next", [EFFECT], {"b": b"b"}, ())
     assert [change.token for change in journal.open_changes()] == ["token"]
@@ -395,6 +395,6 @@ def test_whatever_is_asked_of_tables_that_are_gone_says_so(
 ) -> None:
     with closing(open_database(str(tmp_path))) as database:
         for table in ("calls", "changes", "effects", "backups"):
-            database.execute(f"DROP {'VIEW' if is_shared() else 'TABLE'} {table}")
+            database.execute(f"DROP {'VIEW' if uses_postgres() else 'TABLE'} {table}")
     with pytest.raises(StoreError, match=r"no such table|does not exist"):
         use(journal)

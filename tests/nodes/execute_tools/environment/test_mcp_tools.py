@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from nodes.execute_tools.environment.failures import plain_text
 from nodes.execute_tools.environment.mcp_tools import (
     LONGEST_ERROR,
     LONGEST_SCHEMA,
@@ -16,7 +17,6 @@ from nodes.execute_tools.environment.mcp_tools import (
     load_mcp_tools,
     load_mcp_tools_sync,
 )
-from nodes.execute_tools.environment.shared_text import plain_text
 from nodes.execute_tools.environment.workspace import Workspace
 from nodes.execute_tools.registry import Tool, ToolContext
 from nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult, ToolSpec

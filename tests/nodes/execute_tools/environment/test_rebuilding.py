@@ -25,6 +25,7 @@ from nodes.execute_tools.environment.change_records import (
 from nodes.execute_tools.environment.database import StoreError, open_database, transaction
 from nodes.execute_tools.environment.found_files import Found, FoundAbove, FoundDirectory, Unusable
 from nodes.execute_tools.environment.journal import Journal
+from nodes.execute_tools.environment.postgres_url import give_workspace_name
 from nodes.execute_tools.environment.rebuilding import (
     PathHistory,
     RebuildPlan,
@@ -36,9 +37,7 @@ from nodes.execute_tools.environment.rebuilding import (
     rebuild_workspace,
 )
 from nodes.execute_tools.environment.run_folder import DATA_DIR_VARIABLE, workspace_folder
-from nodes.execute_tools.environment.run_lock import Owner
-from nodes.execute_tools.environment.shared_name import give_shared_name
-from nodes.execute_tools.environment.workspace_lock import WorkspaceLock
+from nodes.execute_tools.environment.run_lock import Owner, WorkspaceLock
 from nodes.records import ToolError, ToolErrorCode
 from tests.doubles.history_model import HistoryModel
 from tests.graph.run_plays import FILES, LINES, Killed, Mortal, context
@@ -288,7 +287,7 @@ class Machines:
         source: Any = SimpleNamespace(workspace=str(self.source), revision="")
         copy = prepare_copy(source, str(self._folder / machine / "copy"))
         assert isinstance(copy, Copy), copy
-        assert give_shared_name(records(copy), name) is None
+        assert give_workspace_name(records(copy), name) is None
         return copy
 
 

@@ -56,16 +56,6 @@ def test_the_folder_is_made_for_its_owner_alone_and_found_again(tmp_path: Path, 
     assert os.listdir(path) == ["kept"]
 
 
-def test_the_folder_is_never_open_to_others_not_even_at_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fchmod", lambda *_: pytest.fail("it was open to others"))
-    old = os.umask(0)
-    try:
-        path = run_folder("t", str(tmp_path))
-    finally:
-        os.umask(old)
-    assert mode(Path(str(path))) == 0o700
-
-
 def test_the_variable_names_the_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(DATA_DIR_VARIABLE, str(tmp_path / "mine"))
     assert run_folder("t") == str(tmp_path / "mine" / "runs" / folder_name("t"))
@@ -79,11 +69,6 @@ def test_without_it_the_users_data_folder_is_the_place(tmp_path: Path, monkeypat
     monkeypatch.delenv(DATA_DIR_VARIABLE, raising=False)
     monkeypatch.setattr("platformdirs.user_data_dir", lambda name, appauthor: str(tmp_path / f"{name} {appauthor}"))
     assert run_folder("t") == str(tmp_path / "mendgraph False" / "runs" / folder_name("t"))
-
-
-def test_a_relative_place_gives_an_absolute_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert run_folder("t", "data") == str(tmp_path / "data" / "runs" / folder_name("t"))
 
 
 @pytest.mark.parametrize(
@@ -170,27 +155,6 @@ def test_a_place_that_cannot_be_used_is_a_typed_error(tmp_path: Path) -> None:
     )
 
 
-def test_a_place_that_may_not_be_written_is_a_typed_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(os, "mkdir", refuse)
-    error = run_folder("t", str(tmp_path))
-    assert error == ToolError(
-        code=ToolErrorCode.PERMISSION_DENIED,
-        message=(
-            f"Cannot make the run's folder {str(tmp_path / 'runs' / folder_name('t'))!r}:"
-            " the file permissions do not allow it."
-        ),
-    )
-
-
-def test_where_a_folder_will_be_is_told_without_making_it(tmp_path: Path) -> None:
-    planned = run_folder_path("thread 1", str(tmp_path))
-    assert os.listdir(tmp_path) == []
-    assert run_folder("thread 1", str(tmp_path)) == planned
-
-
 def test_a_workspace_has_one_folder_whatever_it_is_called(tmp_path: Path) -> None:
     (tmp_path / "pro ject").mkdir()
     (tmp_path / "link").symlink_to("pro ject")
@@ -208,27 +172,6 @@ def test_every_workspace_has_a_harmless_name_of_its_own(tmp_path: Path, root: st
     path = workspace_folder(root, str(tmp_path))
     assert re.fullmatch(re.escape(prefix) + "-[0-9a-f]{16}", os.path.basename(str(path)))
     assert path != workspace_folder(f"{root}x", str(tmp_path))
-
-
-def test_where_a_workspaces_folder_will_be_is_told_without_making_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(DATA_DIR_VARIABLE, str(tmp_path))
-    planned = workspace_folder_path("/a")
-    assert os.listdir(tmp_path) == []
-    assert workspace_folder("/a") == planned
-
-
-def test_a_link_in_the_place_of_a_workspaces_folder_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "workspaces").symlink_to("elsewhere")
-    path = workspace_folder_path("/a", str(tmp_path))
-    assert workspace_folder("/a", str(tmp_path)) == ToolError(
-        code=ToolErrorCode.PERMISSION_DENIED,
-        message=(
-            f"The workspace's data folder {path!r} cannot be used: it, or the folder above it, is a link, a file, or"
-            " belongs to somebody else. Remove it, or set MENDGRAPH_DATA_DIR to a folder of your own."
-        ),
-    )
 
 
 def test_a_runs_folder_is_removed_with_all_that_is_in_it(tmp_path: Path) -> None:

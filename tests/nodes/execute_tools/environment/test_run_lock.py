@@ -1,7 +1,8 @@
+"""One run at a time in a workspace, and who that is."""
+
 import errno
 import json
 import os
-import re
 import signal
 import stat
 import subprocess
@@ -14,11 +15,16 @@ from pathlib import Path
 
 import pytest
 
-from nodes.execute_tools.environment import run_lock
+from nodes.execute_tools.environment import run_lock, run_lock as module
+from nodes.execute_tools.environment.database import open_database
 from nodes.execute_tools.environment.deadline import call_isolated
-from nodes.execute_tools.environment.run_lock import Owner, RunLock
+from nodes.execute_tools.environment.postgres_connections import Connections
+from nodes.execute_tools.environment.postgres_lock import Locks, postgres_holder
+from nodes.execute_tools.environment.postgres_url import read_url, workspace_name
+from nodes.execute_tools.environment.run_lock import Owner, RunLock, WorkspaceLock, lock_holder
 from nodes.records import ToolError, ToolErrorCode
 from tests.architecture.house import ROOT
+from tests.broken_stores import NOWHERE
 
 US = Owner("a1", os.getpid(), "2026-01-02T03:04:05Z")
 HOLDER = """
@@ -90,12 +96,6 @@ def test_the_second_is_told_who_was_first(tmp_path: Path) -> None:
     second.release()
 
 
-def test_what_is_locked_is_said(tmp_path: Path) -> None:
-    with RunLock(str(tmp_path)) as lock:
-        assert lock.acquire(US) is None
-        assert RunLock(str(tmp_path), what="on this run").acquire(Owner("b2")) == taken_by(US, "on this run")
-
-
 def test_a_lock_is_not_held_twice_not_even_by_its_holder(tmp_path: Path) -> None:
     with RunLock(str(tmp_path)) as lock:
         assert lock.acquire(US) is None
@@ -110,12 +110,6 @@ def test_locks_of_other_names_and_folders_are_other_locks(tmp_path: Path) -> Non
     with ExitStack() as stack:
         for lock in (RunLock(str(tmp_path)), RunLock(str(tmp_path), "thread"), RunLock(str(tmp_path / "b"))):
             assert stack.enter_context(lock).acquire(US) is None
-
-
-def test_an_owner_is_this_process_from_now_on() -> None:
-    owner = Owner("x")
-    assert (owner.run_id, owner.pid) == ("x", os.getpid())
-    assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ", owner.since)
 
 
 def test_what_it_leaves_is_private(tmp_path: Path) -> None:
@@ -187,24 +181,6 @@ def test_a_name_that_nobody_corrects_is_better_than_none(tmp_path: Path, pid: in
         assert RunLock(str(tmp_path)).acquire(Owner("b2")) == taken_by(named)
 
 
-def test_the_name_of_a_dead_process_is_not_believed_while_a_new_holder_introduces_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lock, taken = RunLock(str(tmp_path)), run_lock._taken
-    assert lock.acquire(Owner("gone", 2**22 + 1, "x")) is None
-    tries: list[float] = []
-
-    def introduce(*arguments: object) -> bool:
-        tries.append(0)
-        if len(tries) == 3:
-            lock._introduce(US)
-        return taken(*arguments)  # type: ignore[arg-type]  # what it is given
-
-    monkeypatch.setattr(run_lock, "_taken", introduce)
-    assert RunLock(str(tmp_path)).acquire(Owner("b2")) == taken_by(US)
-    lock.release()
-
-
 def test_a_process_of_somebody_else_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_pid: int, _signal: int) -> None:
         raise PermissionError
@@ -274,18 +250,146 @@ def test_a_copy_of_the_process_does_not_keep_the_lock(tmp_path: Path) -> None:
         assert call_isolated(30, lambda: RunLock(str(tmp_path)).acquire(Owner("b2"))) is None
 
 
-def test_of_ten_processes_at_once_one_holds_it_and_nine_are_told_who(tmp_path: Path) -> None:
+def test_of_five_processes_at_once_one_holds_it_and_four_are_told_who(tmp_path: Path) -> None:
     with ExitStack() as stack:
-        all_ten = [stack.enter_context(process(tmp_path, f"run {number}")) for number in range(10)]
-        for each in all_ten:
+        all_five = [stack.enter_context(process(tmp_path, f"run {number}")) for number in range(5)]
+        for each in all_five:
             say(each)
-        answers = [heard(each) for each in all_ten]
+        answers = [heard(each) for each in all_five]
         (winner,) = [number for number, answer in enumerate(answers) if answer == "mine"]
         holder = Owner(**json.loads((tmp_path / "run.lock.json").read_bytes()))
-        assert (holder.run_id, holder.pid) == (f"run {winner}", all_ten[winner].pid)
+        assert (holder.run_id, holder.pid) == (f"run {winner}", all_five[winner].pid)
         losers = [answer for number, answer in enumerate(answers) if number != winner]
-        assert losers == [taken_by(holder).message] * 9
-        for each in all_ten:
+        assert losers == [taken_by(holder).message] * 4
+        for each in all_five:
             say(each)
-        assert [each.wait(30) for each in all_ten] == [0] * 10
+        assert [each.wait(30) for each in all_five] == [0] * 5
     assert [path.name for path in tmp_path.iterdir()] == ["run.lock"]
+
+
+OWNER = Owner("r", 12, "2026-11-20T13:00:00Z")
+HOLD = """
+import sys
+from nodes.execute_tools.environment.run_lock import Owner, RunLock
+lock = RunLock(sys.argv[1])
+assert lock.acquire(Owner("other")) is None
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_another_process_is_named_until_it_is_killed(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HOLD, str(tmp_path)]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        held = lock_holder(str(tmp_path))
+        other.kill()
+    assert (held.run_id if held else "", held.pid if held else 0) == ("other", other.pid)
+    assert (tmp_path / "run.lock.json").exists()
+    assert lock_holder(str(tmp_path)) is None
+
+
+def test_to_ask_takes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "run.lock.json").write_text(json.dumps({"run_id": "r", "pid": os.getpid(), "since": ""}))
+    assert lock_holder(str(tmp_path)) is None
+    assert RunLock(str(tmp_path)).acquire(OWNER) is None
+
+
+RUN = Owner("r1")
+FAR = Owner("r2", 7, "2026-11-20T13:00:00Z", "far away")
+
+
+def refusal(found: ToolError | None) -> ToolError:
+    assert found is not None
+    return found
+
+
+@pytest.mark.usefixtures("any_store")
+def test_one_has_it_at_a_time(tmp_path: Path) -> None:
+    one, two = WorkspaceLock(str(tmp_path)), WorkspaceLock(str(tmp_path))
+    with one:
+        assert one.acquire(RUN) is None
+        assert "run 'r1'" in refusal(two.acquire(Owner("r2"))).message
+        assert lock_holder(str(tmp_path)) == RUN
+        assert RunLock(str(tmp_path)).acquire(RUN) is not None
+    assert lock_holder(str(tmp_path)) is None
+    assert two.acquire(Owner("r2")) is None
+    two.release()
+    two.release()
+
+
+def test_another_machine_that_has_it_is_named_and_nothing_stays_locked_here(shared_store: str, tmp_path: Path) -> None:
+    open_database(str(tmp_path)).close()
+    theirs = Locks(Connections(read_url(shared_store)))
+    assert theirs.take(workspace_name(str(tmp_path)), FAR)
+    assert lock_holder(str(tmp_path)) == FAR
+    assert lock_holder(str(tmp_path), "another") is None
+    lock = WorkspaceLock(str(tmp_path), "in this workspace")
+    assert refusal(lock.acquire(RUN, 0.01)) == ToolError(
+        code=ToolErrorCode.UNAVAILABLE,
+        message=(
+            "Another run is at work in this workspace: run 'r2', process 7 on 'far away', since 2026-11-20T13:00:00Z."
+            " Wait until it has ended, or stop it there."
+        ),
+    )
+    with RunLock(str(tmp_path)) as own:
+        assert own.acquire(RUN) is None
+    theirs.close()
+    assert lock.acquire(RUN, 60.0) is None
+    assert postgres_holder(workspace_name(str(tmp_path))) == RUN
+    lock.release()
+    assert lock_holder(str(tmp_path)) is None
+
+
+def test_who_waits_has_it_as_soon_as_it_is_free(
+    shared_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_database(str(tmp_path)).close()
+    theirs = Locks(Connections(read_url(shared_store)))
+    assert theirs.take(workspace_name(str(tmp_path)), FAR)
+    monkeypatch.setattr(module, "pause", lambda _: theirs.close())
+    with WorkspaceLock(str(tmp_path)) as lock:
+        assert lock.acquire(RUN, 60.0) is None
+
+
+def test_a_process_of_this_machine_that_is_no_more_is_waited_for(
+    shared_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server has not noticed yet. Whoever is asked nothing more would be told that a dead run is at work."""
+    open_database(str(tmp_path)).close()
+    theirs = Locks(Connections(read_url(shared_store)))
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    assert theirs.take(workspace_name(str(tmp_path)), Owner("r2", dead.pid, FAR.since))
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "pause", lambda _: theirs.close())
+        with WorkspaceLock(str(tmp_path)) as lock:
+            assert lock.acquire(RUN) is None
+    assert theirs.take(workspace_name(str(tmp_path)), Owner("r2", dead.pid, FAR.since))
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_NOTICED_S", 0.0)
+        assert f"process {dead.pid}" in refusal(WorkspaceLock(str(tmp_path)).acquire(RUN)).message
+    theirs.close()
+
+
+def test_a_store_that_cannot_be_asked_is_told_and_nothing_stays_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MENDGRAPH_STORE_URL", NOWHERE)
+    refused = refusal(WorkspaceLock(str(tmp_path)).acquire(RUN))
+    assert (refused.code, "cannot be reached" in refused.message) == (ToolErrorCode.IO_ERROR, True)
+    assert lock_holder(str(tmp_path)) is None
+    with RunLock(str(tmp_path)) as own:
+        assert own.acquire(RUN) is None
+
+
+def test_an_interrupt_meanwhile_leaves_nothing_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(_: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "postgres_database", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        WorkspaceLock(str(tmp_path)).acquire(RUN)
+    with RunLock(str(tmp_path)) as own:
+        assert own.acquire(RUN) is None

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from nodes.execute_tools.environment.kept_results import KeptResults
+from nodes.execute_tools.environment.artifacts import Artifacts
 from nodes.execute_tools.registry import ToolContext, ToolOutput
 from nodes.execute_tools.secrets.redact import MARK
 from nodes.execute_tools.secrets.shown_parts import masked_blocks
@@ -132,14 +132,14 @@ def test_the_bounds_are_in_the_schema(arguments: dict[str, int]) -> None:
 
 
 # --- Kept results ----------------------------------------------------------------------------------------------
-def read_kept(bench: Bench, kept: KeptResults | None, **arguments: Any) -> ToolOutput:
+def read_kept(bench: Bench, kept: Artifacts | None, **arguments: Any) -> ToolOutput:
     output: ToolOutput = read_file.s(ToolContext(bench.workspace, kept=kept), **arguments)
     return output
 
 
 def test_a_kept_result_is_read_page_by_page_and_is_no_file_that_was_read(bench: Bench, tmp_path: Path) -> None:
     bench.put({"@result/1": "a file that is really called so\n"})
-    kept = KeptResults(str(tmp_path / "kept"))
+    kept = Artifacts(str(tmp_path / "kept"))
     assert kept.keep("".join(f"{number}\n" for number in range(1, 1_202))) == "@result/1"
     output = read_kept(bench, kept, path="@result/1", start_line=1_200, limit=1)
     assert output == ToolOutput.ok(
@@ -157,7 +157,7 @@ def test_a_kept_result_is_read_page_by_page_and_is_no_file_that_was_read(bench: 
 @pytest.mark.parametrize("there", [True, False])
 def test_an_unknown_reference_is_no_path(bench: Bench, tmp_path: Path, there: bool) -> None:
     bench.put({"@result/2": "a file"})
-    kept = KeptResults(str(tmp_path / "kept"))
+    kept = Artifacts(str(tmp_path / "kept"))
     kept.keep("x")
     error = read_kept(bench, kept if there else None, path="@result/2").result.error
     assert error is not None
@@ -165,7 +165,7 @@ def test_an_unknown_reference_is_no_path(bench: Bench, tmp_path: Path, there: bo
 
 
 def test_beyond_the_end_of_a_kept_result(bench: Bench, tmp_path: Path) -> None:
-    kept = KeptResults(str(tmp_path / "kept"))
+    kept = Artifacts(str(tmp_path / "kept"))
     kept.keep("x\n")
     error = read_kept(bench, kept, path="@result/1", start_line=2).result.error
     assert error is not None
