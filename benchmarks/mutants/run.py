@@ -29,7 +29,6 @@ from benchmarks.mutants.mutation import Mutant, mutants_of
 from benchmarks.mutants.report import WANTED, rows, staleness, survivors, table, verdict
 from benchmarks.mutants.verdicts import Judged, Place, Verdict, judge
 from tests.architecture.house import PACKAGES, ROOT, is_pure, module_name, sources, text_of
-from tests.runs.test_project_notes import ATTACKS
 
 THIRD_PARTY: Final = (
     *("jsonschema", "langchain_core.messages", "langchain_openai", "langgraph.checkpoint.sqlite", "langgraph.graph"),
@@ -68,7 +67,7 @@ def files_to_mutate(patterns: Sequence[str]) -> list[str]:
 def package_tests(path: str) -> tuple[str, ...]:
     """The test files of the package of a source file, and the attacks on it."""
     folder = PurePosixPath("tests", path).parent
-    found = (*(ROOT / folder).glob("test_*.py"), *(ROOT / folder / ATTACKS).glob("test_*.py"))
+    found = (*(ROOT / folder).glob("test_*.py"), *(ROOT / folder / "attacks").glob("test_*.py"))
     return tuple(sorted(file.relative_to(ROOT).as_posix() for file in found))
 
 

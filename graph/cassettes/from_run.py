@@ -27,6 +27,8 @@ from graph.cassettes.replayed_run import (
 )
 from graph.cassettes.run_course import (
     KEEPS_TESTS_OUT,
+    MOST_FILES,
+    Files,
     RunCourse,
     StartFiles,
     course_difference,
@@ -38,8 +40,6 @@ from graph.cassettes.source import context_on, settings_of
 from graph.context import AgentContext
 from graph.runs import with_store
 from graph.store import Store
-from nodes.begin_turn.noted_files import MOST_FILES
-from nodes.begin_turn.turn_start import Files
 from nodes.call_model.endpoint import EMBEDDED_MODEL, split_provider
 from nodes.call_model.local_model import CONTEXT_TOKENS
 from nodes.call_model.weights import embedded_weights

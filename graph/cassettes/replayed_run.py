@@ -15,14 +15,13 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from graph.cassettes.cassette_file import CassetteFile, Exchange
 from graph.cassettes.player import Player
-from graph.cassettes.run_course import RunCourse, TurnSaid, read_course
+from graph.cassettes.run_course import Files, RunCourse, TurnSaid, read_course
 from graph.cassettes.servers import MISSED, refusal
 from graph.context import AgentContext
 from graph.langchain.chat_models import EndpointModel, endpoint_chat
 from graph.langchain.learned import LESSONS
 from graph.run import Session
 from graph.state import serializer
-from nodes.begin_turn.turn_start import Files
 from nodes.call_model.effects import Connect
 from nodes.call_model.exchange import WRAP_UP_SYSTEM
 from nodes.execute_tools.environment.change_plan import MOST_CHANGES

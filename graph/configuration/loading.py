@@ -13,13 +13,12 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from graph.configuration.settings_file import Problem, parse_settings
+from graph.configuration.settings_file import Problem, Settings, parse_settings
 from graph.configuration.trust import widening
 from graph.context import AgentContext
 from graph.price_files import FILE_NAME as PRICES
 from nodes.call_model.prices import PRICES_VARIABLE
 from nodes.execute_tools.environment.failures import quoted
-from nodes.execute_tools.environment.git import Settings
 from nodes.execute_tools.environment.user_files import (
     SETTINGS_FILE,
     absolute_name,

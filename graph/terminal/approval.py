@@ -22,8 +22,8 @@ from rich.cells import chop_cells
 from graph.terminal.output_lines import Line, diff_lines
 from graph.terminal.screen import Screen
 from nodes.guard.approvals import ApprovalAnswer, AskedCall, CallDecision
+from nodes.language.call_summary import target_of
 from nodes.language.display import one_line, plain
-from nodes.loop_check.signature import target_of
 
 ReadLine = Callable[[str], str]
 """Asks with a prompt and returns the line; raises EOFError at the end of the input."""

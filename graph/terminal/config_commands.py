@@ -16,8 +16,7 @@ from nodes.records import ToolError, ToolErrorCode
 
 if TYPE_CHECKING:
     from graph.configuration.loading import Origin
-    from graph.configuration.settings_file import Problem
-    from nodes.execute_tools.environment.git import Settings
+    from graph.configuration.settings_file import Problem, Settings
 
 app = typer.Typer(
     help="Show settings and who set them; `check` or `trust` a file.",
@@ -84,9 +83,8 @@ def check(context: typer.Context, file: opt.SettingsFile = None) -> int:
     Every problem is named with file, line and field.
     """
     from graph.configuration import loading
-    from graph.configuration.settings_file import parse_settings
+    from graph.configuration.settings_file import Settings, parse_settings
     from graph.terminal.output_lines import Line
-    from nodes.execute_tools.environment.git import Settings
     from nodes.execute_tools.environment.user_files import SETTINGS_FILE, read_user_file
 
     chosen = options_without_events(context)

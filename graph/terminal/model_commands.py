@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from graph.terminal.options import Port
+from graph.terminal.options import Options, Port
 from graph.terminal.process_end import ExitCode, fail
 from graph.terminal.run_commands import options_without_events, tell_object
 from nodes.call_model.weights import PullPhase, PullProgress, WeightsState, WeightsStatus, weights_path, weights_status
-from nodes.execute_tools.secrets.assignments import Options
 from nodes.language.display import plain
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from graph.events import Compacted, Event, Paid
 from graph.kept_run import short_id, state_words, when_words
 from nodes.call_model.budget import APILimits, APIUsageStats, format_usage_stats
 from nodes.execute_tools.secrets.redact import redact
+from nodes.language.call_summary import target_of
 from nodes.language.display import count_of, one_line, output_words, usd
-from nodes.loop_check.signature import target_of
 from nodes.records import FileChange, JsonMap, Outcome, OutcomeKind, Plan, ToolCall, ToolError
 
 if TYPE_CHECKING:

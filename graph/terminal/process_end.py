@@ -16,7 +16,7 @@ from nodes.records import OutcomeKind
 
 if TYPE_CHECKING:
     from graph.configuration.settings_file import Problem
-    from nodes.execute_tools.secrets.assignments import Options
+    from graph.terminal.options import Options
 
 
 class ExitCode(IntEnum):

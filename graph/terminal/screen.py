@@ -32,10 +32,9 @@ from graph.terminal.output_lines import Account, Line, as_json, compaction_words
 from graph.terminal.status_line import LiveLine
 from graph.terminal.visible_text import VisibleText
 from nodes.execute_tools.secrets.redact import redact
-from nodes.language.call_summary import error_words, result_words
+from nodes.language.call_summary import error_words, result_words, target_of
 from nodes.language.display import one_line, plain
 from nodes.language.text_protocol import format_extraction_errors
-from nodes.loop_check.signature import target_of
 from nodes.records import CallError, CallResult, FileChange, JsonMap, ToolCall, ToolError, ToolErrorCode
 
 _LONGEST_WARNING = 500

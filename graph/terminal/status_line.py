@@ -28,8 +28,8 @@ from graph.events import (
     Waiting,
 )
 from nodes.call_model.limits import RunLimits
+from nodes.language.call_summary import target_of
 from nodes.language.display import one_line
-from nodes.loop_check.signature import target_of
 from nodes.records import ToolCall
 
 CHARACTERS_PER_TOKEN: Final = 4

@@ -5,9 +5,15 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
-from graph.configuration.settings_file import Document, Problem, parse_settings, program_problem, read_document
+from graph.configuration.settings_file import (
+    Document,
+    Problem,
+    Settings,
+    parse_settings,
+    program_problem,
+    read_document,
+)
 from graph.context import AgentContext
-from nodes.execute_tools.environment.git import Settings
 from nodes.language.documents import DEEPEST, DocumentProblem
 
 

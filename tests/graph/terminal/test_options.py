@@ -6,12 +6,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 from graph import cli
-from graph.cassettes.source import settings_of
 from graph.configuration.settings_file import program_problem
 from graph.context import MAX_CALLS_PER_TURN_LIMIT, SETTINGS, AgentContext
-from graph.terminal.options import MIN_CALLS_PER_SESSION, in_order
+from graph.terminal.options import MIN_CALLS_PER_SESSION, Options, in_order, settings_of
 from nodes.execute_tools.policy.roles import BUILT_IN_ROLES
-from nodes.execute_tools.secrets.assignments import Options
 
 
 def test_what_was_not_given_keeps_its_default() -> None:

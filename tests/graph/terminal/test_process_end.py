@@ -12,8 +12,8 @@ import typer
 
 from graph.configuration.settings_file import Problem
 from graph.terminal import process_end
+from graph.terminal.options import Options
 from graph.terminal.process_end import MEANINGS, ExitCode, exit_code_of, exit_code_table, settings_refused
-from nodes.execute_tools.secrets.assignments import Options
 from nodes.records import OutcomeKind
 
 
