@@ -11,13 +11,14 @@ from functools import partial
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from nodes.execute_tools.environment.change_records import ChangeState, FileEffect
+from nodes.execute_tools.environment.change_records import ChangeState, FileEffect, FileState
 from nodes.execute_tools.environment.journal import CallKey, Journal, RecordedCall
-from nodes.execute_tools.environment.workspace import Workspace
+from nodes.execute_tools.environment.workspace import FileContent, Workspace
 from nodes.execute_tools.fingerprints import call_fingerprint
 from nodes.execute_tools.registry import ActionRegistry, Tool, ToolOutput
 from nodes.execute_tools.tool_run import ToolRun
-from nodes.execute_tools.tools.saving import describe_effect
+from nodes.execute_tools.tools.diffs import Version, file_change
+from nodes.execute_tools.tools.text_files import text_of
 from nodes.records import (
     CHANGING,
     CallError,
@@ -200,3 +201,26 @@ def from_json(call_id: str, tool: str, recorded: str) -> ToolRun | None:
         return None
     output = ToolOutput(found.result, found.changes, found.files_read, found.plan)
     return ToolRun(call_id, tool, output, found.error, found.attempts, found.cached, found.ms, found.error_type)
+
+
+Backup = Callable[[str], bytes | None]
+"""The bytes of a file before it was changed, by their hash."""
+
+
+def describe_effect(workspace: Workspace, backup: Backup, effect: FileEffect) -> FileChange:
+    """The effect on one file. The diff is "" where a version is binary, or is not at hand any more."""
+    return file_change(effect.path, _backed_up(effect.before, backup), _current(workspace, effect.path, effect.after))
+
+
+def _backed_up(state: FileState, backup: Backup) -> Version:
+    return _version_of(state, backup(state.sha256) if state.sha256 else None)
+
+
+def _current(workspace: Workspace, path: str, state: FileState) -> Version:
+    content = workspace.read_file(path) if state.sha256 else None
+    current = isinstance(content, FileContent) and content.sha256 == state.sha256
+    return Version(state.sha256, text_of(content.data) if current and isinstance(content, FileContent) else None)
+
+
+def _version_of(state: FileState, data: bytes | None) -> Version:
+    return Version(state.sha256, None if data is None else text_of(data))

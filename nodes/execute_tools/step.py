@@ -18,11 +18,10 @@ from nodes.execute_tools.environment.deadline import CancellationScope, monotoni
 from nodes.execute_tools.environment.journal import Journal
 from nodes.execute_tools.environment.workspace_views import ApprovedWorkspace
 from nodes.execute_tools.fingerprints import idempotency_key
-from nodes.execute_tools.journaled_calls import JOURNALED, Execution, as_json, resumed
+from nodes.execute_tools.journaled_calls import JOURNALED, Execution, as_json, describe_effect, resumed
 from nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput
 from nodes.execute_tools.run_log import RunLog
 from nodes.execute_tools.tool_run import ToolRun
-from nodes.execute_tools.tools.saving import describe_effect
 from nodes.records import (
     CallError,
     CallResult,

@@ -23,8 +23,8 @@ from langgraph.types import Command
 from pydantic import TypeAdapter
 
 from graph.build import build_graph
-from graph.checkpoint_saver import PendingRows, Place, own_saver, undamaged
-from graph.compiled import Machine
+from graph.checkpoint_saver import PendingRows, Place, undamaged
+from graph.compiled import Machine, own_saver
 from graph.context import AgentContext
 from graph.session import Session
 from graph.state import CHECKPOINT_TYPES, serializer

@@ -20,8 +20,8 @@ from nodes.execute_tools.tools.patches import (
     parse_patch,
     patched_paths,
 )
-from nodes.execute_tools.tools.saving import changed, judged_syntax, load_current, outdated, text_of
-from nodes.execute_tools.tools.text_files import BOM, TextForm, encode_text, unstorable
+from nodes.execute_tools.tools.saving import changed, judged_syntax, load_current, outdated
+from nodes.execute_tools.tools.text_files import BOM, TextForm, encode_text, text_of, unstorable
 from nodes.records import EditForm, Effect, FileChange, JsonMap, ToolError, ToolErrorCode
 
 

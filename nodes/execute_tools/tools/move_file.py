@@ -10,7 +10,8 @@ from nodes.execute_tools.environment.workspace import MoveFile, Workspace
 from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from nodes.execute_tools.tools.arguments import FilePath, ToolArguments
 from nodes.execute_tools.tools.diffs import NO_FILE, Version, file_change
-from nodes.execute_tools.tools.saving import changed, text_of
+from nodes.execute_tools.tools.saving import changed
+from nodes.execute_tools.tools.text_files import text_of
 from nodes.records import EditForm, Effect, ToolError, ToolErrorCode
 
 _TRIED_NUMBERS = range(2, 10)

@@ -1,23 +1,22 @@
 """How the writing tools load a text, and put a new one in its place with everything that the run must know of it."""
 
 import posixpath
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from nodes.execute_tools.environment.change_records import FileEffect, FileState
+from nodes.execute_tools.environment.change_records import FileState
 from nodes.execute_tools.environment.checks import Checks
 from nodes.execute_tools.environment.command_changes import CommandChange, CommandChanges
 from nodes.execute_tools.environment.deadline import monotonic_s
 from nodes.execute_tools.environment.failures import invalid, quoted
-from nodes.execute_tools.environment.workspace import FileContent, Workspace
 from nodes.execute_tools.registry import ToolContext, ToolOutput
 from nodes.execute_tools.tools.diffs import NO_FILE, Version, file_change, outline
 from nodes.execute_tools.tools.evidence_gate import gate_verdict, plan_gate
 from nodes.execute_tools.tools.examples import as_request, read_run
 from nodes.execute_tools.tools.read_file import ReadFileArguments, read_file
 from nodes.execute_tools.tools.syntax_gate import broken_by
-from nodes.execute_tools.tools.text_files import TextFile, TextForm, decode_text, encode_text, why_not_text
+from nodes.execute_tools.tools.text_files import TextFile, TextForm, decode_text, encode_text, text_of, why_not_text
 from nodes.records import FileChange, JsonMap, ToolError, ToolErrorCode, ToolResult
 
 _SHARE = 3
@@ -157,12 +156,6 @@ def conflict(message: str) -> ToolError:
     return ToolError(code=ToolErrorCode.CONFLICT, message=message)
 
 
-def text_of(data: bytes) -> str | None:
-    """The text that these bytes are, None where they are binary."""
-    file = decode_text(data)
-    return file.text if file else None
-
-
 def was_read(context: ToolContext, before: LoadedText) -> bool:
     """Whether this thread has read or written the file."""
     return before.path in context.files_read
@@ -226,22 +219,3 @@ def _version(state: FileState, data: bytes | None) -> Version:
 def shown(name: str) -> str:
     """A name as text, whatever its bytes are."""
     return name.encode(errors="backslashreplace").decode()
-
-
-Backup = Callable[[str], bytes | None]
-"""The bytes of a file before it was changed, by their hash."""
-
-
-def describe_effect(workspace: Workspace, backup: Backup, effect: FileEffect) -> FileChange:
-    """The effect on one file. The diff is "" where a version is binary, or is not at hand any more."""
-    return file_change(effect.path, _before(effect.before, backup), _after(workspace, effect.path, effect.after))
-
-
-def _before(state: FileState, backup: Backup) -> Version:
-    return _version(state, backup(state.sha256) if state.sha256 else None)
-
-
-def _after(workspace: Workspace, path: str, state: FileState) -> Version:
-    content = workspace.read_file(path) if state.sha256 else None
-    current = isinstance(content, FileContent) and content.sha256 == state.sha256
-    return Version(state.sha256, text_of(content.data) if current and isinstance(content, FileContent) else None)

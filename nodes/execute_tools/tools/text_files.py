@@ -87,3 +87,9 @@ def unstorable(text: str, field: str) -> str:
     return (
         f"{field} holds the character U+{ord(found[0]):04X} in line {line}, which no text file can hold; leave it out."
     )
+
+
+def text_of(data: bytes) -> str | None:
+    """The text that these bytes are, None where they are binary."""
+    file = decode_text(data)
+    return file.text if file else None

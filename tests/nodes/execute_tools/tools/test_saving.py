@@ -11,6 +11,7 @@ from nodes.execute_tools.environment.change_records import UNKNOWN_SHA256, FileE
 from nodes.execute_tools.environment.command_changes import CommandChange, CommandChanges
 from nodes.execute_tools.environment.failures import invalid
 from nodes.execute_tools.environment.workspace import Workspace
+from nodes.execute_tools.journaled_calls import describe_effect
 from nodes.execute_tools.registry import ToolContext, ToolOutput
 from nodes.execute_tools.tools import saving as command_effects
 from nodes.execute_tools.tools.diffs import NO_FILE, Version, file_change, unified_diff
@@ -19,7 +20,6 @@ from nodes.execute_tools.tools.saving import (
     MOST_CHANGES,
     MOST_DIFF_CHARACTERS,
     LoadedText,
-    describe_effect,
     file_changes,
     instead_of,
     judged_syntax,
